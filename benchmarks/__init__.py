@@ -1,1 +1,3 @@
-"""Benchmarks: each is a ratio against the raw framework or a plain copy, measured in the same run."""
+"""Benchmarks: each is a ratio against the raw framework or a plain copy, measured in the same
+run.
+"""

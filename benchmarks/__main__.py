@@ -1,4 +1,6 @@
-"""Runs the benchmarks: ``python -m benchmarks [NAME ...]``; exit code 1 when a limit is exceeded."""
+"""Runs the benchmarks: ``python -m benchmarks [NAME ...]``; exit code 1 when a limit is
+exceeded.
+"""
 
 import importlib
 import json
@@ -39,7 +41,11 @@ def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in NAMES]:
         print(f"there is no benchmark {unknown[0]!r}; known: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    ratios = [ratio for name in names or NAMES for ratio in importlib.import_module(f"benchmarks.{name}").run()]
+    ratios = [
+        ratio
+        for name in names or NAMES
+        for ratio in importlib.import_module(f"benchmarks.{name}").run()
+    ]
     Console(width=None if sys.stdout.isatty() else 120).print(_table(ratios))
     if not names:
         found = {"python": platform.python_version(), "ratios": [asdict(r) for r in ratios]}

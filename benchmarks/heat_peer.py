@@ -1,8 +1,8 @@
 """The training step in two processes over MPI against heat's own DataParallel: blocking, and not.
 
-A ResNet-18 on 32x32 and an MLP with large layers, 64 samples, 32 in each process. Both step in turn in the same
-processes, with the same layers and PyTorch's own SGD. heat asks for an older PyTorch than it needs:
-``pip install --no-deps -r requirements/bench-alone.txt``, as ``make bench`` does.
+A ResNet-18 on 32x32 and an MLP with large layers, 64 samples, 32 in each process. Both step in turn
+in the same processes, with the same layers and PyTorch's own SGD. heat asks for an older PyTorch
+than it needs: ``pip install --no-deps -r requirements/bench-alone.txt``, as ``make bench`` does.
 """
 
 import json
@@ -33,8 +33,12 @@ LIMIT = 0.95
 
 def _mlp() -> torch.nn.Module:
     sizes = [3072, 2048, 2048]
-    layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(sizes, sizes[1:], strict=False)]
-    return torch.nn.Sequential(*(each for pair in layers for each in pair), torch.nn.Linear(sizes[-1], 10))
+    layers = [
+        [torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(sizes, sizes[1:], strict=False)
+    ]
+    return torch.nn.Sequential(
+        *(each for pair in layers for each in pair), torch.nn.Linear(sizes[-1], 10)
+    )
 
 
 NETWORKS = {
@@ -76,16 +80,22 @@ _networks: list[tuple[torch.nn.Module, torch.Tensor]] = []
 
 
 def _finish() -> None:
-    """Let every network wait for its messages: MPI would write into the memory of heat's when it is long freed."""
+    """Let every network wait for its messages: MPI would write into the memory of heat's when it is
+    long freed.
+    """
     while _networks:
         network, images = _networks.pop()
         network(images)
 
 
-def _step(ht: ModuleType, build: Callable[[], torch.nn.Module], batch: tuple, blocking: bool) -> Callable[[], float]:
+def _step(
+    ht: ModuleType, build: Callable[[], torch.nn.Module], batch: tuple, blocking: bool
+) -> Callable[[], float]:
     """A step by heat's names: heat's own, or ours."""
     network = build()
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    )
     network = ht.nn.DataParallel(network, ht.MPI_WORLD, optimizer, blocking)
     _networks.append((network, batch[0]))
     return torch_step(network, optimizer, *batch)

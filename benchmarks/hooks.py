@@ -16,12 +16,16 @@ STEPS = 200
 
 
 def run() -> list[Ratio]:
-    """The hooks' time for two replicas; the bytes that replicas take, by those of the parameters."""
+    """The hooks' time for two replicas; the bytes that replicas take, by those of the
+    parameters.
+    """
     return [*map(_hooks, DEVICES), *_memory("torch"), *_memory("chainer")]
 
 
 def _hooks(name: str) -> Ratio:
-    """Accumulating reads twice and writes once, copying reads and writes once: 2.5 times one read and one write."""
+    """Accumulating reads twice and writes once, copying reads and writes once: 2.5 times one read
+    and one write.
+    """
     backend, network = backends.get(name), zoo.build("resnet18", backend=name)
     network = DataParallel(network, [DEVICES[name]] * 2)
     optimizer = backend.optimizer(rule("sgd", lr=0.0), network)
@@ -33,7 +37,9 @@ def _hooks(name: str) -> Ratio:
     bytes_ = [value for key, value in network.neutral_state().items() if key in gradients]
     elsewhere = [np.empty_like(value) for value in bytes_]
 
-    handed_over = [*network.parallelism.replica_gradients()]  # which may clear them: each run gets the same
+    handed_over = [
+        *network.parallelism.replica_gradients()
+    ]  # which may clear them: each run gets the same
     optimizer._of_replicas = handed_over
 
     def ours() -> None:
@@ -45,21 +51,32 @@ def _hooks(name: str) -> Ratio:
         for target, source in zip(elsewhere, bytes_, strict=True):
             np.copyto(target, source)
 
-    return compare(f"both hooks, {name}, ResNet-18, a read and a write of the parameters", ours, theirs, pairs=30)
+    return compare(
+        f"both hooks, {name}, ResNet-18, a read and a write of the parameters",
+        ours,
+        theirs,
+        pairs=30,
+    )
 
 
 def _memory(name: str) -> list[Ratio]:
     """Resident bytes of three replicas by the parameters' bytes.
 
-    Two more replicas have parameters and gradients of their own, and accumulating may need one sum: at most five times
-    the parameters. Each number of replicas has a process of its own, so that none uses what another has freed.
+    Two more replicas have parameters and gradients of their own, and accumulating may need one sum:
+    at most five times the parameters. Each number of replicas has a process of its own, so that
+    none uses what another has freed.
     """
     size = 4 * zoo.build("mlp", backend=name, **_LARGE).count_parameters()
     one, three = _in_another_process(name, 1), _in_another_process(name, 3)
     what = f"bytes, {name}, the parameters':"
     return [
         _bytes(f"{what} two more replicas", three["peak"] - one["peak"], size, limit=5.0),
-        _bytes(f"{what} growth of three replicas over {STEPS} steps", three["late"] - three["early"], size, limit=0.05),
+        _bytes(
+            f"{what} growth of three replicas over {STEPS} steps",
+            three["late"] - three["early"],
+            size,
+            limit=0.05,
+        ),
     ]
 
 
@@ -70,7 +87,9 @@ def _bytes(name: str, ours: int, theirs: int, limit: float) -> Ratio:
 
 def _in_another_process(name: str, replicas: int) -> dict[str, int]:
     code = f"from benchmarks import hooks; hooks.print_memory({name!r}, {replicas})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, text=True, stdout=subprocess.PIPE
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -78,7 +97,9 @@ _LARGE = {"in_features": 512, "hidden": (2048, 2048), "out_features": 512}
 
 
 def print_memory(name: str, replicas: int) -> None:
-    """Resident bytes of this process after some steps and after many more, and the largest, as a line of JSON."""
+    """Resident bytes of this process after some steps and after many more, and the largest, as a
+    line of JSON.
+    """
     backend = backends.get(name)
     network = DataParallel(zoo.build("mlp", backend=name, **_LARGE), [DEVICES[name]] * replicas)
     optimizer = backend.optimizer(rule("sgd", lr=0.001), network)
@@ -92,7 +113,9 @@ def print_memory(name: str, replicas: int) -> None:
 
 
 def _resident(field: str) -> int:
-    """Bytes by the kernel's count. What `getrusage` calls the largest includes the process that started this one."""
+    """Bytes by the kernel's count. What `getrusage` calls the largest includes the process that
+    started this one.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
 

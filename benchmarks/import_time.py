@@ -1,4 +1,6 @@
-"""Importing deliralike and looking at the zoo, against importing NumPy alone, each in a fresh process."""
+"""Importing deliralike and looking at the zoo, against importing NumPy alone, each in a fresh
+process.
+"""
 
 import subprocess
 import sys
@@ -10,8 +12,12 @@ LIMIT_SECONDS = 0.15
 
 def run() -> list[Ratio]:
     """One ratio; what counts is the difference of the two times, at most 0.15 s."""
-    found = compare("import and zoo.list, NumPy alone", lambda: _python("import deliralike; deliralike.zoo.list()"),
-                    lambda: _python("import numpy"), pairs=15)  # fmt: skip
+    found = compare(
+        "import and zoo.list, NumPy alone",
+        lambda: _python("import deliralike; deliralike.zoo.list()"),
+        lambda: _python("import numpy"),
+        pairs=15,
+    )
     limit = (found.theirs + LIMIT_SECONDS) / found.theirs
     return [Ratio(found.name, found.ours, found.theirs, found.ratio, found.low, found.high, limit)]
 

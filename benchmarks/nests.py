@@ -1,4 +1,6 @@
-"""Scatter and gather of a nest of 100 leaves over two devices, against PyTorch's, JAX's trees and a loop by hand."""
+"""Scatter and gather of a nest of 100 leaves over two devices, against PyTorch's, JAX's trees and a
+loop by hand.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +21,16 @@ REPEATS = 5  # of one contest, so that the clock's own time does not count
 
 
 def run() -> list[Ratio]:
-    """PyTorch's tensors against PyTorch and by hand, JAX's and NumPy's arrays against JAX's trees."""
-    tensors, arrays, host = (_nest(leaf) for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host))
-    of_torch, of_jax = (lambda: _ours(tensors, backends.get("torch"))), _ours(arrays, backends.get("jax"))
+    """PyTorch's tensors against PyTorch and by hand, JAX's and NumPy's arrays against JAX's
+    trees.
+    """
+    tensors, arrays, host = (
+        _nest(leaf) for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host)
+    )
+    of_torch, of_jax = (
+        (lambda: _ours(tensors, backends.get("torch"))),
+        _ours(arrays, backends.get("jax")),
+    )
     return [
         _contest("torch.nn.parallel", of_torch(), _of_torch(tensors), limit=1.0),
         _contest("jax.tree", of_jax, _of_jax_tree(arrays, jnp.concatenate), limit=1.0),
@@ -38,11 +47,19 @@ def _nest(leaf: Callable[[], Any]) -> dict:
     return {f"group{i}": [{"x": leaf(), "y": leaf()} for _ in range(5)] for i in range(10)}
 
 
-def _contest(name: str, ours: Callable[[], object], theirs: Callable[[], object], limit: float | None = None) -> Ratio:
+def _contest(
+    name: str, ours: Callable[[], object], theirs: Callable[[], object], limit: float | None = None
+) -> Ratio:
     def repeated(function: Callable[[], object]) -> Callable[[], object]:
         return lambda: [function() for _ in range(REPEATS)]
 
-    return compare(f"scatter and gather 100 leaves, {name}", repeated(ours), repeated(theirs), pairs=60, limit=limit)
+    return compare(
+        f"scatter and gather 100 leaves, {name}",
+        repeated(ours),
+        repeated(theirs),
+        pairs=60,
+        limit=limit,
+    )
 
 
 def _ours(nest: dict, backend: Any) -> Callable[[], object]:
@@ -50,7 +67,9 @@ def _ours(nest: dict, backend: Any) -> Callable[[], object]:
 
 
 def _of_torch(nest: dict) -> Callable[[], object]:
-    """PyTorch's recursion as it is. Its copies between devices want GPUs; here both devices are the CPU: views."""
+    """PyTorch's recursion as it is. Its copies between devices want GPUs; here both devices are the
+    CPU: views.
+    """
 
     class Chunks:
         @staticmethod
@@ -63,7 +82,10 @@ def _of_torch(nest: dict) -> Callable[[], object]:
             return torch.cat(tensors, dim)
 
     def both() -> object:
-        with mock.patch.object(scatter_gather, "Scatter", Chunks), mock.patch.object(scatter_gather, "Gather", Joined):
+        with (
+            mock.patch.object(scatter_gather, "Scatter", Chunks),
+            mock.patch.object(scatter_gather, "Gather", Joined),
+        ):
             return scatter_gather.gather(scatter_gather.scatter(nest, DEVICES), "cpu")
 
     return both
@@ -76,10 +98,15 @@ def _by_hand(nest: dict) -> Callable[[], object]:
         return tensor.narrow(0, 4 * index, 4)
 
     def both() -> object:
-        shares = [{k: [{n: share(t, i) for n, t in d.items()} for d in v] for k, v in nest.items()} for i in (0, 1)]
+        shares = [
+            {k: [{n: share(t, i) for n, t in d.items()} for d in v] for k, v in nest.items()}
+            for i in (0, 1)
+        ]
         first, second = shares
-        return {k: [{n: torch.cat([t, second[k][j][n]]) for n, t in d.items()} for j, d in enumerate(v)]
-                for k, v in first.items()}  # fmt: skip
+        return {
+            k: [{n: torch.cat([t, second[k][j][n]]) for n, t in d.items()} for j, d in enumerate(v)]
+            for k, v in first.items()
+        }
 
     return both
 

@@ -1,7 +1,9 @@
-"""The training step in two processes against PyTorch's own DistributedDataParallel, which is made and stepped by hand.
+"""The training step in two processes against PyTorch's own DistributedDataParallel, which is made
+and stepped by hand.
 
-A ResNet-18 on 32x32 and an MLP with large layers, 32 samples in each process. Both step in turn in the same processes,
-with batch norm by share, as PyTorch has it. Written once, the step also gives the loss of the whole batch.
+A ResNet-18 on 32x32 and an MLP with large layers, 32 samples in each process. Both step in turn in
+the same processes, with batch norm by share, as PyTorch has it. Written once, the step also gives
+the loss of the whole batch.
 """
 
 import json
@@ -43,8 +45,14 @@ def main() -> None:
     for title, (name, settings, shape) in NETWORKS.items():
         rng = np.random.default_rng(processes.rank)
         batch = rng.normal(size=(32, *shape)).astype(np.float32), rng.integers(0, 10, 32)
-        for when, keywords, limit in (("during backward", {}, LIMIT), ("after backward", None, None)):
-            make = lambda: (_ours(processes, name, settings, batch, keywords), _theirs(name, settings, batch))  # noqa: B023, E731
+        for when, keywords, limit in (
+            ("during backward", {}, LIMIT),
+            ("after backward", None, None),
+        ):
+            make = lambda: (  # noqa: E731
+                _ours(processes, name, settings, batch, keywords),  # noqa: B023
+                _theirs(name, settings, batch),  # noqa: B023
+            )
             what = f"{title} step in two processes, gradients {when}, bare DistributedDataParallel"
             ratios.append(compare_fresh(what, make, rounds=3, pairs=10, limit=limit))
     if processes.is_root:
@@ -52,7 +60,9 @@ def main() -> None:
     processes.close()
 
 
-def _ours(processes: Processes, name: str, settings: dict, batch: tuple, keywords: dict | None) -> Callable[[], float]:
+def _ours(
+    processes: Processes, name: str, settings: dict, batch: tuple, keywords: dict | None
+) -> Callable[[], float]:
     network = zoo.build(name, backend="torch", **settings)
     network = DistributedDataParallel(network, processes, buffers="root", in_backward=keywords)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
@@ -64,7 +74,9 @@ def _loss(network, images, labels):
 
 
 def _theirs(name: str, settings: dict, batch: tuple) -> Callable[[], float]:
-    network = torch.nn.parallel.DistributedDataParallel(zoo.build(name, backend="torch", **settings))
+    network = torch.nn.parallel.DistributedDataParallel(
+        zoo.build(name, backend="torch", **settings)
+    )
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     return torch_step(network, optimizer, *map(torch.from_numpy, batch))
 

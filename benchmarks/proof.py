@@ -1,7 +1,9 @@
-"""The cost of a proof: ResNet-50 on every backend in float64 against one forward and backward pass of the slowest.
+"""The cost of a proof: ResNet-50 on every backend in float64 against one forward and backward pass
+of the slowest.
 
-Each backend runs in a process of its own, so that memory is its own. A layer deep in the network has another epsilon,
-so that the comparison climbs to the place: structure, semantics in both modes, every layer judged alone, explained.
+Each backend runs in a process of its own, so that memory is its own. A layer deep in the network
+has another epsilon, so that the comparison climbs to the place: structure, semantics in both modes,
+every layer judged alone, explained.
 """
 
 import json
@@ -20,7 +22,9 @@ MISTAKEN = "layer4.1.bn2"
 
 
 def run() -> list[Ratio]:
-    """The time of all comparisons over one pass of the slowest backend, and the most memory of each."""
+    """The time of all comparisons over one pass of the slowest backend, and the most memory of
+    each.
+    """
     names = ("torch", "chainer", "jax")
     passes = {name: _in_process("pass", name)["seconds"] for name in names}
     proofs = {name: _in_process("proof", name) for name in names}
@@ -28,19 +32,31 @@ def run() -> list[Ratio]:
     total = sum(found["seconds"] for found in proofs.values())
     ratio = total / slowest
     return [
-        Ratio("a mistake in ResNet-50 found on three backends, one pass", total, slowest, ratio, ratio, ratio, TIMES),
+        Ratio(
+            "a mistake in ResNet-50 found on three backends, one pass",
+            total,
+            slowest,
+            ratio,
+            ratio,
+            ratio,
+            TIMES,
+        ),
         *(_memory(name, found["bytes"]) for name, found in proofs.items()),
     ]
 
 
 def _memory(name: str, peak: float) -> Ratio:
     share = peak / MEMORY
-    return Ratio(f"memory of it with {name}, allowed", peak, MEMORY, share, share, share, 1.0, "bytes")
+    return Ratio(
+        f"memory of it with {name}, allowed", peak, MEMORY, share, share, share, 1.0, "bytes"
+    )
 
 
 def _in_process(what: str, name: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.proof", what, name]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +71,9 @@ def _network(name: str):
 
 
 def _pass(name: str) -> None:
-    """One forward and backward pass as a comparison makes it: compiled where that is what the backend does."""
+    """One forward and backward pass as a comparison makes it: compiled where that is what the
+    backend does.
+    """
     from deliralike.training import classification_loss
 
     network = _network(name)

@@ -1,7 +1,9 @@
-"""The training step of ResNet-18 (batch 32, 3x64x64) over two CPU replicas against one replica that has both cores.
+"""The training step of ResNet-18 (batch 32, 3x64x64) over two CPU replicas against one replica that
+has both cores.
 
-The loss is computed inside the replicas. JAX's part runs in a process of its own: virtual devices are asked for before
-JAX starts. Two processes under PyTorch's DistributedDataParallel are the peer past one process.
+The loss is computed inside the replicas. JAX's part runs in a process of its own: virtual devices
+are asked for before JAX starts. Two processes under PyTorch's DistributedDataParallel are the peer
+past one process.
 """
 
 import importlib
@@ -19,14 +21,17 @@ from deliralike import DataParallel, backends, in_replicas, zoo
 from deliralike.optim.rules import rule
 
 DEVICES = {"torch": ["cpu", "cpu"], "chainer": ["@numpy", "@numpy"], "jax": ["cpu", "cpu:1"]}
-# A throughput of at least 1.05 and 1.8 times the single replica's; JAX's virtual devices are for tests: reported.
+# A throughput of at least 1.05 and 1.8 times the single replica's; JAX's virtual devices are for
+# tests: reported.
 LIMITS = {"torch": 1 / 1.05, "chainer": 1 / 1.8, "jax": None}
 ROUNDS = {"torch": (6, 8), "chainer": (3, 4), "jax": (1, 8)}
 VIRTUAL = "JAX_NUM_CPU_DEVICES"
 
 
 def run() -> list[Ratio]:
-    """Ratios of times: replicas by one replica, by replicas one after the other, by two processes."""
+    """Ratios of times: replicas by one replica, by replicas one after the other, by two
+    processes.
+    """
     ratios = [_against_one(name) for name in ("torch", "chainer")]
     ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
     ratios += [_against_by_hand("chainer")]
@@ -45,7 +50,9 @@ def _loss(network, images, labels):
 _inside = in_replicas(_loss)
 
 
-def _step(name: str, replicas: bool, devices: Sequence[str] = (), **settings: object) -> Callable[[], float]:
+def _step(
+    name: str, replicas: bool, devices: Sequence[str] = (), **settings: object
+) -> Callable[[], float]:
     backend, batch, devices = backends.get(name), _batch(), devices or DEVICES[name]
     network = zoo.build("resnet18", backend=name, device=devices[0])
     network = DataParallel(network, devices, **settings) if replicas else network
@@ -77,13 +84,18 @@ def _against_by_hand(name: str) -> Ratio:
 
 
 def _on_gpu() -> list[Ratio]:
-    """On a GPU, repeated where there is one only: against the bare network, and against PyTorch's DataParallel."""
+    """On a GPU, repeated where there is one only: against the bare network, and against PyTorch's
+    DataParallel.
+    """
     found = [device for device in backends.get("torch").devices() if device.startswith("cuda")]
     if not found:
         return []
     devices = found if len(found) > 1 else found * 2
     ours = lambda: _step("torch", True, devices=devices)  # noqa: E731
-    rivals = {"one": lambda: _step("torch", False, devices=devices), "torch.nn.DataParallel": lambda: _of_torch(found)}
+    rivals = {
+        "one": lambda: _step("torch", False, devices=devices),
+        "torch.nn.DataParallel": lambda: _of_torch(found),
+    }
     return [
         compare_fresh(
             f"ResNet-18 step, {', '.join(devices)}: replicas, {name}",
@@ -101,7 +113,9 @@ def _of_torch(devices: list[str]) -> Callable[[], float]:
 
     backend, batch = backends.get("torch"), _batch()
     network = zoo.build("resnet18", backend="torch", device=devices[0])
-    whole = torch.nn.DataParallel(network, device_ids=[torch.device(device).index for device in devices])
+    whole = torch.nn.DataParallel(
+        network, device_ids=[torch.device(device).index for device in devices]
+    )
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> float:
@@ -126,7 +140,9 @@ def _against_processes() -> Ratio:
 def _in_another_process(name: str) -> list[Ratio]:
     code = f"from benchmarks import replicas; replicas.print_one({name!r})"
     environment = os.environ | {VIRTUAL: "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, text=True, stdout=subprocess.PIPE
+    )
     return [Ratio(**json.loads(done.stdout.splitlines()[-1]))]
 
 

@@ -1,9 +1,11 @@
-"""A training step on 1, 2 and 4 ranks, beside what the model of step time says from the same run's figures.
+"""A training step on 1, 2 and 4 ranks, beside what the model of step time says from the same run's
+figures.
 
-A ResNet-18 on 32x32 and an MLP with large layers, a batch of 64 that the ranks share. The model is given the seconds of
-forward, backward and update by hand, without messages, while the other ranks do the same, and a link's latency and
-bandwidth from a small and a large sum. All of it is measured in turn, in rounds, by the same processes; those that a
-count leaves out wait. One rank is also compared with one process that has two threads.
+A ResNet-18 on 32x32 and an MLP with large layers, a batch of 64 that the ranks share. The model is
+given the seconds of forward, backward and update by hand, without messages, while the other ranks
+do the same, and a link's latency and bandwidth from a small and a large sum. All of it is measured
+in turn, in rounds, by the same processes; those that a count leaves out wait. One rank is also
+compared with one process that has two threads.
 """
 
 import json
@@ -38,7 +40,9 @@ Times = Mapping[str, Sequence[float]]
 
 def run() -> list[Ratio]:
     """Ratios of times, as the first process saw them; what the model was given is printed."""
-    command, environment = launched("torch", max(RANKS), ["benchmarks.scaling"], environment=os.environ)
+    command, environment = launched(
+        "torch", max(RANKS), ["benchmarks.scaling"], environment=os.environ
+    )
     done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
     *said, ratios = [line for line in done.stdout.splitlines() if line]
     print(*dict.fromkeys(said), sep="\n")  # each once
@@ -58,17 +62,23 @@ def main() -> None:
                         found[title, count][name] += times
                 processes.exchange("the others are done", None)
     if processes.is_root:
-        print(json.dumps([asdict(ratio) for title in NETWORKS for ratio in _ratios(title, found)]), flush=True)
+        print(
+            json.dumps([asdict(ratio) for title in NETWORKS for ratio in _ratios(title, found)]),
+            flush=True,
+        )
     processes.close()
 
 
-# What is measured ----------------------------------------------------------------------------------------------------
+# What is measured
+# ----------------------------------------------------------------------------------------------------
 
 
 def _measured(group: TorchProcesses, title: str) -> Times:
     """Seconds of everything, in turn, on networks that are made anew."""
     batch = _batch(title, BATCH // group.count)
-    contestants = {"small": _sum(group, SMALL), "large": _sum(group, LARGE)} | _by_hand(title, batch)
+    contestants = {"small": _sum(group, SMALL), "large": _sum(group, LARGE)} | _by_hand(
+        title, batch
+    )
     contestants |= {when: _ours(group, title, batch, keywords) for when, keywords in WHEN.items()}
     if group.count == 1:
         contestants["two threads"] = _with_threads(2, _ours(group, title, batch, None))
@@ -83,7 +93,9 @@ def _measured(group: TorchProcesses, title: str) -> Times:
 
 def _batch(title: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(size)
-    return rng.normal(size=(size, *NETWORKS[title][2])).astype(np.float32), rng.integers(0, 10, size)
+    return rng.normal(size=(size, *NETWORKS[title][2])).astype(np.float32), rng.integers(
+        0, 10, size
+    )
 
 
 def _sum(group: TorchProcesses, size: int) -> Callable[[], object]:
@@ -113,7 +125,9 @@ def _by_hand(title: str, batch: tuple) -> dict[str, Callable[[], object]]:
     return {"forward": forward, "backward": backward, "update": optimizer.step}
 
 
-def _ours(group: TorchProcesses, title: str, batch: tuple, keywords: dict | None) -> Callable[[], object]:
+def _ours(
+    group: TorchProcesses, title: str, batch: tuple, keywords: dict | None
+) -> Callable[[], object]:
     network = DistributedDataParallel(_network(title), group, buffers="root", in_backward=keywords)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: optimizer.update(_loss, *batch)
@@ -133,7 +147,8 @@ def _with_threads(count: int, step: Callable[[], object]) -> Callable[[], None]:
     return stepped
 
 
-# What is made of it --------------------------------------------------------------------------------------------------
+# What is made of it
+# --------------------------------------------------------------------------------------------------
 
 
 def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:
@@ -145,10 +160,18 @@ def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:
             name = f"{title} step on {count} ranks, gradients {when}, predicted"
             ratios.append(_ratio(name, times[when], [_predicted(title, count, times, when)]))
         if count > 1:
-            ratios.append(_ratio(f"{title} step on {count} ranks, on one", times["during backward"],
-                                 alone["after backward"]))  # fmt: skip
+            ratios.append(
+                _ratio(
+                    f"{title} step on {count} ranks, on one",
+                    times["during backward"],
+                    alone["after backward"],
+                )
+            )
     two = found[title, 2]["during backward"]
-    return [*ratios, _ratio(f"{title} step on 2 ranks, one process with two threads", two, alone["two threads"])]
+    return [
+        *ratios,
+        _ratio(f"{title} step on 2 ranks, one process with two threads", two, alone["two threads"]),
+    ]
 
 
 def _ratio(name: str, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
@@ -164,8 +187,10 @@ def _predicted(title: str, count: int, times: Times, when: str) -> float:
     work = Work(middle["forward"], middle["backward"], middle["update"], size)
     link = _link(count, middle["small"], middle["large"])
     parts = " + ".join(f"{part * 1e3:.1f}" for part in (work.forward, work.backward, work.update))
-    print(f"{title} on {count} ranks: {parts} ms, {size / 1e6:.1f} MB, {link.latency * 1e3:.2f} ms, "
-          f"{link.bandwidth / 1e9:.2f} GB/s")  # fmt: skip
+    print(
+        f"{title} on {count} ranks: {parts} ms, {size / 1e6:.1f} MB, {link.latency * 1e3:.2f} ms, "
+        f"{link.bandwidth / 1e9:.2f} GB/s"
+    )
     buckets = work.buckets if when == "during backward" else 1
     return synchronous(work, lambda size: ring_all_reduce(count, size, link), buckets)
 

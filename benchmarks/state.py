@@ -20,5 +20,9 @@ def _one(name: str) -> list[Ratio]:
 
     return [
         compare(f"read the state, {name}, copy of the arrays", network.neutral_state, copy),
-        compare(f"load the state, {name}, copy of the arrays", lambda: network.load_neutral_state(state), copy),
+        compare(
+            f"load the state, {name}, copy of the arrays",
+            lambda: network.load_neutral_state(state),
+            copy,
+        ),
     ]

@@ -1,4 +1,6 @@
-"""The training step of ResNet-18 (batch 16, 3x64x64, SGD with momentum) against the same network written by hand."""
+"""The training step of ResNet-18 (batch 16, 3x64x64, SGD with momentum) against the same network
+written by hand.
+"""
 
 import importlib
 
@@ -32,7 +34,9 @@ def _one(name: str, images: np.ndarray, labels: np.ndarray) -> Ratio:
         return ours, by_hand.training_step(images, labels)
 
     rounds, pairs = ROUNDS[name]
-    return compare_fresh(f"ResNet-18 step, {name} by hand", make, rounds=rounds, pairs=pairs, limit=LIMITS[name])
+    return compare_fresh(
+        f"ResNet-18 step, {name} by hand", make, rounds=rounds, pairs=pairs, limit=LIMITS[name]
+    )
 
 
 def _loss(network, images, labels):

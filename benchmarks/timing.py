@@ -1,4 +1,6 @@
-"""The only clock: two contestants in turn, and the ratio pair by pair, so that a drifting machine cancels out."""
+"""The only clock: two contestants in turn, and the ratio pair by pair, so that a drifting machine
+cancels out.
+"""
 
 import gc
 import statistics
@@ -37,17 +39,25 @@ class Ratio:
 Contestant = Callable[[], object]
 
 
-def compare(name: str, ours: Contestant, theirs: Contestant, *, pairs: int = 20, limit: float | None = None) -> Ratio:
+def compare(
+    name: str, ours: Contestant, theirs: Contestant, *, pairs: int = 20, limit: float | None = None
+) -> Ratio:
     """Time two functions in turn."""
     return compare_fresh(name, lambda: (ours, theirs), rounds=1, pairs=pairs, limit=limit)
 
 
-def compare_fresh(name: str, make: Callable[[], tuple[Contestant, Contestant]], *, rounds: int, pairs: int,
-                  limit: float | None = None) -> Ratio:  # fmt: skip
+def compare_fresh(
+    name: str,
+    make: Callable[[], tuple[Contestant, Contestant]],
+    *,
+    rounds: int,
+    pairs: int,
+    limit: float | None = None,
+) -> Ratio:
     """Time two functions that are made anew in each round.
 
-    Where its arrays happen to lie in memory makes one network up to a tenth faster than its twin for as long as it
-    lives: only several makes of each show the code.
+    Where its arrays happen to lie in memory makes one network up to a tenth faster than its twin
+    for as long as it lives: only several makes of each show the code.
     """
     times = [pair for _ in range(rounds) for pair in _round(*make(), pairs)]
     ratios = [ours / theirs for ours, theirs in times]
@@ -56,8 +66,12 @@ def compare_fresh(name: str, make: Callable[[], tuple[Contestant, Contestant]], 
     return Ratio(name, medians[0], medians[1], middle, low, high, limit)
 
 
-def _round(ours: Contestant, theirs: Contestant, pairs: int, warmup: int = 3) -> list[tuple[float, float]]:
-    """Run both in turn, changing who goes first; the garbage collector waits outside of what is timed."""
+def _round(
+    ours: Contestant, theirs: Contestant, pairs: int, warmup: int = 3
+) -> list[tuple[float, float]]:
+    """Run both in turn, changing who goes first; the garbage collector waits outside of what is
+    timed.
+    """
     for _ in range(warmup):
         ours(), theirs()
     times = []

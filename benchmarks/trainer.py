@@ -1,4 +1,5 @@
-"""The trainer against loops written by hand and against peers, on networks so small that overhead shows.
+"""The trainer against loops written by hand and against peers, on networks so small that overhead
+shows.
 
 The worst case is a multilayer perceptron, whose whole step takes a sixth of a millisecond; LeNet
 is the smallest network that people train.
@@ -21,7 +22,9 @@ NETWORKS = ("lenet", "mlp")
 
 def run() -> list[Ratio]:
     """One ratio for each backend and network, and one for each peer."""
-    by_hand = [_by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")]
+    by_hand = [
+        _by_hand(name, network) for network in NETWORKS for name in ("torch", "chainer", "jax")
+    ]
     return by_hand + [_peer(name) for name in PEERS]
 
 
@@ -31,9 +34,13 @@ def _by_hand(name: str, network: str) -> Ratio:
     loop = importlib.import_module(f"benchmarks.by_hand.{name}_loop")
 
     def make():
-        return ours(name, samples, network), loop.training_epoch(network, *samples, BATCH, HIDDEN, LR, MOMENTUM)
+        return ours(name, samples, network), loop.training_epoch(
+            network, *samples, BATCH, HIDDEN, LR, MOMENTUM
+        )
 
-    return compare_fresh(f"epoch of {network}, {name} by hand", make, rounds=3, pairs=10, limit=LIMIT)
+    return compare_fresh(
+        f"epoch of {network}, {name} by hand", make, rounds=3, pairs=10, limit=LIMIT
+    )
 
 
 def _peer(name: str) -> Ratio:
@@ -43,21 +50,29 @@ def _peer(name: str) -> Ratio:
         theirs = PEERS[name](*samples, BATCH, HIDDEN, LR, MOMENTUM, EPOCHS)
         return ours(name.partition(",")[0].lower(), samples, "mlp", EPOCHS), theirs
 
-    return compare_fresh(f"{EPOCHS} epochs of mlp, {name}", make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS)
+    return compare_fresh(
+        f"{EPOCHS} epochs of mlp, {name}", make, rounds=1, pairs=10, limit=LIMIT_OF_PEERS
+    )
 
 
 def images(network: str) -> data.Samples:
     """Digits of 8x8 pixels, in a frame of 28x28 for LeNet."""
     inputs, labels = data.load("digits").train
-    return data.Samples(np.pad(inputs, [(0, 0), (0, 0), (10, 10), (10, 10)]) if network == "lenet" else inputs, labels)
+    return data.Samples(
+        np.pad(inputs, [(0, 0), (0, 0), (10, 10), (10, 10)]) if network == "lenet" else inputs,
+        labels,
+    )
 
 
 def ours(backend: str, samples: data.Samples, network: str = "mlp", epochs: int = 1):
     """A function that trains for some more epochs."""
-    settings = {"mlp": {"in_features": 64, "hidden": (HIDDEN,), "out_features": 10},
-                "lenet": {"in_channels": 1, "num_classes": 10, "image_size": 28}}  # fmt: skip
+    settings = {
+        "mlp": {"in_features": 64, "hidden": (HIDDEN,), "out_features": 10},
+        "lenet": {"in_channels": 1, "num_classes": 10, "image_size": 28},
+    }
     trainer = Trainer(
-        zoo.build(network, backend=backend, **settings[network]), rules.rule("sgd", lr=LR, momentum=MOMENTUM)
+        zoo.build(network, backend=backend, **settings[network]),
+        rules.rule("sgd", lr=LR, momentum=MOMENTUM),
     )
     loader = data.Loader(samples, BATCH, drop_last=True)
     return lambda: trainer.fit(loader, epochs=epochs)

@@ -1,4 +1,6 @@
-"""Converting a file of weights against copying its bytes: read, copied, and on the disk in the end as ours are."""
+"""Converting a file of weights against copying its bytes: read, copied, and on the disk in the end
+as ours are.
+"""
 
 import shutil
 import tempfile
@@ -21,13 +23,21 @@ def run() -> list[Ratio]:
         files = {suffix: Path(folder) / f"source{suffix}" for suffix in SUFFIXES}
         for file in files.values():
             weights.write(file, network)
-        return [_ratio(files[source], Path(folder) / f"ours{target}", Path(folder) / "theirs")
-                for source, target in permutations(SUFFIXES, 2)]  # fmt: skip
+        return [
+            _ratio(files[source], Path(folder) / f"ours{target}", Path(folder) / "theirs")
+            for source, target in permutations(SUFFIXES, 2)
+        ]
 
 
 def _ratio(source: Path, ours: Path, theirs: Path) -> Ratio:
     name = f"convert {source.suffix} to {ours.suffix}, copy and read"
-    return compare(name, lambda: weights.convert(source, ours), lambda: _copy(source, theirs), pairs=7, limit=LIMIT)
+    return compare(
+        name,
+        lambda: weights.convert(source, ours),
+        lambda: _copy(source, theirs),
+        pairs=7,
+        limit=LIMIT,
+    )
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,7 +1,9 @@
-"""Networks of the zoo against the reference implementations: forward passes, training steps, and memory.
+"""Networks of the zoo against the reference implementations: forward passes, training steps, and
+memory.
 
-On PyTorch torchvision's and MONAI's, eager and compiled; on JAX networks written by hand with flax; on Chainer its own
-ResNet-50 (which has its strides in the first convolution of a block, so 6 % fewer multiply-adds than torchvision's).
+On PyTorch torchvision's and MONAI's, eager and compiled; on JAX networks written by hand with flax;
+on Chainer its own ResNet-50 (which has its strides in the first convolution of a block, so 6 %
+fewer multiply-adds than torchvision's).
 """
 
 import importlib
@@ -27,23 +29,36 @@ LIMITS = {"torch": 1.02, "chainer": 1.02, "jax": 1.05}
 
 
 def run() -> list[Ratio]:
-    """All ratios but those of compiled networks, which take many minutes to compile: see `zoo_compiled`."""
+    """All ratios but those of compiled networks, which take many minutes to compile: see
+    `zoo_compiled`.
+    """
     torch = [ratio for name in ON_TORCH for ratio in (*on_torch(name), saved_for_backward(name))]
     return [*torch, *on_chainer(), *on_jax()]
 
 
 def on_torch(name: str, compiled: bool = False, rounds: int = 3, pairs: int = 8) -> list[Ratio]:
-    """Forward pass without a graph, and a training step, with PyTorch's own loss and optimizer on both sides."""
+    """Forward pass without a graph, and a training step, with PyTorch's own loss and optimizer on
+    both sides.
+    """
     label = f"{name}, torch{' compiled' if compiled else ''}"
     timed = partial(compare_fresh, rounds=rounds, pairs=pairs, limit=LIMITS["torch"])
-    return [timed(f"{label}, {what}", lambda make=make: _torch_pair(name, make, compiled))
-            for what, make in (("forward", _torch_forward), ("step", _torch_step))]  # fmt: skip
+    return [
+        timed(f"{label}, {what}", lambda make=make: _torch_pair(name, make, compiled))
+        for what, make in (("forward", _torch_forward), ("step", _torch_step))
+    ]
 
 
 def saved_for_backward(name: str) -> Ratio:
     """The bytes that a forward pass keeps for the backward pass, each storage counted once."""
     ours, theirs = (_saved_bytes(network, _inputs(name)) for network in _torch_networks(name))
-    return Ratio(f"{name}, torch, kept for backward", ours, theirs, *[ours / theirs] * 3, LIMITS["torch"], "bytes")
+    return Ratio(
+        f"{name}, torch, kept for backward",
+        ours,
+        theirs,
+        *[ours / theirs] * 3,
+        LIMITS["torch"],
+        "bytes",
+    )
 
 
 def on_chainer() -> list[Ratio]:
@@ -57,7 +72,9 @@ def on_chainer() -> list[Ratio]:
         return partial(_evaluated, backend, network, images), by_hand.forward(images)
 
     def step():
-        return _neutral_step(backend, "resnet50", images, labels), by_hand.training_step(images, labels)
+        return _neutral_step(backend, "resnet50", images, labels), by_hand.training_step(
+            images, labels
+        )
 
     timed = partial(compare_fresh, rounds=2, pairs=5, limit=LIMITS["chainer"])
     return [timed("resnet50, Chainer, forward", forward), timed("resnet50, Chainer, step", step)]
@@ -71,9 +88,13 @@ def on_jax() -> list[Ratio]:
         backend, images, labels = backends.get("jax"), _inputs(name), _labels(2)
 
         def make(name=name, by_hand=by_hand, backend=backend, images=images, labels=labels):
-            return _neutral_step(backend, name, images, labels), by_hand.training_step(images, labels)
+            return _neutral_step(backend, name, images, labels), by_hand.training_step(
+                images, labels
+            )
 
-        ratios.append(compare_fresh(f"{name}, JAX, step", make, rounds=1, pairs=8, limit=LIMITS["jax"]))
+        ratios.append(
+            compare_fresh(f"{name}, JAX, step", make, rounds=1, pairs=8, limit=LIMITS["jax"])
+        )
     return ratios
 
 
@@ -86,7 +107,8 @@ def _labels(batch: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 1000, batch)
 
 
-# PyTorch --------------------------------------------------------------------------------------------------------------
+# PyTorch
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _torch_networks(name: str) -> tuple[Any, Any]:
@@ -95,14 +117,18 @@ def _torch_networks(name: str) -> tuple[Any, Any]:
     return zoo.build(name, backend="torch", **ON_TORCH[name][0]), references.make(name)
 
 
-def _torch_pair(name: str, make: Callable[..., Callable[[], Any]], compiled: bool) -> tuple[Any, Any]:
+def _torch_pair(
+    name: str, make: Callable[..., Callable[[], Any]], compiled: bool
+) -> tuple[Any, Any]:
     import torch
 
     images = torch.from_numpy(_inputs(name))
     if compiled:
         torch._dynamo.reset()
-    ours, theirs = (make(network, torch.compile(network) if compiled else network, images)
-                    for network in _torch_networks(name))  # fmt: skip
+    ours, theirs = (
+        make(network, torch.compile(network) if compiled else network, images)
+        for network in _torch_networks(name)
+    )
     return ours, theirs
 
 
@@ -149,10 +175,13 @@ def _saved_bytes(network: Any, images: np.ndarray) -> int:
     return sum(sizes.values())
 
 
-# The neutral optimizers -----------------------------------------------------------------------------------------------
+# The neutral optimizers
+# -----------------------------------------------------------------------------------------------
 
 
-def _neutral_step(backend: Any, name: str, images: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+def _neutral_step(
+    backend: Any, name: str, images: np.ndarray, labels: np.ndarray
+) -> Callable[[], float]:
     network = zoo.build(name, backend=backend).train()
     optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: float(backend.numpy(optimizer.update(_loss, images, labels)))

@@ -1,4 +1,5 @@
-"""deliralike: write a network once, train it on PyTorch, Chainer or JAX, and prove that it is the same network.
+"""deliralike: write a network once, train it on PyTorch, Chainer or JAX, and prove that it is the
+same network.
 
 Example:
     >>> import deliralike
@@ -11,7 +12,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from deliralike import backends, errors, parallel, random, weights, zoo
-from deliralike.backends import DataParallel, DistributedDataParallel, FullyShardedDataParallel, wrap
+from deliralike.backends import (
+    DataParallel,
+    DistributedDataParallel,
+    FullyShardedDataParallel,
+    wrap,
+)
 from deliralike.backends.processes.join import join
 from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
 from deliralike.compat.optim_wrapper_dict import OptimWrapperDict

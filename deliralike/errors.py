@@ -1,7 +1,7 @@
 """Every error that deliralike raises on purpose.
 
-Each is also a standard error, so that code which catches `ValueError` or `ImportError` keeps working.
-A message says where, what came, what was wanted and what to do.
+Each is also a standard error, so that code which catches `ValueError` or `ImportError` keeps
+working. A message says where, what came, what was wanted and what to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,9 @@ class UnknownName(DeliralikeError, LookupError):
 
 
 class ArgumentError(DeliralikeError, TypeError):
-    """A layer or network was given an argument that it does not have, or lacks one that it needs."""
+    """A layer or network was given an argument that it does not have, or lacks one that it
+    needs.
+    """
 
 
 class OptimizerError(ArgumentError, RuntimeError):
@@ -74,7 +76,9 @@ class WeightFileMissing(WeightFileError, FileNotFoundError):
 
 
 class CheckpointError(DeliralikeError, ValueError):
-    """A checkpoint cannot be read or written, or belongs to another run; nothing was changed by it."""
+    """A checkpoint cannot be read or written, or belongs to another run; nothing was changed by
+    it.
+    """
 
 
 class CheckpointMissing(CheckpointError, FileNotFoundError):

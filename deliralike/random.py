@@ -1,8 +1,10 @@
-"""Portable random numbers: masks keyed by seed, layer path, step and sample, so equal on every backend.
+"""Portable random numbers: masks keyed by seed, layer path, step and sample, so equal on every
+backend.
 
-Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here, on the host,
-with a counter-based generator and an integer comparison, which no rounding can flip. Outside of it they use the
-framework's own generator, which is faster and never equal between frameworks.
+Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here,
+on the host, with a counter-based generator and an integer comparison, which no rounding can flip.
+Outside of it they use the framework's own generator, which is faster and never equal between
+frameworks.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ from deliralike.nn import start
 
 @dataclass(frozen=True)
 class Stream:
-    """Where in the portable stream we are: `seed`, `step`, and the index of the batch's first sample.
+    """Where in the portable stream we are: `seed`, `step`, and the index of the batch's first
+    sample.
 
     `step` and `first_sample` may be traced values of a compiled program.
     """
@@ -31,8 +34,9 @@ class Stream:
 
 
 _stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
-# How many `portable` blocks are open in all threads: a plain number, since torch.compile can guard on one and not on
-# a context variable. Compiled programs stay whole outside of `portable`, and are compiled anew inside of it.
+# How many `portable` blocks are open in all threads: a plain number, since torch.compile can guard
+# on one and not on a context variable. Compiled programs stay whole outside of `portable`, and are
+# compiled anew inside of it.
 _open = 0
 _counting = Lock()
 
@@ -44,7 +48,8 @@ def current() -> Stream | None:
 
 @contextmanager
 def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[Stream]:
-    """Make the random layers draw portable masks: equal on every backend and for every number of replicas.
+    """Make the random layers draw portable masks: equal on every backend and for every number of
+    replicas.
 
     Args:
         seed: One whole number for the run.
@@ -65,7 +70,9 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
 
 @contextmanager
 def shifted(samples: Any) -> Iterator[None]:
-    """Let the batch begin `samples` further on in the portable stream, if one is open: for a replica's share."""
+    """Let the batch begin `samples` further on in the portable stream, if one is open: for a
+    replica's share.
+    """
     stream = current()
     if stream is None:
         yield
@@ -74,11 +81,15 @@ def shifted(samples: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(ValueError):  # a replica that was stopped just here is left behind in another context
+        with suppress(
+            ValueError
+        ):  # a replica that was stopped just here is left behind in another context
             _stream.reset(token)
 
 
-def keep_mask(seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float) -> np.ndarray:
+def keep_mask(
+    seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float
+) -> np.ndarray:
     """Which elements survive dropout with probability `p`, for each sample of a batch.
 
     Shapes:
@@ -103,5 +114,7 @@ def drop_threshold(p: float) -> int:
 
 def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
     counter = np.array([0, 0, sample, step], dtype=np.uint64)
-    words = np.random.Philox(key=start.key(seed, path), counter=counter).random_raw((count + 3) // 4)
+    words = np.random.Philox(key=start.key(seed, path), counter=counter).random_raw(
+        (count + 3) // 4
+    )
     return np.asarray(words, dtype="<u8").view(np.uint16)[:count]

@@ -13,9 +13,17 @@ author = "The deliralike authors"
 project_copyright = "the deliralike authors"
 version = release = deliralike.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "vocabulary", "command_line", "gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "vocabulary",
+    "command_line",
+    "gallery",
+]
 exclude_patterns = ["_build", "_ext", "_generated"]
-default_role = "py:obj"  # single backticks in docstrings: a link where there is a target, code where there is none
+# single backticks in docstrings: a link where there is a target, code where there is none
+default_role = "py:obj"
 
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
@@ -28,7 +36,11 @@ toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-napoleon_custom_sections = [("Shapes", "notes_style"), ("Source", "notes_style"), ("Example line", "notes_style")]
+napoleon_custom_sections = [
+    ("Shapes", "notes_style"),
+    ("Source", "notes_style"),
+    ("Example line", "notes_style"),
+]
 python_display_all_type_parameters = False
 
 html_theme = "furo"

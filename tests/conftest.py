@@ -1,4 +1,5 @@
-"""What every test may use: the backends, by name. A backend that cannot be loaded fails its tests, it skips none."""
+"""What every test may use: the backends, by name. A backend that cannot be loaded fails its tests,
+it skips none."""
 
 import ctypes
 import gc
@@ -11,11 +12,13 @@ from tests.measuring import memory
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
-# XLA compiles in a quarter of the time without most of its optimisations and with its older code generator; the values
-# are the same up to rounding. DELIRALIKE_TEST_XLA=full: as users have it.
+# XLA compiles in a quarter of the time without most of its optimisations and with its older code
+# generator; the values are the same up to rounding. DELIRALIKE_TEST_XLA=full: as users have it.
 if os.environ.get("DELIRALIKE_TEST_XLA", "quick") == "quick":
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+    )
 # For work on one backend: DELIRALIKE_TEST_BACKENDS=torch
 BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).split(","))
 
@@ -28,7 +31,8 @@ def backend(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def freed_memory_goes_back(request):
-    """To the system, when the process has grown: the C library keeps half of it otherwise, and workers reach 7 GB.
+    """To the system, when the process has grown: the C library keeps half of it otherwise, and
+    workers reach 7 GB.
 
     What a file of tests keeps in caches is of no use to the next one.
     """
@@ -45,7 +49,8 @@ def freed_memory_goes_back(request):
 
 @pytest.fixture
 def optimised():
-    """XLA with its optimisations, where bits count: without them it fuses the same sums in one way or another."""
+    """XLA with its optimisations, where bits count: without them it fuses the same sums in one way
+    or another."""
     if "jax" not in BACKENDS:
         yield
         return

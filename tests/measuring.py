@@ -1,9 +1,11 @@
-"""What each test costs, and why: ``make measure`` writes it into a file, ``python -m tests.measuring FILE`` reads it.
+"""What each test costs, and why: ``make measure`` writes it into a file, ``python -m
+tests.measuring FILE`` reads it.
 
-A pytest plugin (``-p tests.measuring --measured FILE``). Of every test function, on every backend, one line: how many
-cases there are, and their seconds in total. Times of the processor are those of the test's own process and of the child
-processes that it waited for; they hardly depend on what else the machine does. A run of the quick suite changes one
-column alone: what one case costs there, where fewer tests share what is made and compiled once.
+A pytest plugin (``-p tests.measuring --measured FILE``). Of every test function, on every backend,
+one line: how many cases there are, and their seconds in total. Times of the processor are those of
+the test's own process and of the child processes that it waited for; they hardly depend on what
+else the machine does. A run of the quick suite changes one column alone: what one case costs there,
+where fewer tests share what is made and compiled once.
 """
 
 import csv
@@ -17,10 +19,14 @@ from pathlib import Path
 
 import pytest
 
-#: What is summed up over the cases of a test; `memory` (MB of the process afterwards) is the largest instead.
+#: What is summed up over the cases of a test; `memory` (MB of the process afterwards) is the
+#: largest instead.
 SUMS = ("cases", "seconds", "processor", "children", "xla", "tracing", "imports", "building")
 COLUMNS = ("test", "backend", *SUMS, "memory", "quick")
-XLA = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
+XLA = (
+    "/jax/core/compile/jaxpr_to_mlir_module_duration",
+    "/jax/core/compile/backend_compile_duration",
+)
 TRACING = "/jax/core/compile/jaxpr_trace_duration"
 
 spent: Counter = Counter()
@@ -35,11 +41,14 @@ def pytest_configure(config):
         config.pluginmanager.register(Measuring(), "deliralike-measuring")
         if not hasattr(config, "workerinput"):
             writing = WritingQuick if config.getoption("--suite", None) == "quick" else Writing
-            config.pluginmanager.register(writing(config.getoption("--measured")), "deliralike-writing")
+            config.pluginmanager.register(
+                writing(config.getoption("--measured")), "deliralike-writing"
+            )
 
 
 class Measuring:
-    """In the process that runs the tests: what was spent between the start of a test and the end of its teardown."""
+    """In the process that runs the tests: what was spent between the start of a test and the end of
+    its teardown."""
 
     def __init__(self):
         importlib._bootstrap._find_and_load = timed("imports", importlib._bootstrap._find_and_load)
@@ -82,7 +91,8 @@ class Measuring:
 
 
 class Writing:
-    """In the process that sees all reports: their costs by test and backend, into the file at the end."""
+    """In the process that sees all reports: their costs by test and backend, into the file at the
+    end."""
 
     def __init__(self, path):
         self.path, self.rows = Path(path), defaultdict(Counter)
@@ -119,7 +129,15 @@ def write(path, rows):
         for key in sorted(rows):
             row = rows[key]
             seconds = [f"{row[name]:.2f}" for name in SUMS[1:]]
-            writer.writerow([*key, round(row["cases"]), *seconds, round(row["memory"]), f"{row.get('quick', 0.0):.2f}"])
+            writer.writerow(
+                [
+                    *key,
+                    round(row["cases"]),
+                    *seconds,
+                    round(row["memory"]),
+                    f"{row.get('quick', 0.0):.2f}",
+                ]
+            )
 
 
 def case(row):
@@ -159,11 +177,13 @@ def memory():
 
 
 def named(nodeid):
-    """A test without its parameters and the group that pytest-xdist adds, and the backend among the parameters.
+    """A test without its parameters and the group that pytest-xdist adds, and the backend among the
+    parameters.
 
     Example:
         >>> named("tests/nn/test_pooling.py::test_odd[jax-3]"), named("tests/fuzz/test_fuzz.py::test_files@fuzz")
-        (('tests/nn/test_pooling.py::test_odd', 'jax'), ('tests/fuzz/test_fuzz.py::test_files', 'none'))
+        (('tests/nn/test_pooling.py::test_odd', 'jax'), ('tests/fuzz/test_fuzz.py::test_files',
+        'none'))
     """
     test, parameters = re.fullmatch(r"([^[@]*)(.*)", nodeid, re.DOTALL).groups()
     found = set(re.findall(r"torch|chainer|jax", parameters))
@@ -196,7 +216,9 @@ def table(rows, title, key):
         for name in (key(row), "**all**"):
             sums[name].update({column: row[column] for column in SUMS})
     lines = [f"| {title} | {' | '.join(SUMS)} |", f"| :-- |{' --: |' * len(SUMS)}"]
-    for name, total in sorted(sums.items(), key=lambda entry: -entry[1]["processor"] - entry[1]["children"]):
+    for name, total in sorted(
+        sums.items(), key=lambda entry: -entry[1]["processor"] - entry[1]["children"]
+    ):
         lines.append(f"| {name} | {' | '.join(f'{total[column]:,.0f}' for column in SUMS)} |")
     return "\n".join(lines)
 
@@ -208,7 +230,9 @@ def main(path, count="30"):
     print(table(rows, "folder", folder), end="\n\n")
     print(table(rows, "backend", lambda row: row["backend"]), end="\n\n")
     dearest = sorted(rows, key=lambda row: -row["processor"] - row["children"])[: int(count)]
-    print(table(dearest, "dearest tests", lambda row: f"{row['test']} {row['backend']}"), end="\n\n")
+    print(
+        table(dearest, "dearest tests", lambda row: f"{row['test']} {row['backend']}"), end="\n\n"
+    )
     largest = max(rows, key=lambda row: row["memory"])
     print(f"largest process: {largest['memory']:,.0f} MB after {largest['test']}")
 

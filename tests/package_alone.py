@@ -1,6 +1,8 @@
-"""What the installed wheel can do where nothing but what it asks for is installed. `make package` runs it there.
+"""What the installed wheel can do where nothing but what it asks for is installed. `make package`
+runs it there.
 
-It is run by the interpreter of that environment in isolated mode, so neither pytest nor the source tree is in reach.
+It is run by the interpreter of that environment in isolated mode, so neither pytest nor the source
+tree is in reach.
 """
 
 import importlib
@@ -42,14 +44,19 @@ def listed(folder):
 def imports():
     """A module needs no more than the wheel asks for, but for those of `EXTRAS`."""
     wrong, count = {}, 0
-    for module in pkgutil.walk_packages(deliralike.__path__, "deliralike.", onerror=lambda name: None):
+    for module in pkgutil.walk_packages(
+        deliralike.__path__, "deliralike.", onerror=lambda name: None
+    ):
         if module.name == "deliralike.__main__":
             continue
         try:
             importlib.import_module(module.name)
             count += 1
         except ModuleNotFoundError as error:
-            if not any(module.name.startswith(start) and error.name in names for start, names in EXTRAS.items()):
+            if not any(
+                module.name.startswith(start) and error.name in names
+                for start, names in EXTRAS.items()
+            ):
                 wrong[module.name] = str(error)
     assert not wrong, wrong
     loaded = FRAMEWORKS & set(sys.modules)
@@ -70,7 +77,11 @@ def says_what_is_missing():
 
 def commands():
     for words in (["--version"], ["backends"], ["zoo"], ["zoo", "resnet18"], ["settings", "mlp"]):
-        subprocess.run([Path(sys.executable).with_name("deliralike"), *words], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [Path(sys.executable).with_name("deliralike"), *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 if __name__ == "__main__":

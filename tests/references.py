@@ -1,4 +1,5 @@
-"""What the reference implementations need before they can be imported here, and a way to import them late."""
+"""What the reference implementations need before they can be imported here, and a way to import
+them late."""
 
 import pkgutil
 import warnings
@@ -13,18 +14,23 @@ import torch
 def allow_torchvision() -> None:
     """Let torchvision be imported beside a PyTorch that was built without CUDA.
 
-    PyPI's torchvision is built for CUDA. Its compiled operators do not load then, and importing it stops at those
-    that it describes without looking. Networks for classification and segmentation use none, so naming them is enough.
+    PyPI's torchvision is built for CUDA. Its compiled operators do not load then, and importing it
+    stops at those that it describes without looking. Networks for classification and segmentation
+    use none, so naming them is enough.
     """
     if torch.version.cuda is None:
         for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            torch.library.define(
+                f"torchvision::{name}",
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )
 
 
 class Later:
     """A module, class or function of a reference implementation, imported when it is first used.
 
-    Importing them all takes longer than most tests; who only collects tests, or runs others, does without.
+    Importing them all takes longer than most tests; who only collects tests, or runs others, does
+    without.
 
     Attributes:
         path: The dotted name.
@@ -37,7 +43,10 @@ class Later:
     @cache
     def found(self) -> Any:
         allow_torchvision()
-        with warnings.catch_warnings(), torch.device("cpu"):  # also within a context of PyTorch's meta device
+        with (
+            warnings.catch_warnings(),
+            torch.device("cpu"),
+        ):  # also within a context of PyTorch's meta device
             warnings.simplefilter("ignore")  # of what they use themselves
             found = pkgutil.resolve_name(self.path)
         if self.prepare is not None:
@@ -45,8 +54,11 @@ class Later:
         return found
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
-        """Calls it; what else is to be imported later, as the class of a block, is handed over as it is."""
-        return self.found()(*map(_found, args), **{name: _found(value) for name, value in settings.items()})
+        """Calls it; what else is to be imported later, as the class of a block, is handed over as
+        it is."""
+        return self.found()(
+            *map(_found, args), **{name: _found(value) for name, value in settings.items()}
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by whoever looks through a module

@@ -1,10 +1,12 @@
-"""Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
+"""Three suites, each a part of the next: quick (at each save), short (before a commit), all (before
+a release).
 
-A pytest plugin, after tests.measuring (``-p tests.suites --suite quick``). The short suite leaves out what is marked
-`long`. Of a test whose cases take longer than `SHORT` together on a backend it runs the first ones that fit; where not
-even one does, it runs one, unless the same test takes less on another backend. A test that is marked `every_case`
-keeps them all. The quick suite takes the cheapest tests of the short one, one case each on each backend, until they
-would take `QUICK` together. What tests cost stands in `MEASURED`; one that is not there yet is run. Each run ends by
+A pytest plugin, after tests.measuring (``-p tests.suites --suite quick``). The short suite leaves
+out what is marked `long`. Of a test whose cases take longer than `SHORT` together on a backend it
+runs the first ones that fit; where not even one does, it runs one, unless the same test takes less
+on another backend. A test that is marked `every_case` keeps them all. The quick suite takes the
+cheapest tests of the short one, one case each on each backend, until they would take `QUICK`
+together. What tests cost stands in `MEASURED`; one that is not there yet is run. Each run ends by
 saying what it left out.
 """
 
@@ -20,14 +22,17 @@ from tests.measuring import case
 
 #: In the folder of pyproject.toml.
 MEASURED = "tests/measured.csv"
-#: Seconds of the processor: of a test on one backend; of all tests together, of which two processes do half each.
+#: Seconds of the processor: of a test on one backend; of all tests together, of which two processes
+#: do half each.
 SHORT, QUICK = 0.3, 30.0
 SUITES = ("quick", "short", "all")
 left_out = pytest.StashKey[Counter]()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--suite", choices=SUITES, default="all", help="how much to run: quick, short or all")
+    parser.addoption(
+        "--suite", choices=SUITES, default="all", help="how much to run: quick, short or all"
+    )
 
 
 def pytest_configure(config):
@@ -65,7 +70,10 @@ def pytest_collection_modifyitems(config, items):
 def short(items, costs):
     """What is not marked `long`, and of dear tests as much as fits."""
     seconds = {key: case(row) for key, row in rows_of(costs).items()}
-    lowest = {test: min(seconds[key] for key in keys) for test, keys in groupby(sorted(seconds), key=itemgetter(0))}
+    lowest = {
+        test: min(seconds[key] for key in keys)
+        for test, keys in groupby(sorted(seconds), key=itemgetter(0))
+    }
     spent, kept = {}, []
     for item in items:
         if item.get_closest_marker("long"):
@@ -81,7 +89,8 @@ def short(items, costs):
 
 
 def quick(items, costs):
-    """The first case of each cheap test on each backend, and every case of a test that was never measured."""
+    """The first case of each cheap test on each backend, and every case of a test that was never
+    measured."""
     chosen, known, kept = cheapest(costs), measured(costs), {}
     for item in items:
         key = measuring.named(item.nodeid)
@@ -134,7 +143,9 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     say = terminalreporter.write_line
-    gpu = [report for report in terminalreporter.stats.get("skipped", ()) if "gpu" in report.keywords]
+    gpu = [
+        report for report in terminalreporter.stats.get("skipped", ()) if "gpu" in report.keywords
+    ]
     if gpu:
         say(f"tests that need a GPU: {len(gpu)} skipped, as this machine has none")
     suite, counts = config.getoption("--suite"), config.stash[left_out]
@@ -145,4 +156,8 @@ def pytest_terminal_summary(terminalreporter, config):
         return
     by_folder = ", ".join(f"{folder} {count:,}" for folder, count in counts.most_common())
     say(f"left out {counts.total():,} tests ({by_folder})")
-    say("'make test' runs more of them, 'make test-all' all" if suite == "quick" else "'make test-all' runs them too")
+    say(
+        "'make test' runs more of them, 'make test-all' all"
+        if suite == "quick"
+        else "'make test-all' runs them too"
+    )

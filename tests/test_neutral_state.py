@@ -1,4 +1,5 @@
-"""The neutral state: the same names, order, layouts and bits on every backend, for layers and for native networks."""
+"""The neutral state: the same names, order, layouts and bits on every backend, for layers and for
+native networks."""
 
 import hashlib
 from functools import cache
@@ -44,7 +45,7 @@ LAYERS = {
     "LSTM": ("LSTM", (3, 2), {"num_layers": 2, "bidirectional": True}),
     "LSTM without bias": ("LSTM", (3, 2), {"bias": False}),
     "GRU": ("GRU", (3, 2), {"num_layers": 2, "bidirectional": True}),
-}  # fmt: skip
+}
 
 
 def layer(backend, name, dtype="float32", seed=0):
@@ -54,7 +55,8 @@ def layer(backend, name, dtype="float32", seed=0):
 
 
 def awkward(state, seed=0):
-    """Random values for every name, among them those that arithmetic would change: -0, NaN, infinite, subnormal."""
+    """Random values for every name, among them those that arithmetic would change: -0, NaN,
+    infinite, subnormal."""
     rng = np.random.default_rng(seed)
     return {name: _awkward(rng, array) for name, array in state.items()}
 
@@ -63,18 +65,23 @@ def _awkward(rng, array):
     if array.dtype.kind != "f":
         return np.full(array.shape, rng.integers(1, 2**31), array.dtype)
     values = rng.standard_normal(array.shape).astype(array.dtype)
-    special = np.array([-0.0, np.nan, np.inf, np.finfo(array.dtype).smallest_subnormal], array.dtype)
+    special = np.array(
+        [-0.0, np.nan, np.inf, np.finfo(array.dtype).smallest_subnormal], array.dtype
+    )
     values.flat[: min(values.size - 1, 4)] = special[: min(values.size - 1, 4)]
     return values
 
 
 def difference(got, wanted):
-    """What is not as wanted: the names in their order, types, shapes and bits; nothing where all is the same."""
+    """What is not as wanted: the names in their order, types, shapes and bits; nothing where all is
+    the same."""
     if list(got) != list(wanted):
         return f"names {list(got)}, wanted {list(wanted)}"
     for name, array in wanted.items():
         if (got[name].dtype, got[name].shape) != (array.dtype, array.shape):
-            return f"{name} is {got[name].dtype} {got[name].shape}, wanted {array.dtype} {array.shape}"
+            return (
+                f"{name} is {got[name].dtype} {got[name].shape}, wanted {array.dtype} {array.shape}"
+            )
         if got[name].tobytes() != array.tobytes():
             return f"{name} has other bits"
     return ""
@@ -86,10 +93,13 @@ def assert_same(got, wanted):
 
 def digest(network):
     state = network.neutral_state()
-    return hashlib.sha256(b"".join(name.encode() + array.tobytes() for name, array in state.items())).hexdigest()
+    return hashlib.sha256(
+        b"".join(name.encode() + array.tobytes() for name, array in state.items())
+    ).hexdigest()
 
 
-# Layers ----------------------------------------------------------------------------------------------------------
+# Layers
+# ----------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -100,14 +110,17 @@ def layers(backend, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_weights_go_through_every_backend_without_changing_a_bit(backend, dtype):
-    """Plain arrays of NumPy are the same on all backends: what each one brings back as it was goes from any to any."""
+    """Plain arrays of NumPy are the same on all backends: what each one brings back as it was goes
+    from any to any."""
     wrong = {}
     for name, network in layers(backend.name, dtype).items():
         for seed in (0, 1):  # the second time there is something to replace
             values = awkward(network.neutral_state(), seed)
             network.load_neutral_state(values)
             found = network.neutral_state()
-            if any(type(array) is not np.ndarray for array in found.values()) or difference(found, values):
+            if any(type(array) is not np.ndarray for array in found.values()) or difference(
+                found, values
+            ):
                 wrong[name] = difference(found, values) or "not NumPy's arrays"
     assert wrong == {}
 
@@ -119,7 +132,10 @@ def test_names_order_shapes_and_types_are_those_of_torchs_own_layer(backend, dty
     for label, (kind, arguments, settings) in LAYERS.items():
         own = getattr(torch.nn, kind)(*arguments, **settings).to(getattr(torch, dtype)).state_dict()
         state = layers(backend.name, dtype)[label].neutral_state()
-        wanted = [(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in own.items()]
+        wanted = [
+            (name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in own.items()
+        ]
         found = [(name, array.shape, str(array.dtype)) for name, array in state.items()]
         if found != wanted:
             wrong[label] = (found, wanted)
@@ -144,7 +160,8 @@ def test_the_list_of_layers_has_every_layer_with_weights():
     assert listed == with_weights
 
 
-# A nested network ------------------------------------------------------------------------------------------------
+# A nested network
+# ------------------------------------------------------------------------------------------------
 
 
 class Block(Network):
@@ -155,7 +172,9 @@ class Block(Network):
         self.branches = nn.ModuleDict(
             {"wide": nn.Conv2d(channels, channels, 3, padding=1), "narrow": nn.PReLU(channels)}
         )
-        self.tail = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels))
+        self.tail = nn.Sequential(
+            nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels)
+        )
 
 
 class Nested(Network):
@@ -180,8 +199,12 @@ def torch_nested(torch, channels=3):
         def __init__(self):
             super().__init__()
             self.bn = nn.BatchNorm2d(channels)
-            self.branches = nn.ModuleDict({"wide": nn.Conv2d(channels, channels, 3), "narrow": nn.PReLU(channels)})
-            self.tail = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels))
+            self.branches = nn.ModuleDict(
+                {"wide": nn.Conv2d(channels, channels, 3), "narrow": nn.PReLU(channels)}
+            )
+            self.tail = nn.Sequential(
+                nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels)
+            )
 
     class Nested(nn.Module):
         def __init__(self):
@@ -205,7 +228,9 @@ def nested(backend):
 def test_a_nested_network_has_the_state_dict_of_the_same_torch_module(nested):
     own = torch_nested(pytest.importorskip("torch")).state_dict()
     state = nested.neutral_state()
-    assert [(name, array.shape) for name, array in state.items()] == [(n, tuple(t.shape)) for n, t in own.items()]
+    assert [(name, array.shape) for name, array in state.items()] == [
+        (n, tuple(t.shape)) for n, t in own.items()
+    ]
 
 
 def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(nested):
@@ -214,7 +239,8 @@ def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(nested):
     assert_same(nested.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()})
 
 
-# Ownership -------------------------------------------------------------------------------------------------------
+# Ownership
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_changing_what_was_read_does_not_change_the_network(nested):
@@ -279,7 +305,8 @@ def test_values_are_cast_to_the_parameters_own_type(backend, dtype, came):
     assert_same({"weight": network.neutral_state()["weight"]}, {"weight": values.astype(dtype)})
 
 
-# Refusing --------------------------------------------------------------------------------------------------------
+# Refusing
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nested):
@@ -292,7 +319,8 @@ def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nest
         "the weights do not fit Nested, which was left unchanged",
         "missing: stem.bias, blocks.1.bn.running_var",
         "unexpected: extra.weight",
-        "wrong shape: token has shape (3,), wanted (1, 3), head.weight has shape (5, 3), wanted (2, 3)",
+        "wrong shape: token has shape (3,), wanted (1, 3), head.weight has shape (5, 3), wanted "
+        "(2, 3)",
     ):
         assert part in str(caught.value)
     assert digest(nested) == before
@@ -301,23 +329,33 @@ def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nest
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_wrong_shape_is_always_refused(nested, strict):
     before = digest(nested)
-    with pytest.raises(StateError, match=r"wrong shape: head\.bias has shape \(3,\), wanted \(2,\)"):
-        nested.load_neutral_state(awkward(nested.neutral_state()) | {"head.bias": np.ones(3)}, strict=strict)
+    with pytest.raises(
+        StateError, match=r"wrong shape: head\.bias has shape \(3,\), wanted \(2,\)"
+    ):
+        nested.load_neutral_state(
+            awkward(nested.neutral_state()) | {"head.bias": np.ones(3)}, strict=strict
+        )
     assert digest(nested) == before
 
 
 @pytest.mark.parametrize(
-    "value", [np.array([None] * 2), np.array(["a", "b"]), object()], ids=["objects", "texts", "thing"]
+    "value",
+    [np.array([None] * 2), np.array(["a", "b"]), object()],
+    ids=["objects", "texts", "thing"],
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_is_no_array_of_numbers_is_refused_before_anything_changes(nested, value, strict):
     before = digest(nested)
     with pytest.raises(StateError, match=r"head\.bias"):
-        nested.load_neutral_state(awkward(nested.neutral_state()) | {"head.bias": value}, strict=strict)
+        nested.load_neutral_state(
+            awkward(nested.neutral_state()) | {"head.bias": value}, strict=strict
+        )
     assert digest(nested) == before
 
 
-@pytest.mark.parametrize("state", [{}, {"of": np.ones(1), "another": np.ones(2)}], ids=["empty", "foreign"])
+@pytest.mark.parametrize(
+    "state", [{}, {"of": np.ones(1), "another": np.ones(2)}], ids=["empty", "foreign"]
+)
 @pytest.mark.parametrize("strict", [True, False])
 def test_loading_nothing_is_an_error(nested, state, strict):
     with pytest.raises(StateError, match=r"left unchanged: 0 of \d+ names loaded; missing: "):
@@ -336,7 +374,9 @@ def test_a_network_without_weights_refuses_others(backend):
 
 def test_without_strict_what_fits_is_taken_over_and_the_rest_reported(nested):
     state = nested.neutral_state()
-    report = nested.load_neutral_state({"head.bias": np.full(2, 9.0), "extra": np.ones(1)}, strict=False)
+    report = nested.load_neutral_state(
+        {"head.bias": np.full(2, 9.0), "extra": np.ones(1)}, strict=False
+    )
     assert (report.loaded, report.unexpected) == (("head.bias",), ("extra",))
     assert report.missing == tuple(name for name in state if name != "head.bias")
     assert not report.complete
@@ -346,7 +386,11 @@ def test_without_strict_what_fits_is_taken_over_and_the_rest_reported(nested):
 def test_missing_counters_are_tolerated_and_keep_their_value(backend):
     network = layer(backend, "BatchNorm1d")
     network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
-    state = {name: array + 1 for name, array in network.neutral_state().items() if name != "num_batches_tracked"}
+    state = {
+        name: array + 1
+        for name, array in network.neutral_state().items()
+        if name != "num_batches_tracked"
+    }
     report = network.load_neutral_state(state)
     assert report.complete
     assert report.missing == ("num_batches_tracked",)
@@ -359,7 +403,8 @@ def test_a_counter_without_its_norm_is_unexpected(backend):
         network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
 
 
-# Tied parameters -------------------------------------------------------------------------------------------------
+# Tied parameters
+# -------------------------------------------------------------------------------------------------
 
 
 class Tied(Network):
@@ -391,18 +436,34 @@ def test_one_name_of_a_tied_parameter_is_enough(backend, name):
 def test_a_tied_parameter_that_comes_with_two_values_is_refused(backend):
     network = Tied.on(backend)()
     before = digest(network)
-    with pytest.raises(StateError, match=r"'embed\.weight' and 'head\.weight' are one tied parameter"):
-        network.load_neutral_state({"embed.weight": np.ones((5, 3)), "head.weight": np.zeros((5, 3))})
+    with pytest.raises(
+        StateError, match=r"'embed\.weight' and 'head\.weight' are one tied parameter"
+    ):
+        network.load_neutral_state(
+            {"embed.weight": np.ones((5, 3)), "head.weight": np.zeros((5, 3))}
+        )
     assert digest(network) == before
 
 
-# Native networks -------------------------------------------------------------------------------------------------
+# Native networks
+# -------------------------------------------------------------------------------------------------
 
 SHAPES = {
-    "conv.weight": (4, 3, 3, 2), "conv.bias": (4,), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,),
-    "bn.running_var": (4,), "bn.num_batches_tracked": (), "up.weight": (4, 3, 3, 5), "up.bias": (3,),
-    "embed.weight": (7, 3), "norm.weight": (6,), "norm.bias": (6,), "fc.weight": (2, 6), "fc.bias": (2,),
-}  # fmt: skip
+    "conv.weight": (4, 3, 3, 2),
+    "conv.bias": (4,),
+    "bn.weight": (4,),
+    "bn.bias": (4,),
+    "bn.running_mean": (4,),
+    "bn.running_var": (4,),
+    "bn.num_batches_tracked": (),
+    "up.weight": (4, 3, 3, 5),
+    "up.bias": (3,),
+    "embed.weight": (7, 3),
+    "norm.weight": (6,),
+    "norm.bias": (6,),
+    "fc.weight": (2, 6),
+    "fc.bias": (2,),
+}
 
 
 def native_torch():
@@ -419,7 +480,9 @@ def native_torch():
 
         def forward(self, x, index):
             x = torch.relu(self.up(torch.relu(self.bn(self.conv(x)))))
-            return self.fc(self.norm(torch.cat([(x * x).mean((2, 3)), self.embed(index).sum(1)], 1)))
+            return self.fc(
+                self.norm(torch.cat([(x * x).mean((2, 3)), self.embed(index).sum(1)], 1))
+            )
 
     return Net().double()
 
@@ -437,11 +500,17 @@ def native_chainer():
                 self.conv = L.Convolution2D(3, 4, (3, 2), stride=2, pad=1)
                 self.bn = L.BatchNormalization(4, eps=1e-5)
                 self.up = L.Deconvolution2D(4, 3, (3, 5), stride=2, pad=1)
-                self.embed, self.norm, self.fc = L.EmbedID(7, 3), L.LayerNormalization(6, eps=1e-5), L.Linear(6, 2)
+                self.embed, self.norm, self.fc = (
+                    L.EmbedID(7, 3),
+                    L.LayerNormalization(6, eps=1e-5),
+                    L.Linear(6, 2),
+                )
 
         def forward(self, x, index):
             x = F.relu(self.up(F.relu(self.bn(self.conv(x)))))
-            return self.fc(self.norm(F.concat([F.mean(x * x, (2, 3)), F.sum(self.embed(index), 1)], 1)))
+            return self.fc(
+                self.norm(F.concat([F.mean(x * x, (2, 3)), F.sum(self.embed(index), 1)], 1))
+            )
 
     with chainer.using_config("dtype", np.dtype("float64")):
         return Net()
@@ -459,15 +528,24 @@ def native_jax(transpose_kernel=False):
         def __init__(self):
             self.conv = nnx.Conv(3, 4, (3, 2), strides=2, padding=((1, 1), (1, 1)), **wide)
             self.bn = nnx.BatchNorm(4, epsilon=1e-5, use_running_average=True, **wide)
-            self.up = nnx.ConvTranspose(4, 3, (3, 5), strides=(2, 2), padding=((1, 1), (3, 3)),
-                                        transpose_kernel=transpose_kernel, **wide)  # fmt: skip
+            self.up = nnx.ConvTranspose(
+                4,
+                3,
+                (3, 5),
+                strides=(2, 2),
+                padding=((1, 1), (3, 3)),
+                transpose_kernel=transpose_kernel,
+                **wide,
+            )
             self.embed = nnx.Embed(7, 3, **wide)
             self.norm, self.fc = nnx.LayerNorm(6, epsilon=1e-5, **wide), nnx.Linear(6, 2, **wide)
 
         def __call__(self, x, index):
             x = jnp.transpose(x, (0, 2, 3, 1))
             x = jax.nn.relu(self.up(jax.nn.relu(self.bn(self.conv(x)))))
-            return self.fc(self.norm(jnp.concatenate([(x * x).mean((1, 2)), self.embed(index).sum(1)], 1)))
+            return self.fc(
+                self.norm(jnp.concatenate([(x * x).mean((1, 2)), self.embed(index).sum(1)], 1))
+            )
 
     return Net()
 
@@ -495,8 +573,13 @@ def sensible(seed=4):
 
 
 def single_statistics(state):
-    """Running statistics that float32 can hold: flax keeps no others, whatever the type of the layer."""
-    return {name: array.astype(np.float32).astype(array.dtype) for name, array in state.items() if "running" in name}
+    """Running statistics that float32 can hold: flax keeps no others, whatever the type of the
+    layer."""
+    return {
+        name: array.astype(np.float32).astype(array.dtype)
+        for name, array in state.items()
+        if "running" in name
+    }
 
 
 def outputs(network):
@@ -509,17 +592,28 @@ def outputs(network):
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_native_network_has_neutral_names_order_and_layouts(name):
     shapes = {part: array.shape for part, array in wrapped(name).neutral_state().items()}
-    wanted = {part: shape for part, shape in SHAPES.items() if part in shapes or part != "bn.num_batches_tracked"}
+    wanted = {
+        part: shape
+        for part, shape in SHAPES.items()
+        if part in shapes or part != "bn.num_batches_tracked"
+    }
     assert list(shapes.items()) == list(wanted.items())
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
 @pytest.mark.parametrize("name", NATIVE)
 def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(name, counted):
-    """What any other native network may give: with the counter of the norm, or without, as flax's layer has none."""
+    """What any other native network may give: with the counter of the norm, or without, as flax's
+    layer has none."""
     network = wrapped(name)
     before = network.neutral_state()
-    given = awkward({part: np.empty(shape) for part, shape in SHAPES.items() if part != "bn.num_batches_tracked"})
+    given = awkward(
+        {
+            part: np.empty(shape)
+            for part, shape in SHAPES.items()
+            if part != "bn.num_batches_tracked"
+        }
+    )
     given |= single_statistics(given)
     counter = {"bn.num_batches_tracked": np.array(2**31 + 5)}
     assert network.load_neutral_state(given | (counter if counted else {})).complete
@@ -527,7 +621,10 @@ def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(name, 
     if "bn.num_batches_tracked" in before:  # one that does not come stays as it was
         wanted = counter["bn.num_batches_tracked"] if counted else before["bn.num_batches_tracked"]
         assert found.pop("bn.num_batches_tracked") == wanted
-    assert_same({part: found[part] for part in found}, {part: given[part].astype(before[part].dtype) for part in found})
+    assert_same(
+        {part: found[part] for part in found},
+        {part: given[part].astype(before[part].dtype) for part in found},
+    )
     assert set(found) == set(given)
 
 
@@ -557,7 +654,9 @@ def test_loading_changes_the_native_network_itself(name):
 def test_a_native_network_refuses_and_stays_as_it_was(name):
     network = wrapped(name)
     before = digest(network)
-    with pytest.raises(StateError, match=r"up\.weight has shape \(3, 4, 3, 5\), wanted \(4, 3, 3, 5\)"):
+    with pytest.raises(
+        StateError, match=r"up\.weight has shape \(3, 4, 3, 5\), wanted \(4, 3, 3, 5\)"
+    ):
         network.load_neutral_state(sensible() | {"up.weight": np.ones((3, 4, 3, 5))})
     assert digest(network) == before
 
@@ -570,7 +669,9 @@ def test_chainers_links_of_n_dimensions_have_pytorchs_layout(n):
     import chainer.links as L
 
     kernel = (2, 3, 5)[:n]
-    chain = chainer.Chain(conv=L.ConvolutionND(n, 3, 4, kernel), up=L.DeconvolutionND(n, 3, 4, kernel))
+    chain = chainer.Chain(
+        conv=L.ConvolutionND(n, 3, 4, kernel), up=L.DeconvolutionND(n, 3, 4, kernel)
+    )
     state = backends.get("chainer").wrap(chain).neutral_state()
     assert state["conv.weight"].shape == (4, 3, *kernel)
     assert state["up.weight"].shape == (3, 4, *kernel)

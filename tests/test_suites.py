@@ -1,4 +1,5 @@
-"""The suites of tests/suites.py, on tests of their own: what each runs, and that it says what it left out."""
+"""The suites of tests/suites.py, on tests of their own: what each runs, and that it says what it
+left out."""
 
 import os
 import subprocess
@@ -64,13 +65,25 @@ test_them.py::test_long,none,4,0.1,0.1,0,0,0,0,0,100
 def project(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "test_them.py").write_text(TESTS)
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest]\nmarkers = ["long: x", "gpu: x", "every_case: x"]\n')
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.pytest]\nmarkers = ["long: x", "gpu: x", "every_case: x"]\n'
+    )
     return tmp_path
 
 
 def run(project, *arguments):
     """What such a run prints."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.measuring", "-p", "tests.suites", "-v", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.measuring",
+        "-p",
+        "tests.suites",
+        "-v",
+        *arguments,
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,7 +92,9 @@ def run(project, *arguments):
 
 def passed(said):
     lines = [line for line in said.splitlines() if "PASSED" in line]
-    return sorted(word.partition("::")[2] for line in lines for word in line.split() if "::" in word)
+    return sorted(
+        word.partition("::")[2] for line in lines for word in line.split() if "::" in word
+    )
 
 
 CHEAP = ["test_cheap[3-jax]", "test_cheap[3-torch]", "test_cheap[5-jax]", "test_cheap[5-torch]"]
@@ -96,7 +111,13 @@ def test_everything_is_run_when_no_suite_is_named(project):
 def test_the_short_suite_leaves_out_what_is_marked(project, workers):
     said = run(project, "--suite", "short", *workers)
     whole = [f"test_{name}[{case}]" for name in ("several", "whole") for case in range(3)]
-    assert passed(said) == [*CHEAP, "test_compiles[jax]", "test_compiles[torch]", "test_dear", *whole]
+    assert passed(said) == [
+        *CHEAP,
+        "test_compiles[jax]",
+        "test_compiles[torch]",
+        "test_dear",
+        *whole,
+    ]
     assert "left out 4 tests (test_them.py 4)" in said
     assert "'make test-all' runs them too" in said
 
@@ -105,7 +126,14 @@ def test_the_short_suite_runs_as_many_cases_of_a_dear_test_as_fit(project):
     (project / "tests/measured.csv").write_text(COSTS)
     said = run(project, "--suite", "short")
     whole = [f"test_whole[{case}]" for case in range(3)]
-    assert passed(said) == [*CHEAP, "test_compiles[torch]", "test_dear", "test_several[0]", "test_several[1]", *whole]
+    assert passed(said) == [
+        *CHEAP,
+        "test_compiles[torch]",
+        "test_dear",
+        "test_several[0]",
+        "test_several[1]",
+        *whole,
+    ]
     assert "left out 6 tests (test_them.py 6)" in said
 
 
@@ -124,11 +152,15 @@ def test_the_quick_suite_takes_one_case_of_what_was_cheap(project):
 
 @pytest.mark.long
 def test_a_run_is_measured_and_read_by_the_quick_suite(project):
-    """The file that a run writes has the cases, the time that a test takes, and serves the quick suite."""
+    """The file that a run writes has the cases, the time that a test takes, and serves the quick
+    suite."""
     run(project, "--measured", "tests/measured.csv", "-n", "2")
     text = (project / "tests/measured.csv").read_text()
     rows = {tuple(line.split(",")[:3]): line.split(",") for line in text.splitlines()[1:]}
-    assert {key[1:] for key in rows if key[0].endswith("test_cheap")} == {("jax", "2"), ("torch", "2")}
+    assert {key[1:] for key in rows if key[0].endswith("test_cheap")} == {
+        ("jax", "2"),
+        ("torch", "2"),
+    }
     dear = rows["test_them.py::test_dear", "none", "1"]
     assert 0.01 < float(dear[4]) < 10
     assert "test_dear" in passed(run(project, "--suite", "quick"))

@@ -1,4 +1,5 @@
-"""Weight files: formats are read as they were written, hostile files refused, and failures leave no trace."""
+"""Weight files: formats are read as they were written, hostile files refused, and failures leave no
+trace."""
 
 import json
 import os
@@ -14,12 +15,20 @@ import pytest
 import safetensors.numpy
 
 from deliralike import backends, weights
-from deliralike.errors import BackendUnavailable, SettingError, StateError, WeightFileError, WeightFileMissing
+from deliralike.errors import (
+    BackendUnavailable,
+    SettingError,
+    StateError,
+    WeightFileError,
+    WeightFileMissing,
+)
 from deliralike.network import Network
 from tests.conftest import BACKENDS
 
 SUFFIXES = (".safetensors", ".npz", ".pth", ".pt", ".msgpack")
-needs_torch = pytest.mark.skipif("torch" not in BACKENDS, reason="reads and writes PyTorch's own files")
+needs_torch = pytest.mark.skipif(
+    "torch" not in BACKENDS, reason="reads and writes PyTorch's own files"
+)
 needs_jax = pytest.mark.skipif("jax" not in BACKENDS, reason="reads and writes flax's own files")
 NEEDS = {".pth": needs_torch, ".pt": needs_torch, ".msgpack": needs_jax}
 
@@ -52,7 +61,8 @@ def assert_same(got, wanted):
         assert got[name].tobytes() == array.tobytes(), name
 
 
-# Writing and reading ---------------------------------------------------------------------------------------------
+# Writing and reading
+# ---------------------------------------------------------------------------------------------
 
 
 def test_every_format_brings_back_names_order_types_shapes_and_bits(tmp_path, suffix, state):
@@ -69,7 +79,12 @@ def test_the_arrays_that_were_read_can_be_written_to(tmp_path, suffix, state):
 
 def test_arrays_in_any_memory_order_are_written_by_value(tmp_path, suffix):
     grid = np.arange(24.0).reshape(4, 6)
-    state = {"turned": grid.T, "every_other": grid[::2, ::3], "swapped": grid.astype(">f8"), "backwards": grid[:, ::-1]}
+    state = {
+        "turned": grid.T,
+        "every_other": grid[::2, ::3],
+        "swapped": grid.astype(">f8"),
+        "backwards": grid[:, ::-1],
+    }
     weights.write(tmp_path / f"x{suffix}", state)
     read = weights.read(tmp_path / f"x{suffix}")
     for name, array in state.items():
@@ -127,7 +142,9 @@ def test_a_type_that_numpy_lacks_is_named(tmp_path):
 
 
 def test_metadata_come_back(tmp_path):
-    weights.write(tmp_path / "x.safetensors", {"w": np.ones(1)}, metadata={"epoch": "5", "of": "größer"})
+    weights.write(
+        tmp_path / "x.safetensors", {"w": np.ones(1)}, metadata={"epoch": "5", "of": "größer"}
+    )
     assert weights.read_metadata(tmp_path / "x.safetensors") == {"epoch": "5", "of": "größer"}
 
 
@@ -151,13 +168,18 @@ def test_metadata_that_cannot_be_kept_are_refused(tmp_path, name, metadata, mess
     assert not list(tmp_path.iterdir())
 
 
-# Nothing half written --------------------------------------------------------------------------------------------
+# Nothing half written
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "failure", [OSError(28, "No space left on device"), KeyboardInterrupt(), MemoryError()], ids=repr
+    "failure",
+    [OSError(28, "No space left on device"), KeyboardInterrupt(), MemoryError()],
+    ids=repr,
 )
-def test_a_failure_while_writing_leaves_the_old_file_and_no_other(tmp_path, suffix, monkeypatch, failure):
+def test_a_failure_while_writing_leaves_the_old_file_and_no_other(
+    tmp_path, suffix, monkeypatch, failure
+):
     path = tmp_path / f"x{suffix}"
     weights.write(path, {"w": np.arange(3.0)})
     before = path.read_bytes()
@@ -187,7 +209,9 @@ def test_a_failure_while_taking_the_old_files_place_leaves_it(tmp_path, monkeypa
 
 
 def test_the_error_of_a_failed_write_says_why_and_that_nothing_changed(tmp_path):
-    with pytest.raises(WeightFileError, match=r"x\.npz was not written, and .* left as it was: No such file"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.npz was not written, and .* left as it was: No such file"
+    ):
         weights.write(tmp_path / "gone" / "x.npz", {"w": np.ones(1)})
 
 
@@ -234,7 +258,8 @@ def test_an_empty_state_is_not_written(tmp_path):
 
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        WeightFileError, match=r"the suffix '\.hdf5' of .*: wanted one of \.safetensors, \.npz, \.pth, \.pt"
+        WeightFileError,
+        match=r"the suffix '\.hdf5' of .*: wanted one of \.safetensors, \.npz, \.pth, \.pt",
     ):
         weights.write(tmp_path / "x.hdf5", {"w": np.ones(1)})
 
@@ -244,7 +269,8 @@ def test_what_has_no_weights_is_refused(tmp_path):
         weights.write(tmp_path / "x.npz", [np.ones(1)])
 
 
-# PyTorch's files -------------------------------------------------------------------------------------------------
+# PyTorch's files
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -255,7 +281,9 @@ def torch():
 @pytest.fixture
 def module(torch):
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(5, 2)).double()
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(5, 2)
+    ).double()
 
 
 @needs_torch
@@ -264,17 +292,30 @@ def module(torch):
     "nest",
     [
         lambda state: state,
-        lambda state: {"state_dict": state, "epoch": 3, "optimizer": {"state": {}, "param_groups": []}},
+        lambda state: {
+            "state_dict": state,
+            "epoch": 3,
+            "optimizer": {"state": {}, "param_groups": []},
+        },
         lambda state: {"model": {"state_dict": state}},
         lambda state: {"model_state_dict": state, "loss": 0.5},
         lambda state: OrderedDict((f"module.{name}", tensor) for name, tensor in state.items()),
         lambda state: {"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}},
     ],
-    ids=["plain", "state_dict", "model and state_dict", "model_state_dict", "parallel", "parallel in state_dict"],
+    ids=[
+        "plain",
+        "state_dict",
+        "model and state_dict",
+        "model_state_dict",
+        "parallel",
+        "parallel in state_dict",
+    ],
 )
 def test_state_dicts_and_checkpoints_are_read(torch, module, tmp_path, new_format, nest):
     torch.save(nest(module.state_dict()), tmp_path / "x", _use_new_zipfile_serialization=new_format)
-    assert_same(weights.read(tmp_path / "x"), {name: t.numpy() for name, t in module.state_dict().items()})
+    assert_same(
+        weights.read(tmp_path / "x"), {name: t.numpy() for name, t in module.state_dict().items()}
+    )
 
 
 @needs_torch
@@ -282,7 +323,9 @@ def test_torch_reads_what_is_written_with_its_safe_loader(torch, module, tmp_pat
     weights.write(tmp_path / "x.pth", backends.get("torch").wrap(module))
     loaded = torch.load(tmp_path / "x.pth", weights_only=True)
     assert type(loaded) is dict
-    copy = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(5, 2)).double()
+    copy = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(5, 2)
+    ).double()
     copy.load_state_dict(loaded)
     for name, tensor in module.state_dict().items():
         assert torch.equal(copy.state_dict()[name], tensor)
@@ -291,7 +334,12 @@ def test_torch_reads_what_is_written_with_its_safe_loader(torch, module, tmp_pat
 @needs_torch
 def test_bfloat16_views_and_parameters_are_read_by_value(torch, tmp_path):
     grid = torch.arange(6.0).reshape(2, 3)
-    state = {"half": grid.bfloat16(), "turned": grid.T, "part": grid[1], "all": torch.nn.Parameter(grid)}
+    state = {
+        "half": grid.bfloat16(),
+        "turned": grid.T,
+        "part": grid[1],
+        "all": torch.nn.Parameter(grid),
+    }
     torch.save(state, tmp_path / "x.pt")
     read = weights.read(tmp_path / "x.pt")
     assert read["half"].dtype == np.float32
@@ -327,8 +375,14 @@ def test_the_payload_would_run_if_an_ordinary_loader_read_it(tmp_path):
 @pytest.mark.parametrize("name", ["x.pth", "x.safetensors", "x.npz", "x"])
 @pytest.mark.parametrize("new_format", [True, False])
 def test_a_malicious_checkpoint_runs_nothing(torch, tmp_path, payload, name, new_format):
-    torch.save({"w": torch.ones(1), "p": payload}, tmp_path / name, _use_new_zipfile_serialization=new_format)
-    with pytest.raises(WeightFileError, match="safe loader refuses it: .*GLOBAL posix.system") as caught:
+    torch.save(
+        {"w": torch.ones(1), "p": payload},
+        tmp_path / name,
+        _use_new_zipfile_serialization=new_format,
+    )
+    with pytest.raises(
+        WeightFileError, match="safe loader refuses it: .*GLOBAL posix.system"
+    ) as caught:
         weights.read(tmp_path / name)
     assert "add_safe_globals" not in str(caught.value)
     assert "weights_only" not in str(caught.value)
@@ -357,7 +411,9 @@ def test_a_malicious_text_pickle_runs_nothing(tmp_path, payload):
 
 def test_a_malicious_npz_runs_nothing(tmp_path, payload):
     np.savez(tmp_path / "x.npz", fine=np.ones(2), w=np.array([payload], object))
-    with pytest.raises(WeightFileError, match="'w' holds Python objects, which only unsafe reading brings back"):
+    with pytest.raises(
+        WeightFileError, match="'w' holds Python objects, which only unsafe reading brings back"
+    ):
         weights.read(tmp_path / "x.npz")
 
 
@@ -365,10 +421,16 @@ def test_a_malicious_npz_runs_nothing(tmp_path, payload):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda torch: torch.ones(3), "holds a Tensor in place of tensors by name; wanted what torch.save"),
+        (
+            lambda torch: torch.ones(3),
+            "holds a Tensor in place of tensors by name; wanted what torch.save",
+        ),
         (lambda torch: {}, "holds an empty dict in place"),
         (lambda torch: {"state_dict": {}}, "holds an empty dict in place"),
-        (lambda torch: {"w": torch.ones(1), "epoch": 3}, r"not tensors by name, such as 'epoch' \(a int\)"),
+        (
+            lambda torch: {"w": torch.ones(1), "epoch": 3},
+            r"not tensors by name, such as 'epoch' \(a int\)",
+        ),
         (lambda torch: {0: torch.ones(1)}, r"not tensors by name, such as 0 \(a Tensor\)"),
         (lambda torch: {"w": torch.ones(2).to_sparse()}, "'w' is a tensor that NumPy cannot hold"),
     ],
@@ -383,14 +445,18 @@ def test_a_checkpoint_without_a_state_dict_is_refused(torch, tmp_path, make, mes
 @needs_torch
 def test_a_whole_pickled_module_is_refused(torch, module, tmp_path):
     torch.save(module, tmp_path / "x.pth")
-    with pytest.raises(WeightFileError, match=r"Unsupported global.*wanted what torch\.save\(model\.state_dict\(\)"):
+    with pytest.raises(
+        WeightFileError, match=r"Unsupported global.*wanted what torch\.save\(model\.state_dict\(\)"
+    ):
         weights.read(tmp_path / "x.pth")
 
 
 @needs_torch
 def test_a_tensor_that_unfolds_from_one_number_is_refused(torch, tmp_path):
     torch.save({"w": torch.ones(1).expand(2**40)}, tmp_path / "x.pth")
-    with pytest.raises(WeightFileError, match="claims to hold 4,398,046,511,104 bytes .* was not unpacked"):
+    with pytest.raises(
+        WeightFileError, match="claims to hold 4,398,046,511,104 bytes .* was not unpacked"
+    ):
         weights.read(tmp_path / "x.pth")
 
 
@@ -413,25 +479,32 @@ def test_a_truncated_checkpoint_is_refused(torch, module, tmp_path, new_format, 
     torch.save(module.state_dict(), tmp_path / "x.pth", _use_new_zipfile_serialization=new_format)
     whole = (tmp_path / "x.pth").read_bytes()
     (tmp_path / "x.pth").write_bytes(whole[: int(kept * len(whole))])
-    with pytest.raises(WeightFileError, match=r"x\.pth looks like a (zip archive|PyTorch checkpoint)"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.pth looks like a (zip archive|PyTorch checkpoint)"
+    ):
         weights.read(tmp_path / "x.pth")
 
 
 def test_without_torch_the_error_says_what_the_file_is_and_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "x.pth").write_bytes(pickle.dumps({}, 2))
     missing = backends.Entry(
-        "deliralike.none:BACKEND", ("no_such_package",), "pip install it", backends.known()["torch"].weight_files
+        "deliralike.none:BACKEND",
+        ("no_such_package",),
+        "pip install it",
+        backends.known()["torch"].weight_files,
     )
     monkeypatch.setitem(backends._OWN, "torch", missing)
     with pytest.raises(
-        BackendUnavailable, match=r"x\.pth is a PyTorch checkpoint: .*'no_such_package'.*pip install it"
+        BackendUnavailable,
+        match=r"x\.pth is a PyTorch checkpoint: .*'no_such_package'.*pip install it",
     ):
         weights.read(tmp_path / "x.pth")
     with pytest.raises(BackendUnavailable, match=r"y\.pth is to be a PyTorch checkpoint: "):
         weights.write(tmp_path / "y.pth", {"w": np.ones(1)})
 
 
-# NumPy's archives and Chainer's names ----------------------------------------------------------------------------
+# NumPy's archives and Chainer's names
+# ----------------------------------------------------------------------------
 
 
 CHAINER_STATE = {
@@ -445,9 +518,15 @@ CHAINER_STATE = {
     "own": np.ones(2),
 }
 NEUTRAL_NAMES = [
-    "conv1.weight", "conv1.bias", "blocks.0.bn.weight", "blocks.0.bn.bias", "blocks.0.bn.running_mean",
-    "blocks.0.bn.running_var", "blocks.0.bn.num_batches_tracked", "own",
-]  # fmt: skip
+    "conv1.weight",
+    "conv1.bias",
+    "blocks.0.bn.weight",
+    "blocks.0.bn.bias",
+    "blocks.0.bn.running_mean",
+    "blocks.0.bn.running_var",
+    "blocks.0.bn.num_batches_tracked",
+    "own",
+]
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -457,8 +536,14 @@ def test_chainers_names_become_neutral(tmp_path, save):
 
 
 def test_of_a_trainers_snapshot_only_the_model_is_read(tmp_path):
-    snapshot = {f"updater/model:main/{name.strip('/')}": array for name, array in CHAINER_STATE.items()}
-    others = {"updater/iteration": np.array(7), "updater/optimizer:main/t": np.array([None]), "_log": np.array("[]")}
+    snapshot = {
+        f"updater/model:main/{name.strip('/')}": array for name, array in CHAINER_STATE.items()
+    }
+    others = {
+        "updater/iteration": np.array(7),
+        "updater/optimizer:main/t": np.array([None]),
+        "_log": np.array("[]"),
+    }
     np.savez_compressed(tmp_path / "snapshot_iter_7", **(others | snapshot))
     assert list(weights.read(tmp_path / "snapshot_iter_7.npz")) == NEUTRAL_NAMES
 
@@ -492,7 +577,10 @@ def npz(tmp_path, header, data, compression=zipfile.ZIP_STORED):
         ({"descr": "|V4", "fortran_order": False, "shape": (4,)}, "'w' holds the type |V4"),
         ({"descr": "<U1", "fortran_order": False, "shape": (4,)}, "'w' holds the type <U1"),
         ({"descr": "|O", "fortran_order": False, "shape": (4,)}, "'w' holds Python objects"),
-        ({"descr": "nonsense", "fortran_order": False, "shape": (4,)}, "looks like a zip archive but cannot be read"),
+        (
+            {"descr": "nonsense", "fortran_order": False, "shape": (4,)},
+            "looks like a zip archive but cannot be read",
+        ),
     ],
     ids=["absurd", "short", "negative", "void", "text", "objects", "nonsense"],
 )
@@ -502,7 +590,9 @@ def test_an_npz_whose_header_lies_is_refused(tmp_path, header, message):
 
 
 def test_an_npz_with_a_flipped_bit_is_refused(tmp_path):
-    path = npz(tmp_path, {"descr": "<f4", "fortran_order": False, "shape": (4,)}, b"0123456789abcdef")
+    path = npz(
+        tmp_path, {"descr": "<f4", "fortran_order": False, "shape": (4,)}, b"0123456789abcdef"
+    )
     path.write_bytes(path.read_bytes().replace(b"0123", b"1123"))
     with pytest.raises(WeightFileError, match="Bad CRC-32"):
         weights.read(path)
@@ -510,14 +600,18 @@ def test_an_npz_with_a_flipped_bit_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["w.npy", "archive/data/0"])
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, name):
-    with zipfile.ZipFile(tmp_path / "x", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as member:
+    with (
+        zipfile.ZipFile(tmp_path / "x", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w") as member,
+    ):
         for _ in range(80):
             member.write(bytes(2**20))
     with pytest.raises(WeightFileError, match="claims to hold 83,886,080 bytes of arrays"):
         weights.read(tmp_path / "x")
 
 
-# Anything else ---------------------------------------------------------------------------------------------------
+# Anything else
+# ---------------------------------------------------------------------------------------------------
 
 
 def header(described, data=b""):
@@ -538,13 +632,30 @@ def header(described, data=b""):
         header({"w": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, bytes(8)),
         header({"w": {"dtype": "BF16", "shape": [-2], "data_offsets": [0, 4]}}, bytes(4)),
         header({"w": 1}),
-        header({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
-                "v": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}, bytes(12)),
+        header(
+            {
+                "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                "v": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
+            },
+            bytes(12),
+        ),
         b"\xff" * 8 + b"{" + b"\xff" * 20,
     ],
-    ids=["absurd length", "long length", "absurd shape", "large shape", "overflow", "short", "long", "type", "negative",
-         "number", "overlap", "no text"],
-)  # fmt: skip
+    ids=[
+        "absurd length",
+        "long length",
+        "absurd shape",
+        "large shape",
+        "overflow",
+        "short",
+        "long",
+        "type",
+        "negative",
+        "number",
+        "overlap",
+        "no text",
+    ],
+)
 def test_a_damaged_or_hostile_safetensors_file_is_refused(tmp_path, content):
     (tmp_path / "x.safetensors").write_bytes(content)
     with pytest.raises(WeightFileError, match="looks like a safetensors file but cannot be read"):
@@ -562,7 +673,10 @@ def test_a_safetensors_header_of_any_length_is_recognised(tmp_path, length):
 def test_a_truncated_safetensors_file_is_refused(tmp_path, state, kept):
     weights.write(tmp_path / "x.safetensors", state)
     (tmp_path / "x.safetensors").write_bytes((tmp_path / "x.safetensors").read_bytes()[:kept])
-    with pytest.raises(WeightFileError, match=r"x\.safetensors (is not a weight file|looks like a safetensors file)"):
+    with pytest.raises(
+        WeightFileError,
+        match=r"x\.safetensors (is not a weight file|looks like a safetensors file)",
+    ):
         weights.read(tmp_path / "x.safetensors")
 
 
@@ -570,7 +684,10 @@ def test_a_truncated_safetensors_file_is_refused(tmp_path, state, kept):
     ("content", "found"),
     [
         (b"", "found an empty file"),
-        (b"version https://git-lfs.github.com/spec/v1\n", r"found a Git LFS pointer .*'git lfs pull'"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            r"found a Git LFS pointer .*'git lfs pull'",
+        ),
         (b"\n<!DOCTYPE html><html>", "found a web page"),
         (b"\x1f\x8b\x08", r"found a gzip archive \(unpack it first\)"),
         (b"\x93NUMPY\x01\x00", "found a single NumPy array without a name"),
@@ -581,7 +698,9 @@ def test_a_truncated_safetensors_file_is_refused(tmp_path, state, kept):
 )
 def test_a_foreign_file_is_named_for_what_it_is(tmp_path, content, found):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(WeightFileError, match=f"{found}.*, wanted a safetensors file or .* or a PyTorch checkpoint"):
+    with pytest.raises(
+        WeightFileError, match=f"{found}.*, wanted a safetensors file or .* or a PyTorch checkpoint"
+    ):
         weights.read(tmp_path / "x")
 
 
@@ -631,10 +750,13 @@ def test_random_damage_never_leads_to_another_error(tmp_path, suffix, state):
             assert str(tmp_path / "y") in str(error)
 
 
-# Converting and loading ------------------------------------------------------------------------------------------
+# Converting and loading
+# ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [".safetensors", ".npz", pytest.param(".pth", marks=needs_torch)])
+@pytest.mark.parametrize(
+    "source", [".safetensors", ".npz", pytest.param(".pth", marks=needs_torch)]
+)
 def test_converting_there_and_back_changes_no_bit(tmp_path, state, source, suffix):
     weights.write(tmp_path / f"a{source}", state)
     report = weights.convert(tmp_path / f"a{source}", tmp_path / f"b{suffix}")
@@ -646,7 +768,8 @@ def test_converting_there_and_back_changes_no_bit(tmp_path, state, source, suffi
 
 def test_the_report_of_a_conversion_says_what_it_did(tmp_path):
     weights.write(
-        tmp_path / "a.npz", {"w": np.ones((500, 1000), np.float32), "b": np.ones(500, np.float32), "n": np.array(1)}
+        tmp_path / "a.npz",
+        {"w": np.ones((500, 1000), np.float32), "b": np.ones(500, np.float32), "n": np.array(1)},
     )
     report = weights.convert(str(tmp_path / "a.npz"), str(tmp_path / "b.safetensors"))
     assert report.dtypes == {"float32": 2, "int64": 1}
@@ -701,7 +824,8 @@ def test_weights_that_do_not_fit_are_refused_with_the_files_name(backend, tmp_pa
     weights.write(tmp_path / "x.npz", Small.on(backend)(3))
     network = Small.on(backend)(4)
     with pytest.raises(
-        StateError, match=r"x\.npz: the weights do not fit Small.*fc\.weight has shape \(2, 3\), wanted \(2, 4\)"
+        StateError,
+        match=r"x\.npz: the weights do not fit Small.*fc\.weight has shape \(2, 3\), wanted \(2, 4\)",
     ):
         weights.load(network, tmp_path / "x.npz")
 
@@ -711,7 +835,9 @@ def test_the_prefix_of_parallel_training_is_taken_off(backend, tmp_path):
     weights.write(tmp_path / "x.npz", network)
     inner = Small.on(backend, seed=9)(3)
     weights.load(inner, tmp_path / "x.npz")
-    np.testing.assert_array_equal(inner.neutral_state()["fc.weight"], network.neutral_state()["module.fc.weight"])
+    np.testing.assert_array_equal(
+        inner.neutral_state()["fc.weight"], network.neutral_state()["module.fc.weight"]
+    )
 
 
 def test_a_network_with_a_block_called_module_keeps_its_names(backend, tmp_path):
@@ -729,7 +855,9 @@ def test_reading_from_chainers_own_serializer(tmp_path):
     import chainer
     import chainer.links as L
 
-    chain = chainer.Chain(conv=L.Convolution2D(3, 4, 3), bn=L.BatchNormalization(4), fc=L.Linear(4, 2))
+    chain = chainer.Chain(
+        conv=L.Convolution2D(3, 4, 3), bn=L.BatchNormalization(4), fc=L.Linear(4, 2)
+    )
     chainer.serializers.save_npz(tmp_path / "x.npz", chain)
     read = weights.read(tmp_path / "x.npz")
     np.testing.assert_array_equal(read["conv.weight"], chain.conv.W.array)

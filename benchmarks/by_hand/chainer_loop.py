@@ -19,8 +19,15 @@ class LeNet(chainer.Chain):
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
 
 
-def training_epoch(kind: str, inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float,
-                   momentum: float):  # fmt: skip
+def training_epoch(
+    kind: str,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+):
     """A function that trains for one epoch, reading each loss, and returns the last one."""
     mlp = chainer.Sequential(L.Linear(inputs[0].size, hidden), F.relu, L.Linear(hidden, 10))
     network = LeNet() if kind == "lenet" else mlp

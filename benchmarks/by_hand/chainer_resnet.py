@@ -23,7 +23,9 @@ class Block(chainer.Chain):
         with self.init_scope():
             self.a = ConvNorm(inputs, width, 3, stride, 1)
             self.b = ConvNorm(width, width, 3, 1, 1)
-            self.downsample = ConvNorm(inputs, width, 1, stride, 0) if stride != 1 or inputs != width else None
+            self.downsample = (
+                ConvNorm(inputs, width, 1, stride, 0) if stride != 1 or inputs != width else None
+            )
 
     def forward(self, x):
         y = self.b(F.relu(self.a(x)))

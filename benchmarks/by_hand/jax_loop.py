@@ -1,4 +1,6 @@
-"""An epoch of small networks as a user would write it in flax.nnx and optax: one compiled program a step."""
+"""An epoch of small networks as a user would write it in flax.nnx and optax: one compiled program a
+step.
+"""
 
 import jax
 import numpy as np
@@ -29,17 +31,28 @@ class LeNet(nnx.Module):
         return self.fc3(jax.nn.relu(self.fc2(x)))
 
 
-def training_epoch(kind: str, inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float,
-                   momentum: float):  # fmt: skip
+def training_epoch(
+    kind: str,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+):
     """A function that trains for one epoch, reading each loss, and returns the last one."""
     rngs = nnx.Rngs(0)
-    graph, parameters = nnx.split(LeNet(rngs) if kind == "lenet" else Small(inputs[0].size, hidden, rngs))
+    graph, parameters = nnx.split(
+        LeNet(rngs) if kind == "lenet" else Small(inputs[0].size, hidden, rngs)
+    )
     optimizer = optax.sgd(lr, momentum)
     state = optimizer.init(parameters)
     rng = np.random.default_rng(0)
 
     def loss_function(parameters, x, y):
-        return optax.softmax_cross_entropy_with_integer_labels(nnx.merge(graph, parameters)(x), y).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(
+            nnx.merge(graph, parameters)(x), y
+        ).mean()
 
     @jax.jit
     def step(parameters, state, x, y):

@@ -10,8 +10,12 @@ from benchmarks.by_hand.jax_step import training_step as _training_step
 class ConvNorm(nnx.Module):
     def __init__(self, inputs, width, size, stride, pad, rngs):
         pads = ((pad, pad), (pad, pad))
-        self.conv = nnx.Conv(inputs, width, (size, size), stride, padding=pads, use_bias=False, rngs=rngs)
-        self.bn = nnx.BatchNorm(width, momentum=0.9, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.conv = nnx.Conv(
+            inputs, width, (size, size), stride, padding=pads, use_bias=False, rngs=rngs
+        )
+        self.bn = nnx.BatchNorm(
+            width, momentum=0.9, epsilon=1e-5, use_fast_variance=False, rngs=rngs
+        )
 
     def __call__(self, x):
         return self.bn(self.conv(x))
@@ -21,7 +25,9 @@ class Block(nnx.Module):
     def __init__(self, inputs, width, stride, rngs):
         self.a = ConvNorm(inputs, width, 3, stride, 1, rngs)
         self.b = ConvNorm(width, width, 3, 1, 1, rngs)
-        self.downsample = ConvNorm(inputs, width, 1, stride, 0, rngs) if stride != 1 or inputs != width else None
+        self.downsample = (
+            ConvNorm(inputs, width, 1, stride, 0, rngs) if stride != 1 or inputs != width else None
+        )
 
     def __call__(self, x):
         y = self.b(jax.nn.relu(self.a(x)))
@@ -35,7 +41,9 @@ class ResNet(nnx.Module):
         self.fc = nnx.Linear(width, classes, rngs=rngs)
 
     def __call__(self, x):
-        x = nnx.max_pool(jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+        x = nnx.max_pool(
+            jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1))
+        )
         for block in self.blocks:
             x = block(x)
         return self.fc(x.mean((1, 2)))
@@ -44,7 +52,10 @@ class ResNet(nnx.Module):
 def resnet18(rngs):
     widths, blocks = [64, 64, 128, 256, 512], []
     for i in range(1, 5):
-        blocks += [Block(widths[i - 1], widths[i], 1 if i == 1 else 2, rngs), Block(widths[i], widths[i], 1, rngs)]
+        blocks += [
+            Block(widths[i - 1], widths[i], 1 if i == 1 else 2, rngs),
+            Block(widths[i], widths[i], 1, rngs),
+        ]
     return ResNet(blocks, 512, rngs)
 
 

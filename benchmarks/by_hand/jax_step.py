@@ -1,4 +1,6 @@
-"""One training step of a flax network with optax: one compiled program over channels-last images."""
+"""One training step of a flax network with optax: one compiled program over channels-last
+images.
+"""
 
 import jax
 import numpy as np
@@ -6,7 +8,13 @@ import optax
 from flax import nnx
 
 
-def training_step(network: nnx.Module, images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
+def training_step(
+    network: nnx.Module,
+    images: np.ndarray,
+    labels: np.ndarray,
+    lr: float = 0.01,
+    momentum: float = 0.9,
+):
     """A function that makes one training step from host arrays and returns the loss."""
     graph, parameters, rest = nnx.split(network, nnx.Param, ...)
     optimizer = optax.sgd(lr, momentum)
@@ -20,7 +28,9 @@ def training_step(network: nnx.Module, images: np.ndarray, labels: np.ndarray, l
 
     @jax.jit
     def compiled(parameters, rest, state, x, y):
-        (loss, rest), gradients = jax.value_and_grad(loss_function, has_aux=True)(parameters, rest, x, y)
+        (loss, rest), gradients = jax.value_and_grad(loss_function, has_aux=True)(
+            parameters, rest, x, y
+        )
         updates, state = optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), rest, state, loss
 

@@ -13,7 +13,10 @@ class Block(nnx.Module):
         self.ln_1 = nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs)
         self.attention = nnx.MultiHeadAttention(heads, width, decode=False, rngs=rngs)
         self.ln_2 = nnx.LayerNorm(width, epsilon=1e-6, rngs=rngs)
-        self.up, self.down = nnx.Linear(width, hidden, rngs=rngs), nnx.Linear(hidden, width, rngs=rngs)
+        self.up, self.down = (
+            nnx.Linear(width, hidden, rngs=rngs),
+            nnx.Linear(hidden, width, rngs=rngs),
+        )
 
     def __call__(self, x):
         x = x + self.attention(self.ln_1(x))
@@ -31,7 +34,9 @@ class ViT(nnx.Module):
 
     def __call__(self, x):
         x = self.patches(x).reshape(x.shape[0], 196, -1)
-        x = jnp.concatenate([jnp.broadcast_to(self.token[...], (x.shape[0], 1, x.shape[2])), x], axis=1)
+        x = jnp.concatenate(
+            [jnp.broadcast_to(self.token[...], (x.shape[0], 1, x.shape[2])), x], axis=1
+        )
         x = x + self.positions[...]
         for block in self.blocks:
             x = block(x)

@@ -10,8 +10,18 @@ import numpy as np
 from benchmarks.by_hand.torch_loop import mlp
 
 
-def lightning(inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float, momentum: float, epochs: int):
-    """A function that trains by Lightning's Trainer, everything that is not training switched off."""
+def lightning(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+    epochs: int,
+):
+    """A function that trains by Lightning's Trainer, everything that is not training switched
+    off.
+    """
     import lightning
     import torch
     import torch.nn.functional as F
@@ -31,18 +41,31 @@ def lightning(inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, l
             return torch.optim.SGD(self.parameters(), lr=lr, momentum=momentum)
 
     module, loader = Small(), _torch_loader(inputs, labels, batch)
-    off = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    off = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
 
     def train():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lightning.Trainer(max_epochs=epochs, accelerator="cpu", barebones=False, **off).fit(module, loader)
+            lightning.Trainer(max_epochs=epochs, accelerator="cpu", barebones=False, **off).fit(
+                module, loader
+            )
 
     return train
 
 
 def accelerate(
-    inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float, momentum: float, epochs: int
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+    epochs: int,
 ):
     """A function that trains by a loop around Accelerate, reading each loss."""
     import torch
@@ -52,7 +75,9 @@ def accelerate(
     accelerator = Accelerator(cpu=True)
     network = mlp(inputs[0].size, hidden)
     made = torch.optim.SGD(network.parameters(), lr=lr, momentum=momentum)
-    network, optimizer, loader = accelerator.prepare(network, made, _torch_loader(inputs, labels, batch))
+    network, optimizer, loader = accelerator.prepare(
+        network, made, _torch_loader(inputs, labels, batch)
+    )
 
     def train():
         network.train()
@@ -67,22 +92,38 @@ def accelerate(
     return train
 
 
-def keras(inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float, momentum: float, epochs: int):
+def keras(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+    epochs: int,
+):
     """A function that trains by Keras 3 on JAX."""
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
-    network = keras.Sequential([
-        keras.layers.Input(inputs.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(hidden, "relu"),
-        keras.layers.Dense(10),
-    ])  # fmt: skip
+    network = keras.Sequential(
+        [
+            keras.layers.Input(inputs.shape[1:]),
+            keras.layers.Flatten(),
+            keras.layers.Dense(hidden, "relu"),
+            keras.layers.Dense(10),
+        ]
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     network.compile(keras.optimizers.SGD(lr, momentum), loss)
     whole = len(inputs) // batch * batch
     return lambda: network.fit(inputs[:whole], labels[:whole], batch, epochs=epochs, verbose=0)
 
 
-PEERS: dict[str, Callable] = {"torch, Lightning": lightning, "torch, Accelerate": accelerate, "JAX, Keras 3": keras}
+PEERS: dict[str, Callable] = {
+    "torch, Lightning": lightning,
+    "torch, Accelerate": accelerate,
+    "JAX, Keras 3": keras,
+}
 
 
 def _torch_loader(inputs: np.ndarray, labels: np.ndarray, batch: int):

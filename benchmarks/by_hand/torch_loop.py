@@ -7,7 +7,10 @@ import torch.nn.functional as F
 
 def mlp(features: int, hidden: int):
     return torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(features, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10)
+        torch.nn.Flatten(),
+        torch.nn.Linear(features, hidden),
+        torch.nn.ReLU(),
+        torch.nn.Linear(hidden, 10),
     )
 
 
@@ -15,7 +18,11 @@ class LeNet(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.conv2 = torch.nn.Conv2d(1, 6, 5, padding=2), torch.nn.Conv2d(6, 16, 5)
-        self.fc1, self.fc2, self.fc3 = torch.nn.Linear(400, 120), torch.nn.Linear(120, 84), torch.nn.Linear(84, 10)
+        self.fc1, self.fc2, self.fc3 = (
+            torch.nn.Linear(400, 120),
+            torch.nn.Linear(120, 84),
+            torch.nn.Linear(84, 10),
+        )
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
@@ -24,8 +31,15 @@ class LeNet(torch.nn.Module):
         return self.fc3(F.relu(self.fc2(x)))
 
 
-def training_epoch(kind: str, inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float,
-                   momentum: float):  # fmt: skip
+def training_epoch(
+    kind: str,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    batch: int,
+    hidden: int,
+    lr: float,
+    momentum: float,
+):
     """A function that trains for one epoch, reading each loss, and returns the last one."""
     torch.manual_seed(0)
     network = LeNet() if kind == "lenet" else mlp(inputs[0].size, hidden)

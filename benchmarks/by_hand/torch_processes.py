@@ -1,4 +1,6 @@
-"""ResNet-18's training step in plain PyTorch over two processes: DistributedDataParallel on gloo, one thread each."""
+"""ResNet-18's training step in plain PyTorch over two processes: DistributedDataParallel on gloo,
+one thread each.
+"""
 
 import multiprocessing
 import os
@@ -11,12 +13,16 @@ import numpy as np
 
 @contextmanager
 def two_processes(images: np.ndarray, labels: np.ndarray) -> Iterator[Callable[[], float]]:
-    """A function that makes one step in both processes, half of the batch in each, and waits for both."""
+    """A function that makes one step in both processes, half of the batch in each, and waits for
+    both.
+    """
     context = multiprocessing.get_context("spawn")
     port = _free_port()
     pipes = [context.Pipe() for _ in range(2)]
     workers = [
-        context.Process(target=_work, args=(rank, port, pipe[1], images[rank::2], labels[rank::2]), daemon=True)
+        context.Process(
+            target=_work, args=(rank, port, pipe[1], images[rank::2], labels[rank::2]), daemon=True
+        )
         for rank, pipe in enumerate(pipes)
     ]
     for worker in workers:

@@ -15,7 +15,9 @@ class Block(nn.Module):
         self.relu = nn.ReLU()
         self.downsample = None
         if stride != 1 or inputs != width:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+            )
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
@@ -30,7 +32,10 @@ class ResNet18(nn.Module):
         self.relu, self.maxpool = nn.ReLU(), nn.MaxPool2d(3, 2, 1)
         widths = [64, 64, 128, 256, 512]
         for i in range(1, 5):
-            blocks = Block(widths[i - 1], widths[i], 1 if i == 1 else 2), Block(widths[i], widths[i])
+            blocks = (
+                Block(widths[i - 1], widths[i], 1 if i == 1 else 2),
+                Block(widths[i], widths[i]),
+            )
             setattr(self, f"layer{i}", nn.Sequential(*blocks))
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(512, classes)
 

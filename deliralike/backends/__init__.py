@@ -1,6 +1,8 @@
-"""Where backends are found by name: a table of our own three and the entry points of the group "deliralike.backends".
+"""Where backends are found by name: a table of our own three and the entry points of the group
+"deliralike.backends".
 
-Nothing is imported until a backend is asked for; one that is missing or broken disables only itself.
+Nothing is imported until a backend is asked for; one that is missing or broken disables only
+itself.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install them, its files.
+    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install
+    them, its files.
 
     Attributes:
-        engine: What connects several processes of its networks unless told otherwise; see `deliralike.join`.
+        engine: What connects several processes of its networks unless told otherwise; see
+            `deliralike.join`.
     """
 
     target: str
@@ -67,23 +71,42 @@ class Entry:
     @property
     def missing(self) -> tuple[str, ...]:
         """The packages that are not installed; nothing is imported to find out."""
-        return tuple(package for package in self.packages if importlib.util.find_spec(package) is None)
+        return tuple(
+            package for package in self.packages if importlib.util.find_spec(package) is None
+        )
 
 
-_PYTORCH_FILES = WeightFiles("a PyTorch checkpoint", (".pth", ".pt"), (b"PK\x03\x04", b"\x80"))  # a zip, or a pickle
+_PYTORCH_FILES = WeightFiles(
+    "a PyTorch checkpoint", (".pth", ".pt"), (b"PK\x03\x04", b"\x80")
+)  # a zip, or a pickle
 _FLAX_FILES = WeightFiles(
     "a flax checkpoint (msgpack, or a folder of Orbax)",
     (".msgpack", ".orbax"),
-    (*(bytes([0x80 + count]) for count in range(1, 16)), b"\xde", b"\xdf"),  # msgpack's dicts; 0x80 is an empty one
+    (
+        *(bytes([0x80 + count]) for count in range(1, 16)),
+        b"\xde",
+        b"\xdf",
+    ),  # msgpack's dicts; 0x80 is an empty one
     ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA"),
     order="",  # trees of JAX are sorted by name
     channels_last=True,
 )
 _OWN = {
-    "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'", _PYTORCH_FILES),
-    "chainer": Entry("deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"),
+    "torch": Entry(
+        "deliralike.backends.torch:BACKEND",
+        ("torch",),
+        "pip install 'deliralike[torch]'",
+        _PYTORCH_FILES,
+    ),
+    "chainer": Entry(
+        "deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"
+    ),
     "jax": Entry(
-        "deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'", _FLAX_FILES, "jax"
+        "deliralike.backends.jax:BACKEND",
+        ("jax", "flax", "optax"),
+        "pip install 'deliralike[jax]'",
+        _FLAX_FILES,
+        "jax",
     ),
 }
 
@@ -105,7 +128,8 @@ def available() -> list[str]:
 
 
 def weight_files() -> list[tuple[str, WeightFiles]]:
-    """The backends that read and write weight files of a framework's own, and which. No framework is imported.
+    """The backends that read and write weight files of a framework's own, and which. No framework
+    is imported.
 
     Example:
         >>> [(name, files.suffixes) for name, files in weight_files()][:1]
@@ -118,16 +142,19 @@ def get(name: str) -> Backend:
     """The backend of that name, imported on its first use.
 
     Raises:
-        BackendUnavailable: There is no such name, a package is missing, or importing it failed; the message says
-            what to do and which backends are ready.
+        BackendUnavailable: There is no such name, a package is missing, or importing it failed; the
+            message says what to do and which backends are ready.
     """
-    entry = _OWN.get(name) or known().get(name)  # our own first: looking through installed packages takes 20 ms
+    entry = _OWN.get(name) or known().get(
+        name
+    )  # our own first: looking through installed packages takes 20 ms
     if entry is None:
         raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, known())}")
     if missing := entry.missing:
         raise BackendUnavailable(
-            f"backend {name!r} needs the package{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, not "
-            f"installed here: {entry.install}. Ready to use: {', '.join(available()) or 'none'}."
+            f"backend {name!r} needs the package{'s' if len(missing) > 1 else ''} "
+            f"{', '.join(map(repr, missing))}, not installed here: {entry.install}. Ready to use: "
+            f"{', '.join(available()) or 'none'}."
         )
     return _load(name, entry)
 
@@ -139,7 +166,9 @@ def backend_of_packages(packages: Set[str]) -> str | None:
         >>> backend_of_packages({"flax", "builtins"})
         'jax'
     """
-    return next((name for name, entry in _OWN.items() if not packages.isdisjoint(entry.packages)), None)
+    return next(
+        (name for name, entry in _OWN.items() if not packages.isdisjoint(entry.packages)), None
+    )
 
 
 def of(network: Any) -> Backend:
@@ -156,15 +185,22 @@ def of(network: Any) -> Backend:
     if getattr(network, "backend", None) is not None:
         return network.backend
     # A native network exists only where its framework has been imported: no other one needs to be.
-    candidates = [name for name, entry in known().items() if not entry.packages or entry.packages[0] in sys.modules]
+    candidates = [
+        name
+        for name, entry in known().items()
+        if not entry.packages or entry.packages[0] in sys.modules
+    ]
     for name in candidates:
         if (backend := get(name)).is_native(network):
             return backend
-    raise UnknownName(f"{type(network).__name__} is a network of no available backend ({', '.join(available())})")
+    raise UnknownName(
+        f"{type(network).__name__} is a network of no available backend ({', '.join(available())})"
+    )
 
 
 def wrap(native: Any) -> AbstractNetwork:
-    """A native network as an abstract one: the same weights under neutral names, usable wherever a network is.
+    """A native network as an abstract one: the same weights under neutral names, usable wherever a
+    network is.
 
     Example:
         >>> import torch
@@ -175,25 +211,33 @@ def wrap(native: Any) -> AbstractNetwork:
 
 
 def DataParallel(
-    network: Any, devices: Sequence[str], output_device: str | None = None, dim: int = 0, **settings: Any
+    network: Any,
+    devices: Sequence[str],
+    output_device: str | None = None,
+    dim: int = 0,
+    **settings: Any,
 ) -> AbstractNetwork:
-    """A network that runs as several replicas, one for each device; on one device the network itself, wrapped.
+    """A network that runs as several replicas, one for each device; on one device the network
+    itself, wrapped.
 
-    Each replica computes on its share of a batch; outputs are gathered. An optimizer over it accumulates the replicas'
-    gradients before each update and copies the parameters after it. Its weights are the given network's, under the
-    same names, whatever the number of replicas.
+    Each replica computes on its share of a batch; outputs are gathered. An optimizer over it
+    accumulates the replicas' gradients before each update and copies the parameters after it. Its
+    weights are the given network's, under the same names, whatever the number of replicas.
 
     Args:
         network: Written once or native, on the first device.
-        devices: Names of the backend's devices. One may stand several times; replicas own their storage all the same.
+        devices: Names of the backend's devices. One may stand several times; replicas own their
+            storage all the same.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples, in inputs and outputs.
         settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …;
             `deliralike.parallel.replicas.network.ReplicaSettings` says what they do.
 
     Raises:
-        DeviceError: The backend has no such device, or the network is on another one than the first.
-        SettingError: A setting makes no sense, or the network, or a block of it, is replicated already.
+        DeviceError: The backend has no such device, or the network is on another one than the
+            first.
+        SettingError: A setting makes no sense, or the network, or a block of it, is replicated
+            already.
 
     Example:
         >>> from deliralike import zoo
@@ -206,28 +250,38 @@ def DataParallel(
     backend = wrapped.backend
     wrapped.parallelism.refuse_replicas()
     if isinstance(devices, str):
-        raise SettingError(f"devices={devices!r} is a text, wanted a list with one device for each replica")
+        raise SettingError(
+            f"devices={devices!r} is a text, wanted a list with one device for each replica"
+        )
     named = tuple(backend.check_device(device) for device in devices)
     output = None if output_device is None else backend.check_device(output_device)
     chosen = ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
     if wrapped.device_name != named[0]:
         raise DeviceError(
-            f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build the network there, or "
-            f"name its device first"
+            f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build "
+            "the network there, or name its device first"
         )
     return backend.replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
 
 
 def DistributedDataParallel(
-    network: Any, processes: Processes, dim: int = 0, *, buffers: str = "sync", scalars: str = "mean",
-    takes_whole: bool = False, in_backward: Mapping[str, Any] | None = None, averaging: LocalSGD | None = None,
+    network: Any,
+    processes: Processes,
+    dim: int = 0,
+    *,
+    buffers: str = "sync",
+    scalars: str = "mean",
+    takes_whole: bool = False,
+    in_backward: Mapping[str, Any] | None = None,
+    averaging: LocalSGD | None = None,
     **settings: Any,
-) -> AbstractNetwork:  # fmt: skip
-    """A network that trains in several processes, each with a share of every batch; by itself the network, wrapped.
+) -> AbstractNetwork:
+    """A network that trains in several processes, each with a share of every batch; by itself the
+    network, wrapped.
 
-    Every process starts with the root's weights, and makes the updates of one process that sees the whole batch. An
-    optimizer over it adds the gradients of all processes before each update. Weights and checkpoints are those of the
-    given network, under the same names.
+    Every process starts with the root's weights, and makes the updates of one process that sees the
+    whole batch. An optimizer over it adds the gradients of all processes before each update.
+    Weights and checkpoints are those of the given network, under the same names.
 
     Args:
         network: Written once or native, on this process's device.
@@ -236,18 +290,22 @@ def DistributedDataParallel(
         buffers: What becomes of buffers; see `ReplicaSettings`. Batch normalisation has
             the statistics of the whole batch unless told otherwise.
         scalars: What becomes of numbers that a loss function gives beside the loss; see there.
-        takes_whole: Every process is called with the whole batch, and takes its share of it: what one process has is
-            simple, and all processes must have it. Outputs are then those of the whole batch, without a graph.
-        in_backward: Add gradients while backward goes on, by the framework's own engine, with these keywords of it; for
-            PyTorch those of its ``DistributedDataParallel``, such as ``{"bucket_cap_mb": 10}``; for Chainer none,
-            ``{}``: ChainerMN adds them at the end of backward. After backward, by messages of ours, when None.
-        averaging: Let each process update its parameters by itself for a while, and average them now and then; see
-            `deliralike.parallel.LocalSGD`.
+        takes_whole: Every process is called with the whole batch, and takes its share of it: what
+            one process has is simple, and all processes must have it. Outputs are then those of the
+            whole batch, without a graph.
+        in_backward: Add gradients while backward goes on, by the framework's own engine, with these
+            keywords of it; for PyTorch those of its ``DistributedDataParallel``, such as
+            ``{"bucket_cap_mb": 10}``; for Chainer none, ``{}``: ChainerMN adds them at the end of
+            backward. After backward, by messages of ours, when None.
+        averaging: Let each process update its parameters by itself for a while, and average them
+            now and then; see `deliralike.parallel.LocalSGD`.
         settings: ``others``, ``spec``; see there.
 
     Raises:
-        SettingError: A setting makes no sense, or the network, or a block of it, is replicated already.
-        CapabilityError: The backend has no such networks, or does not add gradients during backward.
+        SettingError: A setting makes no sense, or the network, or a block of it, is replicated
+            already.
+        CapabilityError: The backend has no such networks, or does not add gradients during
+            backward.
 
     Example:
         >>> from deliralike import zoo
@@ -260,7 +318,9 @@ def DistributedDataParallel(
     if processes.count == 1:
         return wrapped  # be it replicated over several devices or not
     wrapped.parallelism.refuse_replicas("distribute")
-    chosen = ReplicaSettings.of(devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings)
+    chosen = ReplicaSettings.of(
+        devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings
+    )
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
     made = wrapped.backend.distribute(wrapped, chosen, processes, takes_whole)
@@ -272,20 +332,25 @@ def DistributedDataParallel(
     return made
 
 
-def FullyShardedDataParallel(network: Any, processes: Processes, **keywords: Any) -> AbstractNetwork:
-    """A network of whose parameters, gradients and optimizer states each process holds a part; by itself the network.
+def FullyShardedDataParallel(
+    network: Any, processes: Processes, **keywords: Any
+) -> AbstractNetwork:
+    """A network of whose parameters, gradients and optimizer states each process holds a part; by
+    itself the network.
 
-    Updates and checkpoints are those of `DistributedDataParallel`. Every process makes every call: evaluation too, and
-    reading or writing the weights.
+    Updates and checkpoints are those of `DistributedDataParallel`. Every process makes every call:
+    evaluation too, and reading or writing the weights.
 
     Args:
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives, on the framework's own runtime.
         keywords: Those of the framework's own engine; for PyTorch those of ``fully_shard``, such as
-            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which say what is gathered by itself.
+            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which say what is gathered by
+            itself.
 
     Raises:
-        CapabilityError: The backend has no such networks, or these processes are connected by another engine.
+        CapabilityError: The backend has no such networks, or these processes are connected by
+            another engine.
         SettingError: The network, or a block of it, is replicated already.
     """
     wrapped = wrap(network)
@@ -301,7 +366,9 @@ def _load(name: str, entry: Entry) -> Backend:
     try:
         with _random_state_kept():
             return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a broken install may fail in any way, and must disable only its own backend
+    except (
+        Exception
+    ) as error:  # a broken install may fail in any way, and must disable only its own backend
         others = ", ".join(other for other in available() if other != name)
         repair = entry.install or "repair or remove the package that registers it"
         raise BackendUnavailable(
@@ -312,7 +379,9 @@ def _load(name: str, entry: Entry) -> Backend:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Importing jax and flax draws random numbers; loading a backend in the middle of a run must not shift others."""
+    """Importing jax and flax draws random numbers; loading a backend in the middle of a run must
+    not shift others.
+    """
     before = random.getstate(), np.random.get_state()
     try:
         yield

@@ -15,7 +15,14 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.calls import Around, called_through
-from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, StateError, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    DeviceError,
+    DtypeError,
+    SettingError,
+    StateError,
+    suggestion,
+)
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.functional import Functions
@@ -36,9 +43,12 @@ class Gradients:
 
     Attributes:
         loss: The value of the function.
-        parameters: One array for each trainable parameter; None where the loss does not depend on it.
-        inputs: The gradient with respect to each input: a nest like it, None at leaves that are not floating arrays.
-        beside: What the function returned after the loss, where it returned a tuple; arrays as NumPy ones.
+        parameters: One array for each trainable parameter; None where the loss does not depend on
+            it.
+        inputs: The gradient with respect to each input: a nest like it, None at leaves that are not
+            floating arrays.
+        beside: What the function returned after the loss, where it returned a tuple; arrays as
+            NumPy ones.
     """
 
     loss: float
@@ -55,12 +65,15 @@ class Backend(ABC):
         nn: The vocabulary: functions, and layers bound to this backend.
         network_base: The native class that networks written once are bound to.
         dtypes: The floating types that networks can compute in.
-        capabilities: What it declares to have beyond the minimum: ``"double_backward"``, ``"compile"``, ``"threads"`` …
-        lacks: Names of functions and layers of `nn` that it does not have: calling one is an error that says so.
-        optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
+        capabilities: What it declares to have beyond the minimum: ``"double_backward"``,
+            ``"compile"``, ``"threads"`` …
+        lacks: Names of functions and layers of `nn` that it does not have: calling one is an error
+            that says so.
+        optimizers_hold_state: Whether the framework's own optimizers hold their state and may be
+            wrapped twice.
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
-        modules: The framework's own modules by what they hold: ``"nn"``, ``"functional"``, ``"optim"``,
-            ``"lr_scheduler"``.
+        modules: The framework's own modules by what they hold: ``"nn"``, ``"functional"``,
+            ``"optim"``, ``"lr_scheduler"``.
         holder: The class of a native network that holds another one, calls it, and has its names.
     """
 
@@ -75,7 +88,8 @@ class Backend(ABC):
     modules: ClassVar[Mapping[str, Any]] = {}
     holder: ClassVar[type[Holder]] = Holder
 
-    # About the framework -----------------------------------------------------------------------------------------
+    # About the framework
+    # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def version(self) -> str:
@@ -87,13 +101,18 @@ class Backend(ABC):
 
     @abstractmethod
     def precision(self) -> dict[str, str]:
-        """The settings that decide the precision of results, for example ``{"float64": "on", "TF32": "off"}``."""
+        """The settings that decide the precision of results, for example ``{"float64": "on",
+        "TF32": "off"}``.
+        """
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
+    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
-        """A host value as a native array that owns its storage; its own type unless `dtype` is given."""
+        """A host value as a native array that owns its storage; its own type unless `dtype` is
+        given.
+        """
 
     @abstractmethod
     def numpy(self, array: Any) -> np.ndarray:
@@ -104,54 +123,78 @@ class Backend(ABC):
         """Whether a value is one of the backend's own arrays."""
 
     def add(self, total: Any, addition: Any, device: str) -> Any:
-        """The sum of two gradients on a device; `total` may be None, and its storage may be used for the result."""
+        """The sum of two gradients on a device; `total` may be None, and its storage may be used
+        for the result.
+        """
         moved = self.array(addition, device=device)
         return moved if total is None else total + moved
 
-    def weighted(self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None) -> list[Any]:
-        """Gradients times a weight, added to totals on the same device if there are any: their storage may be used."""
+    def weighted(
+        self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """Gradients times a weight, added to totals on the same device if there are any: their
+        storage may be used.
+        """
         products = [value * weight for value in values]
-        return products if totals is None else [total + new for total, new in zip(totals, products, strict=True)]
+        return (
+            products
+            if totals is None
+            else [total + new for total, new in zip(totals, products, strict=True)]
+        )
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         """Whether no array holds a NaN or an infinity."""
         return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
 
     def copied(self, array: Any) -> Any:
-        """A copy of a native array on its device, apart from any graph; what cannot change may come back as it is."""
+        """A copy of a native array on its device, apart from any graph; what cannot change may come
+        back as it is.
+        """
         return array.copy()
 
     def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
-        """Each average moved towards its value, ``average + weight * (value - average)``, on their device.
+        """Each average moved towards its value, ``average + weight * (value - average)``, on their
+        device.
 
         The averages' storage may be used for the result.
         """
-        return [average + (value - average) * weight for average, value in zip(averages, values, strict=True)]
+        return [
+            average + (value - average) * weight
+            for average, value in zip(averages, values, strict=True)
+        ]
 
     @abstractmethod
-    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+    def split(
+        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Any]:
         """Contiguous pieces of an array, piece i on device i; differentiable.
 
-        Pieces that stay on the device of the array may be views of it. With one size the array stays whole, so that
-        one without axes can be moved.
+        Pieces that stay on the device of the array may be views of it. With one size the array
+        stays whole, so that one without axes can be moved.
         """
 
     @abstractmethod
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
-        """Arrays one after another along an axis, on a device (that of the first one when None); differentiable.
+        """Arrays one after another along an axis, on a device (that of the first one when None);
+        differentiable.
 
         One array alone may come back as it is.
         """
 
-    def concatenate_all(self, columns: Sequence[Sequence[Any]], dim: int, device: Any = None) -> list[Any]:
+    def concatenate_all(
+        self, columns: Sequence[Sequence[Any]], dim: int, device: Any = None
+    ) -> list[Any]:
         """`concatenate` of each column; all arrays have at least one axis."""
         return [self.concatenate(column, dim, device) for column in columns]
 
     @abstractmethod
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
-        """Arrays of one shape along a new first axis, in new storage, on a device as above; differentiable."""
+        """Arrays of one shape along a new first axis, in new storage, on a device as above;
+        differentiable.
+        """
 
-    # Files -------------------------------------------------------------------------------------------------------
+    # Files
+    # -------------------------------------------------------------------------------------------------------
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
         """The neutral state in a weight file of the framework's own, without running code from it.
@@ -159,10 +202,13 @@ class Backend(ABC):
         Raises:
             WeightFileError: The file cannot be read safely, or holds something else.
         """
-        raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
+        raise CapabilityError(
+            f"backend {self.name!r} has no weight files of its own: use safetensors"
+        )
 
     def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
-        """Every state in a weight file by the key under which it lies, the most likely one first; ``""`` without any.
+        """Every state in a weight file by the key under which it lies, the most likely one first;
+        ``""`` without any.
 
         Raises:
             WeightFileError: As `read_weights`.
@@ -171,13 +217,20 @@ class Backend(ABC):
 
     def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
         """Write a neutral state as a weight file of the framework's own."""
-        raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
+        raise CapabilityError(
+            f"backend {self.name!r} has no weight files of its own: use safetensors"
+        )
 
-    def own_outputs(self, state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
-        """The name of the network among the framework's own that has such names, and its outputs; None without one."""
+    def own_outputs(
+        self, state: Mapping[str, np.ndarray], x: np.ndarray
+    ) -> tuple[str, np.ndarray] | None:
+        """The name of the network among the framework's own that has such names, and its outputs;
+        None without one.
+        """
         return None
 
-    # Networks ----------------------------------------------------------------------------------------------------
+    # Networks
+    # ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def is_native(self, value: Any) -> bool:
@@ -188,38 +241,52 @@ class Backend(ABC):
         return False
 
     def wrappers(self) -> tuple[type, ...]:
-        """The framework's own classes of networks that only wrap another one, over devices or processes."""
+        """The framework's own classes of networks that only wrap another one, over devices or
+        processes.
+        """
         return ()
 
     @abstractmethod
     def wrap(self, native: Any) -> AbstractNetwork:
-        """A native network as an abstract one; the same weights, under the same names, without a prefix."""
+        """A native network as an abstract one; the same weights, under the same names, without a
+        prefix.
+        """
 
     @abstractmethod
-    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
-        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not.
+    def gradients(
+        self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
+    ) -> Gradients:
+        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move,
+        weights do not.
 
         The function is taken to be called once; see `compiling_quickly`.
         """
 
     def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
-        """Settings that a framework reads when it starts; too late once something was computed, and then left alone.
+        """Settings that a framework reads when it starts; too late once something was computed, and
+        then left alone.
 
         Args:
-            devices: How many CPU devices replicas are to find, where a CPU can be split into several.
+            devices: How many CPU devices replicas are to find, where a CPU can be split into
+                several.
             quickly: Whether all of the process is like `compiling_quickly`, single operations too.
         """
 
     def compiling_quickly(self) -> AbstractContextManager[Any]:
-        """A context for programs that run a few times only: a backend that compiles spends little on them."""
+        """A context for programs that run a few times only: a backend that compiles spends little
+        on them.
+        """
         return nullcontext()
 
     def op_by_op(self) -> AbstractContextManager[Any]:
-        """A context for many small networks that run once: a backend that compiles does so by single operations."""
+        """A context for many small networks that run once: a backend that compiles does so by
+        single operations.
+        """
         return nullcontext()
 
     def in_dtype(self, network: AbstractNetwork, dtype: str) -> AbstractNetwork:
-        """A copy of a network that computes in another floating type; it shares nothing with the network.
+        """A copy of a network that computes in another floating type; it shares nothing with the
+        network.
 
         Raises:
             DtypeError: The backend cannot compute in that type.
@@ -231,24 +298,36 @@ class Backend(ABC):
         except Exception as error:  # of whatever the network holds
             raise StateError(f"{type(network).__name__} cannot be copied: {error}") from error
         self.set_dtype(twin, name)
-        for block in (block for _, block in twin.named_blocks() if isinstance(block, AbstractNetwork)):
+        for block in (
+            block for _, block in twin.named_blocks() if isinstance(block, AbstractNetwork)
+        ):
             block.dtype_built = name
         return twin
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
-        """Turn the floating parameters and buffers of a network into a type that `check_dtype` has named."""
-        raise CapabilityError(f"backend {self.name!r} cannot change the type of a network: build it in {dtype}")
+        """Turn the floating parameters and buffers of a network into a type that `check_dtype` has
+        named.
+        """
+        raise CapabilityError(
+            f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
+        )
 
-    def called_through(self, network: AbstractNetwork, around: Around) -> AbstractContextManager[None]:
-        """A context in which each block of a network, written once or native, is called by another function.
+    def called_through(
+        self, network: AbstractNetwork, around: Around
+    ) -> AbstractContextManager[None]:
+        """A context in which each block of a network, written once or native, is called by another
+        function.
 
-        Within a function given to `gradients`, it is the network that the function gets which is to be followed.
+        Within a function given to `gradients`, it is the network that the function gets which is to
+        be followed.
 
         Args:
-            around: Called with the block's dotted path, the block, the call that it makes, and the call's arguments;
-                what it returns takes the place of the block's output.
+            around: Called with the block's dotted path, the block, the call that it makes, and the
+                call's arguments; what it returns takes the place of the block's output.
         """
-        blocks = dict(network.named_blocks())  # where a path has two, that of the native network itself comes last
+        blocks = dict(
+            network.named_blocks()
+        )  # where a path has two, that of the native network itself comes last
         return called_through(blocks, around, self.calls_forward)
 
     def calls_forward(self, block: Any) -> bool:
@@ -267,7 +346,8 @@ class Backend(ABC):
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
     def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
-        """An iterator of the framework's own as a `data.Loader` of the same data; anything else as it is.
+        """An iterator of the framework's own as a `data.Loader` of the same data; anything else as
+        it is.
 
         Args:
             seed: Keys the order of the samples.
@@ -282,39 +362,64 @@ class Backend(ABC):
             timeout: Seconds.
             place: Which of them this is; what the framework's own launcher says when None.
         """
-        raise CapabilityError(f"backend {self.name!r} has no runtime of its own for several processes: use MPI")
+        raise CapabilityError(
+            f"backend {self.name!r} has no runtime of its own for several processes: use MPI"
+        )
 
     def is_connected(self) -> bool:
-        """Whether the user's program has connected several processes by the framework's own runtime already."""
+        """Whether the user's program has connected several processes by the framework's own runtime
+        already.
+        """
         return False
 
     def distribute(
-        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+        self,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool,
     ) -> DistributedNetwork:
         """A network that trains in several processes; all of them start with the root's weights."""
-        raise CapabilityError(f"backend {self.name!r} has no networks that train in several processes: use one process")
+        raise CapabilityError(
+            f"backend {self.name!r} has no networks that train in several processes: use one "
+            "process"
+        )
 
     def layerwise(self) -> type[LayerwiseNetwork]:
-        """The class of networks whose gradients are averaged, and whose updates wait until they are needed."""
-        raise CapabilityError(f"backend {self.name!r} has no networks whose updates wait for other processes: use "
-                              f"deliralike.DistributedDataParallel")  # fmt: skip
+        """The class of networks whose gradients are averaged, and whose updates wait until they are
+        needed.
+        """
+        raise CapabilityError(
+            f"backend {self.name!r} has no networks whose updates wait for other processes: use "
+            f"deliralike.DistributedDataParallel"
+        )
 
-    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
+    def shard(
+        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+    ) -> AbstractNetwork:
         """A network whose parameters, gradients and optimizer states are spread over processes."""
-        raise CapabilityError(f"backend {self.name!r} has no fully sharded networks: DistributedDataParallel keeps the "
-                              f"whole network in each process")  # fmt: skip
+        raise CapabilityError(
+            f"backend {self.name!r} has no fully sharded networks: DistributedDataParallel keeps "
+            "the whole network in each process"
+        )
 
     @abstractmethod
     def optimizer(
-        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+        self,
+        rule: Rule,
+        network: AbstractNetwork,
+        parameters: str | None = None,
+        groups: Settings | None = None,
     ) -> AbstractOptimizer:
         """An optimizer that follows one of the neutral update rules.
 
         Args:
-            parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable parameters when None.
-            groups: Settings that differ from the rule's, by patterns of neutral names of which the first that matches
-                decides: ``{"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr": 1e-4}}``. A learning rate of a group's
-                own keeps its ratio to the rule's when ``optimizer.lr`` is set.
+            parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable
+                parameters when None.
+            groups: Settings that differ from the rule's, by patterns of neutral names of which the
+                first that matches decides: ``{"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr":
+                1e-4}}``. A learning rate of a group's own keeps its ratio to the rule's when
+                ``optimizer.lr`` is set.
 
         Raises:
             UnknownName: A pattern matches no parameter.
@@ -331,11 +436,13 @@ class Backend(ABC):
         return nullcontext()
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
-        """A context in which forward passes of float32 networks compute in a shorter floating type where that is safe.
+        """A context in which forward passes of float32 networks compute in a shorter floating type
+        where that is safe.
 
-        Matrix products and convolutions take it; sums, exponentials and losses are computed in float32, and so are
-        norms, which give back the type of their input. Double precision stays as it is. Where PyTorch's own layers and
-        functions are called, its own lists of ``torch.autocast`` decide.
+        Matrix products and convolutions take it; sums, exponentials and losses are computed in
+        float32, and so are norms, which give back the type of their input. Double precision stays
+        as it is. Where PyTorch's own layers and functions are called, its own lists of
+        ``torch.autocast`` decide.
 
         Raises:
             CapabilityError: The backend does not declare ``"mixed <precision>"``.
@@ -347,44 +454,64 @@ class Backend(ABC):
         """An error when a network cannot compute in a shorter type.
 
         Raises:
-            CapabilityError: The backend cannot, or blocks of the framework's own would go on in their own type.
+            CapabilityError: The backend cannot, or blocks of the framework's own would go on in
+                their own type.
             SettingError: The network is not one of float32.
         """
         self.require(f"mixed {precision}")
         if network.dtype_name != "float32":
-            raise SettingError(f"mixed precision is for networks of float32, and {type(network).__name__} is one of "
-                               f"{network.dtype_name}: build it in float32, or leave precision out")  # fmt: skip
+            raise SettingError(
+                f"mixed precision is for networks of float32, and {type(network).__name__} is one "
+                f"of {network.dtype_name}: build it in float32, or leave precision out"
+            )
         blocks = dict(network.named_blocks())
-        owners = [name.rpartition(".")[0] for name, slot in network.neutral_slots().items() if slot.is_parameter]
+        owners = [
+            name.rpartition(".")[0]
+            for name, slot in network.neutral_slots().items()
+            if slot.is_parameter
+        ]
         for path in (path for path in owners if not self.native_layers_mix and path in blocks):
             if not isinstance(blocks[path], self.network_base):
                 raise CapabilityError(
-                    f"the block {path!r} is a {type(blocks[path]).__name__} of the framework's own, and on backend "
-                    f"{self.name!r} only the layers and functions of nn compute in {precision}: give the block a type "
-                    f"of its own, or leave precision out"
+                    f"the block {path!r} is a {type(blocks[path]).__name__} of the framework's "
+                    f"own, and on backend {self.name!r} only the layers and functions of nn "
+                    f"compute in {precision}: give the block a type of its own, or leave precision "
+                    "out"
                 )
 
-    # Chance ------------------------------------------------------------------------------------------------------
+    # Chance
+    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def seed(self, seed: int) -> None:
         """Seed the framework's own generators that random layers draw from."""
 
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        """Where the generators are that the network's random layers draw from: numbers, texts and arrays."""
+        """Where the generators are that the network's random layers draw from: numbers, texts and
+        arrays.
+        """
         return {}
 
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        """Let the generators go on from what `random_state` gave; those of devices that are not here are left out.
+        """Let the generators go on from what `random_state` gave; those of devices that are not
+        here are left out.
 
         Raises:
             StateError: It is the state of another network; nothing has changed.
         """
 
-    # Written once ------------------------------------------------------------------------------------------------
+    # Written once
+    # ------------------------------------------------------------------------------------------------
 
-    def bind(self, functions: Functions, base: type[AbstractNetwork], layers: Mapping[str, type] | None = None) -> None:
-        """Make this backend's `nn` and `network_base` known to each other; `layers` are native ones."""
+    def bind(
+        self,
+        functions: Functions,
+        base: type[AbstractNetwork],
+        layers: Mapping[str, type] | None = None,
+    ) -> None:
+        """Make this backend's `nn` and `network_base` known to each other; `layers` are native
+        ones.
+        """
         self.nn, self.network_base = functions, base
         base.backend, base.nn = self, functions
         for name, layer in LAYERS.items():
@@ -393,13 +520,17 @@ class Backend(ABC):
             setattr(functions, name, partial(self._refuse_lacking, name))
 
     def _refuse_lacking(self, name: str, *args: Any, **kwargs: Any) -> NoReturn:
-        raise CapabilityError(f"backend {self.name!r} declares that it does not have the function or layer {name!r}")
+        raise CapabilityError(
+            f"backend {self.name!r} declares that it does not have the function or layer {name!r}"
+        )
 
     def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
-        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all others in their own.
+        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all
+        others in their own.
 
         Raises:
-            DtypeError: A NumPy array holds objects, texts or masked elements, or an array is another framework's.
+            DtypeError: A NumPy array holds objects, texts or masked elements, or an array is
+                another framework's.
             IndexRangeError: A whole number does not fit the type that the backend has for it.
         """
         device, dtype = network.device_name, network.dtype_name
@@ -407,14 +538,18 @@ class Backend(ABC):
         def leaf(value: Any) -> Any:
             if isinstance(value, np.ndarray):
                 value = host_arrays.plain(value)
-                return self.array(value, dtype=dtype if value.dtype.kind == "f" else None, device=device)
+                return self.array(
+                    value, dtype=dtype if value.dtype.kind == "f" else None, device=device
+                )
             if self.is_array(value):
                 return self.array(value, device=device)
             return host_arrays.refuse_foreign(value, self.is_array)
 
         try:
             if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
-                return tuple(map(leaf, batch))  # as most are: taking a nest apart takes longer than a small step has
+                return tuple(
+                    map(leaf, batch)
+                )  # as most are: taking a nest apart takes longer than a small step has
             return nest.map(leaf, batch)
         except DtypeError as error:
             raise host_arrays.explained(error, batch, self.is_array) from None
@@ -428,18 +563,26 @@ class Backend(ABC):
         return nest.map(lambda leaf: self.numpy(leaf) if self.is_array(leaf) else leaf, outputs)
 
     def check_dtype(self, dtype: str) -> str:
-        """The name of a floating type that networks can compute in; an error names those that there are."""
+        """The name of a floating type that networks can compute in; an error names those that there
+        are.
+        """
         name = str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
         if name not in self.dtypes:
-            raise DtypeError(f"backend {self.name!r} cannot compute in {dtype!r}. {suggestion(name, self.dtypes)}")
+            raise DtypeError(
+                f"backend {self.name!r} cannot compute in {dtype!r}. "
+                f"{suggestion(name, self.dtypes)}"
+            )
         return name
 
     def name_of_device(self, device: Any) -> str:
-        """The name of a device that is given as an object of the framework's own, or by another of its names."""
+        """The name of a device that is given as an object of the framework's own, or by another of
+        its names.
+        """
         return str(device)
 
     def check_device(self, device: Any) -> str:
-        """The name of a device that is present, given by name or as the framework's own object; the default for None.
+        """The name of a device that is present, given by name or as the framework's own object; the
+        default for None.
 
         Raises:
             DeviceError: There is no such device.
@@ -449,11 +592,15 @@ class Backend(ABC):
             return present[0]
         name = device if device in present else self.name_of_device(device)
         if name not in present:
-            raise DeviceError(f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}")
+            raise DeviceError(
+                f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}"
+            )
         return name
 
     def require(self, capability: str) -> None:
         """An error when the backend does not declare a capability."""
         if capability not in self.capabilities:
             have: Sequence[str] = sorted(self.capabilities)
-            raise CapabilityError(f"backend {self.name!r} does not have {capability!r}; it has {', '.join(have)}")
+            raise CapabilityError(
+                f"backend {self.name!r} does not have {capability!r}; it has {', '.join(have)}"
+            )

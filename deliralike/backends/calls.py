@@ -11,12 +11,14 @@ Around = Callable[[str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]
 
 
 @contextmanager
-def called_through(blocks: Mapping[str, Any], around: Around, have_forward: Callable[[Any], bool]) -> Iterator[None]:
+def called_through(
+    blocks: Mapping[str, Any], around: Around, have_forward: Callable[[Any], bool]
+) -> Iterator[None]:
     """Let each block, by path, be called by `around`; see `Backend.called_through`.
 
     Args:
-        have_forward: Whether calls of a block end in its method ``forward``. All others are followed by ``__call__`` of
-            their class, which Python looks up nowhere else.
+        have_forward: Whether calls of a block end in its method ``forward``. All others are
+            followed by ``__call__`` of their class, which Python looks up nowhere else.
     """
     with ExitStack() as stack:
         by_class: dict[type, dict[int, tuple[str, Any]]] = {}
@@ -43,7 +45,9 @@ def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
 
 
 @contextmanager
-def _through_class(kind: type, known: Mapping[int, tuple[str, Any]], around: Around) -> Iterator[None]:
+def _through_class(
+    kind: type, known: Mapping[int, tuple[str, Any]], around: Around
+) -> Iterator[None]:
     original, own = kind.__call__, vars(kind).get("__call__")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -64,11 +68,14 @@ def _through_class(kind: type, known: Mapping[int, tuple[str, Any]], around: Aro
 
 @contextmanager
 def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
-    """Let each function of a vocabulary be called by `around`, in this thread, until the end of the ``with`` block.
+    """Let each function of a vocabulary be called by `around`, in this thread, until the end of the
+    ``with`` block.
 
     Args:
-        functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) are left alone.
-        around: As in `Backend.called_through`; the path is the function's name, and the block the vocabulary.
+        functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) are
+            left alone.
+        around: As in `Backend.called_through`; the path is the function's name, and the block the
+            vocabulary.
     """
     thread = threading.get_ident()
 
@@ -80,8 +87,12 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
 
         return follow
 
-    names = [name for name in dir(type(functions)) if name[0].islower() and name not in _COMPUTE_NOTHING]
-    followed = {name: through(name, call) for name in names if callable(call := getattr(functions, name))}
+    names = [
+        name for name in dir(type(functions)) if name[0].islower() and name not in _COMPUTE_NOTHING
+    ]
+    followed = {
+        name: through(name, call) for name in names if callable(call := getattr(functions, name))
+    }
     vars(functions).update(followed)
     try:
         yield
@@ -90,4 +101,6 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
             del vars(functions)[name]
 
 
-_COMPUTE_NOTHING = frozenset({"cast", "concrete", "constant", "gradient", "prepare_chance", "scan", "zeros"})
+_COMPUTE_NOTHING = frozenset(
+    {"cast", "concrete", "constant", "gradient", "prepare_chance", "scan", "zeros"}
+)

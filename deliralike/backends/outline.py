@@ -1,7 +1,8 @@
-"""A backend that computes shapes alone, without any framework or data: what outlines of networks are made with.
+"""A backend that computes shapes alone, without any framework or data: what outlines of networks
+are made with.
 
-Arrays know their shape and type, parameters have no values, products are counted. It trains nothing, so it is not
-listed among `deliralike.backends.known`.
+Arrays know their shape and type, parameters have no values, products are counted. It trains
+nothing, so it is not listed among `deliralike.backends.known`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from deliralike.nn.functional import Functions
 
 
 class ShapeArray:
-    """An array of which only shape and type are known, and which blocks of a traced network it comes from."""
+    """An array of which only shape and type are known, and which blocks of a traced network it
+    comes from.
+    """
 
     sources: frozenset[int] = frozenset()
 
@@ -58,7 +61,9 @@ class ShapeArray:
     def _compare(self, other: Any) -> ShapeArray:
         return _following(ShapeArray(_broadcast(self, other).shape, "bool"), (self, other))
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _combine
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        _combine
+    )
     __pow__ = __mod__ = __floordiv__ = __and__ = __or__ = __xor__ = _combine
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compare  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
@@ -70,9 +75,16 @@ class ShapeArray:
 
 
 def inputs(entries: Sequence[Any]) -> list[ShapeArray]:
-    """The inputs of a network for a batch of one. They come from boxes of their own, the last of which has index -1."""
-    arrays = [ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64") for entry in entries]
-    return [array.coming_from(frozenset([index - len(arrays)])) for index, array in enumerate(arrays)]
+    """The inputs of a network for a batch of one. They come from boxes of their own, the last of
+    which has index -1.
+    """
+    arrays = [
+        ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64")
+        for entry in entries
+    ]
+    return [
+        array.coming_from(frozenset([index - len(arrays)])) for index, array in enumerate(arrays)
+    ]
 
 
 class Parameter(ShapeArray):
@@ -110,7 +122,8 @@ class Flow:
 
     Attributes:
         block: What is called.
-        sources: The indices of the boxes whose outputs it takes; for the network's inputs see `inputs`.
+        sources: The indices of the boxes whose outputs it takes; for the network's inputs see
+            `inputs`.
         output: The shape that it gives, or a nest of shapes.
     """
 
@@ -141,7 +154,9 @@ _trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None
 
 @contextmanager
 def tracing(depth: int | None = None) -> Iterator[Trace]:
-    """Collect what the blocks of a network do, and (to a depth of calls) from where to where the data flow."""
+    """Collect what the blocks of a network do, and (to a depth of calls) from where to where the
+    data flow.
+    """
     trace = Trace({}, depth)
     token = _trace.set(trace)
     try:
@@ -158,7 +173,9 @@ def _count(products: int) -> None:
 
 def _sources(value: Any) -> frozenset[int]:
     """The boxes from which the arrays in a nest come."""
-    return frozenset().union(*(leaf.sources for leaf in nest.leaves(value) if isinstance(leaf, ShapeArray)))
+    return frozenset().union(
+        *(leaf.sources for leaf in nest.leaves(value) if isinstance(leaf, ShapeArray))
+    )
 
 
 def _following(result: ShapeArray, arguments: Any) -> ShapeArray:
@@ -178,7 +195,9 @@ def _follow(functions: type) -> type:
 
 
 def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
-    counting = 2 if function.__name__ in ("cast", "constant", "zeros") else None  # the second only gives them a type
+    counting = (
+        2 if function.__name__ in ("cast", "constant", "zeros") else None
+    )  # the second only gives them a type
 
     @wraps(function)
     def follow(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +214,9 @@ class OutlineFunctions(Functions):
         return Parameter(shape, require_construction("a parameter").dtype)
 
     def Buffer(self, value):
-        dtype = require_construction("a buffer").dtype if value.dtype.kind == "f" else str(value.dtype)
+        dtype = (
+            require_construction("a buffer").dtype if value.dtype.kind == "f" else str(value.dtype)
+        )
         return Buffer(value.shape, dtype)
 
     def constant(self, value, like):
@@ -230,7 +251,9 @@ class OutlineFunctions(Functions):
     def sum(self, x, dim=None, keepdim=False):
         dims = range(len(x.shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
         dims = {d % len(x.shape) for d in dims}
-        kept = [1 if d in dims else size for d, size in enumerate(x.shape) if keepdim or d not in dims]
+        kept = [
+            1 if d in dims else size for d, size in enumerate(x.shape) if keepdim or d not in dims
+        ]
         return ShapeArray(kept, x.dtype)
 
     mean = max = sum
@@ -243,7 +266,9 @@ class OutlineFunctions(Functions):
         total = math.prod(x.shape)
         wanted = tuple(total // known if size == -1 and known else size for size in shape)
         if list(shape).count(-1) > 1 or math.prod(wanted) != total:
-            raise ShapeError(f"reshape: {total} elements of shape {x.shape} do not fit into {tuple(shape)}")
+            raise ShapeError(
+                f"reshape: {total} elements of shape {x.shape} do not fit into {tuple(shape)}"
+            )
         return ShapeArray(wanted, x.dtype)
 
     def permute(self, x, dims):
@@ -256,12 +281,19 @@ class OutlineFunctions(Functions):
         dim = dim % len(arrays[0].shape)
         others = {(*x.shape[:dim], *x.shape[dim + 1 :]) for x in arrays}
         if len(others) > 1:
-            raise ShapeError(f"concatenate: shapes {[x.shape for x in arrays]} differ off axis {dim}")
+            raise ShapeError(
+                f"concatenate: shapes {[x.shape for x in arrays]} differ off axis {dim}"
+            )
         length = sum(x.shape[dim] for x in arrays)
-        return ShapeArray([length if d == dim else size for d, size in enumerate(arrays[0].shape)], arrays[0].dtype)
+        return ShapeArray(
+            [length if d == dim else size for d, size in enumerate(arrays[0].shape)],
+            arrays[0].dtype,
+        )
 
     def pad_constant(self, x, pads, value=0.0):
-        return ShapeArray([size + sum(pad) for size, pad in zip(x.shape, pads, strict=True)], x.dtype)
+        return ShapeArray(
+            [size + sum(pad) for size, pad in zip(x.shape, pads, strict=True)], x.dtype
+        )
 
     def select(self, x, index, dim):
         dim = dim % len(x.shape)
@@ -280,13 +312,17 @@ class OutlineFunctions(Functions):
     def einsum(self, equation, *arrays):
         inputs, output = equation.replace(" ", "").split("->")
         sizes = {
-            a: n for axes, x in zip(inputs.split(","), arrays, strict=True) for a, n in zip(axes, x.shape, strict=True)
+            a: n
+            for axes, x in zip(inputs.split(","), arrays, strict=True)
+            for a, n in zip(axes, x.shape, strict=True)
         }
         _count(math.prod(sizes.values()) if len(arrays) > 1 else 0)
         return ShapeArray([sizes[axis] for axis in output], arrays[0].dtype)
 
     def resample(self, x, matrix, dim):
-        return ShapeArray([len(matrix) if d == dim else size for d, size in enumerate(x.shape)], x.dtype)
+        return ShapeArray(
+            [len(matrix) if d == dim else size for d, size in enumerate(x.shape)], x.dtype
+        )
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         size = map(geometry.conv_size, x.shape[2:], weight.shape[2:], stride, pads, dilation)
@@ -295,14 +331,17 @@ class OutlineFunctions(Functions):
         return out
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        axes = zip(x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True)
+        axes = zip(
+            x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True
+        )
         size = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, extra, d in axes]
         _count(math.prod(x.shape) * math.prod(weight.shape[1:]))
         return ShapeArray((x.shape[0], weight.shape[1] * groups, *size), x.dtype)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         return ShapeArray(
-            (*x.shape[:2], *map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)), x.dtype
+            (*x.shape[:2], *map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)),
+            x.dtype,
         )
 
     def sum_windows(self, x, kernel, stride, pads):
@@ -375,12 +414,21 @@ class AbstractOutlineNetwork(AbstractNetwork):
         if box is None:
             return output
         box.output, index = block.output, frozenset([len(trace.flow) - 1])
-        return nest.map(lambda leaf: leaf.coming_from(index) if isinstance(leaf, ShapeArray) else leaf, output)
+        return nest.map(
+            lambda leaf: leaf.coming_from(index) if isinstance(leaf, ShapeArray) else leaf, output
+        )
 
     def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
-        """A box of the flow, if this call is one: at the depth wanted, or above it with nothing inside."""
+        """A box of the flow, if this call is one: at the depth wanted, or above it with nothing
+        inside.
+        """
         level = len(trace.running)
-        if trace.depth is None or level == 0 or level > trace.depth or (level < trace.depth and not block.is_leaf):
+        if (
+            trace.depth is None
+            or level == 0
+            or level > trace.depth
+            or (level < trace.depth and not block.is_leaf)
+        ):
             return None
         trace.flow.append(Flow(block, _sources(arguments)))
         return trace.flow[-1]
@@ -391,7 +439,11 @@ class AbstractOutlineNetwork(AbstractNetwork):
         return Block(self.block_path, type(self).__name__, size, not self._children())
 
     def _children(self) -> list[tuple[str, AbstractOutlineNetwork]]:
-        return [(name, value) for name, value in vars(self).items() if isinstance(value, AbstractOutlineNetwork)]
+        return [
+            (name, value)
+            for name, value in vars(self).items()
+            if isinstance(value, AbstractOutlineNetwork)
+        ]
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Own parameters, own buffers, then children; ties appear under each of their names."""
@@ -401,7 +453,11 @@ class AbstractOutlineNetwork(AbstractNetwork):
 
     def _add_slots(self, prefix: str, slots: dict[str, Slot]) -> None:
         for kind in (Parameter, Buffer):
-            slots |= {prefix + name: OutlineSlot(value) for name, value in vars(self).items() if type(value) is kind}
+            slots |= {
+                prefix + name: OutlineSlot(value)
+                for name, value in vars(self).items()
+                if type(value) is kind
+            }
         for child, block in self._children():
             block._add_slots(f"{prefix}{child}.", slots)
 
@@ -446,7 +502,9 @@ class OutlineBackend(Backend):
         return {}
 
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> ShapeArray:
-        return ShapeArray(np.shape(value), dtype or str(getattr(value, "dtype", np.asarray(value).dtype)))
+        return ShapeArray(
+            np.shape(value), dtype or str(getattr(value, "dtype", np.asarray(value).dtype))
+        )
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, ShapeArray)
@@ -472,7 +530,9 @@ class OutlineBackend(Backend):
     def gradients(self, loss_function: Any, network: Any, *inputs: Any) -> Any:
         raise _no_values()
 
-    def optimizer(self, rule: Any, network: Any, parameters: str | None = None, groups: Any = None) -> Any:
+    def optimizer(
+        self, rule: Any, network: Any, parameters: str | None = None, groups: Any = None
+    ) -> Any:
         raise _no_values()
 
     def wrap_optimizer(self, native: Any, network: Any) -> Any:
@@ -483,17 +543,23 @@ class OutlineBackend(Backend):
 
 
 def _no_values() -> CapabilityError:
-    return CapabilityError("an outline knows shapes, not values: build the network on another backend")
+    return CapabilityError(
+        "an outline knows shapes, not values: build the network on another backend"
+    )
 
 
 def _broadcast(*values: Any) -> ShapeArray:
-    """The shape and type of an operation element by element; plain numbers take the arrays' type."""
+    """The shape and type of an operation element by element; plain numbers take the arrays'
+    type.
+    """
     arrays = [value for value in values if isinstance(value, ShapeArray)]
     shapes = [value.shape if isinstance(value, ShapeArray) else np.shape(value) for value in values]
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
-        raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not fit together element by element") from None
+        raise ShapeError(
+            f"shapes {' and '.join(map(str, shapes))} do not fit together element by element"
+        ) from None
     floating = [array.dtype for array in arrays if "float" in array.dtype]
     return ShapeArray(shape, (floating or [array.dtype for array in arrays])[0])
 

@@ -13,7 +13,8 @@ _registered: list[type] = []
 
 
 def register_model_wrapper(wrapper: Class) -> Class:
-    """Let a class of one's own count as a wrapper of networks; gives the class, so it can be used as a decorator.
+    """Let a class of one's own count as a wrapper of networks; gives the class, so it can be used
+    as a decorator.
 
     Raises:
         ArgumentError: It is no class.
@@ -36,11 +37,13 @@ def register_model_wrapper(wrapper: Class) -> Class:
 
 
 def is_model_wrapper(network: Any) -> bool:
-    """Whether a network is replicated, distributed, sharded, or of a class that was registered as a wrapper.
+    """Whether a network is replicated, distributed, sharded, or of a class that was registered as a
+    wrapper.
 
-    So is one that holds such networks and no trainable parameter beside them, as a GAN whose parts are all wrapped.
-    PyTorch's ``DataParallel``, ``DistributedDataParallel`` and modules from ``fully_shard`` are wrappers. What is no
-    network of any backend is none, unless its class was registered.
+    So is one that holds such networks and no trainable parameter beside them, as a GAN whose parts
+    are all wrapped. PyTorch's ``DataParallel``, ``DistributedDataParallel`` and modules from
+    ``fully_shard`` are wrappers. What is no network of any backend is none, unless its class was
+    registered.
 
     Example:
         >>> import torch

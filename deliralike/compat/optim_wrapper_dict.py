@@ -1,4 +1,6 @@
-"""Optimizers by name under MMEngine's name, for networks whose parts have optimizers of their own."""
+"""Optimizers by name under MMEngine's name, for networks whose parts have optimizers of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
-    """Several optimizers by name, as a `Trainer` takes them and a network's ``train_step`` gets them.
+    """Several optimizers by name, as a `Trainer` takes them and a network's ``train_step`` gets
+    them.
 
     Args:
         optimizers: The optimizers, by name: ``OptimWrapperDict(generator=..., critic=...)``.
@@ -35,8 +38,9 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
         for name, each in optimizers.items():
             if not isinstance(each, AbstractOptimizer):
                 raise ArgumentError(
-                    f"optimizer {name!r} is a {type(each).__name__}: give one from backend.optimizer(rule, network), "
-                    f"or backend.wrap_optimizer(optimizer, network) around the framework's own"
+                    f"optimizer {name!r} is a {type(each).__name__}: give one from "
+                    "backend.optimizer(rule, network), or backend.wrap_optimizer(optimizer, "
+                    "network) around the framework's own"
                 )
         self._optimizers = optimizers
 
@@ -58,7 +62,9 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
 
     def __repr__(self) -> str:
         """With the names."""
-        return f"{type(self).__name__}({', '.join(f'{name}={each!r}' for name, each in self.items())})"
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={each!r}' for name, each in self.items())})"
+        )
 
     def get_lr(self) -> dict[str, list[float]]:
         """The learning rates by name, as MMEngine has them: ``{"generator.lr": [0.1]}``."""
@@ -77,7 +83,10 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
         """
         for name in state:
             if name not in self:
-                raise UnknownName(f"the state has an optimizer {name!r}, which is not here. {suggestion(name, self)}")
+                raise UnknownName(
+                    f"the state has an optimizer {name!r}, which is not here. "
+                    f"{suggestion(name, self)}"
+                )
         missing = [name for name in self if name not in state]
         if missing:
             raise StateError(f"the state lacks the optimizers {', '.join(map(repr, missing))}")
@@ -87,5 +96,6 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
     def update_params(self, *args: Any, **kwargs: Any) -> NoReturn:
         """As in MMEngine, an error: each optimizer has a loss of its own."""
         raise CapabilityError(
-            "several optimizers have no update together: optimizers['name'].update(loss_function, *batch) for each"
+            "several optimizers have no update together: optimizers['name'].update(loss_function, "
+            "*batch) for each"
         )

@@ -16,6 +16,22 @@ from deliralike.conformance.proof import Proof, Proofs, load
 from deliralike.conformance.subject import Subject
 
 __all__ = [
-    "LEVELS", "Agreement", "Comparison", "Explanation", "Finding", "Level", "Match", "Probe", "Proof", "Proofs",
-    "Subject", "agreement", "compare", "distance_loss", "load", "probe", "propose", "relative_difference",
-]  # fmt: skip
+    "LEVELS",
+    "Agreement",
+    "Comparison",
+    "Explanation",
+    "Finding",
+    "Level",
+    "Match",
+    "Probe",
+    "Proof",
+    "Proofs",
+    "Subject",
+    "agreement",
+    "compare",
+    "distance_loss",
+    "load",
+    "probe",
+    "propose",
+    "relative_difference",
+]

@@ -1,6 +1,8 @@
-"""How far a candidate is from a reference: relative L2 differences of outputs, gradients and loss curves.
+"""How far a candidate is from a reference: relative L2 differences of outputs, gradients and loss
+curves.
 
-Meant for float64, where right backends agree to about 1e-15 and the subtlest mistakes show at 1e-6 and above.
+Meant for float64, where right backends agree to about 1e-15 and the subtlest mistakes show at 1e-6
+and above.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from deliralike.training.evaluation import concatenate, predict
 
 # Below this fraction of the largest tensor's root mean square, a tensor holds rounding errors only.
 NULL = 1e-12
-# And gradients that differ by less than this fraction of it differ by the rounding of the large ones.
+# And gradients that differ by less than this fraction of it differ by the rounding of the large
+# ones.
 ROUNDING = 1e-15
 
 
@@ -28,8 +31,8 @@ class Comparison:
     """One set of tensors against another.
 
     Attributes:
-        difference: The largest relative difference of any tensor; infinite when a tensor is missing, of another shape
-            or not finite on one side only.
+        difference: The largest relative difference of any tensor; infinite when a tensor is
+            missing, of another shape or not finite on one side only.
         worst: The name of the tensor that has it; empty when nothing differs.
         null: Tensors that are zero up to rounding on both sides; their noise is not compared.
     """
@@ -45,7 +48,8 @@ class Probe:
 
     Attributes:
         outputs: In evaluation mode, by path.
-        gradients: Of the loss in training mode, by parameter; None where the loss does not depend on it.
+        gradients: Of the loss in training mode, by parameter; None where the loss does not depend
+            on it.
     """
 
     outputs: Mapping[str, np.ndarray]
@@ -67,7 +71,11 @@ class Agreement:
     gradients: Comparison
 
 
-def probe(network: AbstractNetwork, samples: data.Samples, loss_function: LossFunction = classification_loss) -> Probe:
+def probe(
+    network: AbstractNetwork,
+    samples: data.Samples,
+    loss_function: LossFunction = classification_loss,
+) -> Probe:
     """Outputs in evaluation mode and gradients in training mode; the network is left as it was."""
     outputs = concatenate(list(predict(network, samples.inputs)))
     before = network.neutral_state()
@@ -83,22 +91,28 @@ def agreement(
     """Compare two runs: their loss curves, and what their networks computed at each named moment.
 
     Args:
-        reference, candidate: A history, and probes by moment, for example ``{"at the start": ..., "at the end": ...}``.
+        reference, candidate: A history, and probes by moment, for example ``{"at the start": ...,
+            "at the end": ...}``.
     """
     (history, probes), (other_history, other_probes) = reference, candidate
     moments = [(moment, probes[moment], other_probes[moment]) for moment in probes]
     return Agreement(
         losses=compare(_by_step(history), _by_step(other_history)),
         outputs=_largest([(when, compare(one.outputs, two.outputs)) for when, one, two in moments]),
-        gradients=_largest([(when, compare(one.gradients, two.gradients)) for when, one, two in moments]),
+        gradients=_largest(
+            [(when, compare(one.gradients, two.gradients)) for when, one, two in moments]
+        ),
     )
 
 
-def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0) -> Comparison:
+def compare(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0
+) -> Comparison:
     """Compare arrays by name, and find the one that differs most.
 
-    A bias in front of a batch norm has a gradient of exactly zero, which shows as rounding noise that no two backends
-    share. Tensors like it are listed as null; one that is null on one side only is compared as any other.
+    A bias in front of a batch norm has a gradient of exactly zero, which shows as rounding noise
+    that no two backends share. Tensors like it are listed as null; one that is null on one side
+    only is compared as any other.
 
     Args:
         rounding: Differences below this fraction of the largest tensor's root mean square are none.
@@ -113,8 +127,12 @@ def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding
     return Comparison(found.get(worst, 0.0), worst if found.get(worst) else "", null)
 
 
-def differences(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0) -> dict[str, float]:
-    """The relative difference of each tensor; those that are null on both sides are left out. See `compare`."""
+def differences(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0
+) -> dict[str, float]:
+    """The relative difference of each tensor; those that are null on both sides are left out. See
+    `compare`.
+    """
     sizes = _sizes(reference)
     null = _null(sizes) & _null(_sizes(candidate))
     names = [name for name in {**reference, **candidate} if name not in null]
@@ -126,8 +144,9 @@ def differences(reference: Mapping[str, Any], candidate: Mapping[str, Any], roun
 def relative_difference(reference: Any, candidate: Any) -> float:
     """The L2 norm of the difference, divided by that of the reference.
 
-    Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a present one, or two of
-    different shapes, are infinitely far apart. Infinities in the same places are equal.
+    Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a
+    present one, or two of different shapes, are infinitely far apart. Infinities in the same places
+    are equal.
 
     Example:
         >>> relative_difference([3.0, 4.0], [3.0, 4.5])
@@ -147,7 +166,9 @@ def relative_difference(reference: Any, candidate: Any) -> float:
 
 
 def _by_step(history: History) -> dict[str, float]:
-    """Each step's loss by itself: in a curve as a whole, the large ones at the start would hide all others."""
+    """Each step's loss by itself: in a curve as a whole, the large ones at the start would hide all
+    others.
+    """
     return {f"step {step.step}": step.loss for step in history.steps}
 
 
@@ -161,7 +182,9 @@ def _norm(array: np.ndarray) -> float:
 
 def _sizes(tensors: Mapping[str, Any]) -> dict[str, float]:
     """The root mean square of each tensor whose numbers are all finite."""
-    present = {name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None}
+    present = {
+        name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None
+    }
     finite = {name: value for name, value in present.items() if np.isfinite(value).all()}
     return {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
 
@@ -174,6 +197,10 @@ def _null(sizes: Mapping[str, float]) -> set[str]:
 
 def _largest(comparisons: list[tuple[str, Comparison]]) -> Comparison:
     """The comparison with the largest difference, its worst tensor named with the moment."""
-    moment, worst = max(comparisons, key=lambda pair: pair[1].difference, default=("", Comparison()))
+    moment, worst = max(
+        comparisons, key=lambda pair: pair[1].difference, default=("", Comparison())
+    )
     null = sorted({name for _, comparison in comparisons for name in comparison.null})
-    return Comparison(worst.difference, f"{worst.worst} {moment}" if worst.worst else "", tuple(null))
+    return Comparison(
+        worst.difference, f"{worst.worst} {moment}" if worst.worst else "", tuple(null)
+    )

@@ -1,4 +1,6 @@
-"""What plain comparisons would see: ``allclose`` on outputs, gradients and loss curves in float32, as is usual."""
+"""What plain comparisons would see: ``allclose`` on outputs, gradients and loss curves in float32,
+as is usual.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TOLERANCES = (1e-3, 1e-4)
 STEPS = 20
 
 
-def seen_by_allclose(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:
+def seen_by_allclose(
+    reference: Subject, candidate: Subject, batch: tuple[Any, ...]
+) -> tuple[str, ...]:
     """The comparisons that fail, such as ``"outputs 1e-03"``; a candidate that raises fails all.
 
     Args:
@@ -27,12 +31,14 @@ def seen_by_allclose(reference: Subject, candidate: Subject, batch: tuple[Any, .
     mine = _looked_at(reference, batch)
     try:
         theirs = _looked_at(candidate, batch)
-    except Exception:  # noqa: BLE001 - a mistaken network may do anything
+    except Exception:  # noqa: BLE001
         return tuple(f"{what} {tolerance:.0e}" for what in mine for tolerance in TOLERANCES)
     return tuple(
-        f"{what} {tolerance:.0e}" for what in mine for tolerance in TOLERANCES
+        f"{what} {tolerance:.0e}"
+        for what in mine
+        for tolerance in TOLERANCES
         if not _all_close(mine[what], theirs[what], tolerance)
-    )  # fmt: skip
+    )
 
 
 def _looked_at(subject: Subject, batch: tuple[Any, ...]) -> dict[str, list[Any]]:
@@ -43,13 +49,21 @@ def _looked_at(subject: Subject, batch: tuple[Any, ...]) -> dict[str, list[Any]]
     outputs = [leaf for leaf in nest.leaves(evaluated.output) if is_number(leaf)]
     gradients = trained.recording.parameters
     optimizer = next(iter(subject.optimizers.values()), None)
-    stepping = optimizer(network) if optimizer else backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
+    stepping = (
+        optimizer(network)
+        if optimizer
+        else backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
+    )
     losses = []
     with network.training_mode(True):
         for step in range(STEPS):
             with random.portable(0, step):
                 losses.append(backend.number(stepping.update(subject.loss, *batch)))
-    return {"outputs": outputs, "gradients": [gradients[name] for name in sorted(gradients)], "curves": losses}
+    return {
+        "outputs": outputs,
+        "gradients": [gradients[name] for name in sorted(gradients)],
+        "curves": losses,
+    }
 
 
 def _all_close(mine: list[Any], theirs: list[Any], tolerance: float) -> bool:

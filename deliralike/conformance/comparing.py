@@ -17,7 +17,15 @@ from deliralike import backends, nest
 from deliralike.conformance import explain, matching
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
 from deliralike.conformance.explain import loss_terms, types, wiring
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    NOT_REACHED,
+    PASSED,
+    Explanation,
+    Finding,
+    Level,
+)
 from deliralike.conformance.levels import (
     checkpoints,
     curve,
@@ -41,7 +49,10 @@ from deliralike.parallel import Alone, Processes
 from deliralike.training import classification_loss
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
-BESIDE = ("data", "checkpoints")  # what stands beside the ladder, and is compared where it is asked for
+BESIDE = (
+    "data",
+    "checkpoints",
+)  # what stands beside the ladder, and is compared where it is asked for
 TITLES = {
     "L0": structure.TITLE,
     "L1": semantics.TITLE,
@@ -75,26 +86,30 @@ def compare(
     seed: int = 0,
     progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
-    """Prove that two networks are the same network, or name the first place where they differ and say why.
+    """Prove that two networks are the same network, or name the first place where they differ and
+    say why.
 
     Both are copied and compared in float64; neither changes.
 
     Args:
-        reference, candidate: Networks written once or native, of any backend; each a `Subject`, which brings a loss,
-            optimizers and replicas of its own.
-        batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as the reference wants
-            them. Some ten samples of the usual size are plenty.
+        reference, candidate: Networks written once or native, of any backend; each a `Subject`,
+            which brings a loss, optimizers and replicas of its own.
+        batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as the
+            reference wants them. Some ten samples of the usual size are plenty.
         loss: ``loss(network, *batch)``, written with `nn`, for sides that have none of their own.
-        optimizers: Update rules by name, for sides that have none of their own; SGD with momentum and AdamW when None.
-        names: Corrections of the map of names, those of the candidate by those of the reference, for networks whose
-            names differ.
-        weights: With ``"judge"`` both are to hold the same weights; with ``"load"`` the candidate takes over those of
-            the reference.
+        optimizers: Update rules by name, for sides that have none of their own; SGD with momentum
+            and AdamW when None.
+        names: Corrections of the map of names, those of the candidate by those of the reference,
+            for networks whose names differ.
+        weights: With ``"judge"`` both are to hold the same weights; with ``"load"`` the candidate
+            takes over those of the reference.
         replicas: Over how many replicas the candidate is compared as well.
-        processes: In which the candidate is compared as well, one replica in each; every process makes the same call.
-        levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training states go through
-            files, both ways.
-        streams: What gives batches to each side, such as data loaders: their order and contents are compared.
+        processes: In which the candidate is compared as well, one replica in each; every process
+            makes the same call.
+        levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training
+            states go through files, both ways.
+        streams: What gives batches to each side, such as data loaders: their order and contents are
+            compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
         progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
@@ -103,7 +118,8 @@ def compare(
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
 
     Raises:
-        SettingError: There is no such level, or way of treating weights, or no step or replica at all.
+        SettingError: There is no such level, or way of treating weights, or no step or replica at
+            all.
         BatchError: The batch holds no sample.
         UnknownName: The networks cannot be matched, or a correction does not fit.
         ProofFailed: The reference itself raises an error on this batch.
@@ -116,16 +132,28 @@ def compare(
         True
     """
     if unknown := [name for name in levels if name not in (*LEVELS, "checkpoints")]:
-        raise SettingError(f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}, checkpoints")
+        raise SettingError(
+            f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}, checkpoints"
+        )
     if weights not in ("judge", "load"):
         raise SettingError(f"compare: weights={weights!r}: wanted 'judge' or 'load'")
     if steps < 1 or any(count < 1 for count in replicas):
-        raise SettingError(f"compare: steps={steps}, replicas={tuple(replicas)}: wanted one at least")
+        raise SettingError(
+            f"compare: steps={steps}, replicas={tuple(replicas)}: wanted one at least"
+        )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     batch = _on_host(batch, sides)
     settings = Settings(
-        tuple(levels), weights, dict(names or {}), tuple(replicas), processes or Alone(), streams, steps, seed, progress
+        tuple(levels),
+        weights,
+        dict(names or {}),
+        tuple(replicas),
+        processes or Alone(),
+        streams,
+        steps,
+        seed,
+        progress,
     )
     with ExitStack() as stack:
         for side in sides:
@@ -166,7 +194,10 @@ def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...
         batch = side.network.backend.to_numpy(batch)
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         if isinstance(leaf, np.ndarray) and not leaf.size:
-            raise BatchError(f"compare: {path} has the shape {leaf.shape} and holds nothing: some samples are wanted")
+            raise BatchError(
+                f"compare: {path} has the shape {leaf.shape} and holds nothing: some samples are "
+                "wanted"
+            )
     return batch
 
 
@@ -177,7 +208,9 @@ def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
 class _Comparison:
     """One comparison in the making."""
 
-    def __init__(self, sides: tuple[Subject, Subject], batch: tuple[Any, ...], settings: Settings) -> None:
+    def __init__(
+        self, sides: tuple[Subject, Subject], batch: tuple[Any, ...], settings: Settings
+    ) -> None:
         self.given = sides
         self.settings = settings
         self.batch = nest.map(_in_float64, batch)
@@ -199,16 +232,23 @@ class _Comparison:
             str(reference),
             str(candidate),
             tuple(sorted(self.levels, key=lambda level: order[level.name])),
-            {"reference": reference.network.backend.precision(), "candidate": candidate.network.backend.precision()},
+            {
+                "reference": reference.network.backend.precision(),
+                "candidate": candidate.network.backend.precision(),
+            },
             {one.network.backend.name: one.network.backend.version() for one in self.given},
-            {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in nest.leaves_with_paths(self.batch, "batch")
-             if isinstance(leaf, np.ndarray)},
+            {
+                path: f"{leaf.dtype} {leaf.shape}"
+                for path, leaf in nest.leaves_with_paths(self.batch, "batch")
+                if isinstance(leaf, np.ndarray)
+            },
             "" if self.match is None else str(self.match),
             tuple(self.notes),
             time.perf_counter() - start,
-        )  # fmt: skip
+        )
 
-    # Levels ------------------------------------------------------------------------------------------------------
+    # Levels
+    # ------------------------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
         self.settings.progress(f"{name} {TITLES[name]}")
@@ -222,13 +262,16 @@ class _Comparison:
             self.match = matching.propose(reference.network, candidate.network, self.settings.names)
             self.match.require_complete()
         if "L0" in self.settings.levels:
-            self.levels.append(structure.level(reference, candidate, self.match, self.settings.weights))
+            self.levels.append(
+                structure.level(reference, candidate, self.match, self.settings.weights)
+            )
 
     def _in_float64(self) -> bool:
         """Copy both in float64, with the same weights."""
         try:
             self.reference, self.candidate = (
-                one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in self.given
+                one.but(network=one.network.backend.in_dtype(one.network, "float64"))
+                for one in self.given
             )
         except DeliralikeError as error:
             self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
@@ -240,7 +283,9 @@ class _Comparison:
             try:
                 self.candidate.network.load_neutral_state(state, strict=self.match is None)
             except StateError as error:
-                self._leave_out(f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:])
+                self._leave_out(
+                    f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:]
+                )
                 return False
         self.correspondence = self._correspondence()
         self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
@@ -250,7 +295,9 @@ class _Comparison:
         if self.match is None:
             return SAME
         layouts = Layouts()
-        layouts.input_for(self.candidate.network, self.batch[:-1], must_run=False)  # why not is for level L1 to say
+        layouts.input_for(
+            self.candidate.network, self.batch[:-1], must_run=False
+        )  # why not is for level L1 to say
         return Matched(self.match, layouts)
 
     def _semantics(self) -> None:
@@ -261,7 +308,9 @@ class _Comparison:
             self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
             self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
             return
-        self.levels.append(replace(found, figures={**found.figures, "by_layer": list(self._by_layer())}))
+        self.levels.append(
+            replace(found, figures={**found.figures, "by_layer": list(self._by_layer())})
+        )
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
             self._further()
@@ -280,24 +329,32 @@ class _Comparison:
             for one in (self.reference, self.candidate)
         )
         if mine.error:
-            raise ProofFailed(f"the reference raises in {name} mode, so nothing can be compared: {mine.error}")
+            raise ProofFailed(
+                f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
+            )
         return semantics.compared(mine, theirs, self.correspondence)
 
     def _elements(self) -> int | None:
-        """How many elements of each layer's output are looked at: all where another layout would pick others."""
+        """How many elements of each layer's output are looked at: all where another layout would
+        pick others.
+        """
         return semantics.ELEMENTS if self.match is None else None
 
     def _why_undecided(self) -> str:
-        """Why a difference says nothing: numbers that are not finite, or a network that draws random numbers."""
+        """Why a difference says nothing: numbers that are not finite, or a network that draws
+        random numbers.
+        """
         for mode in self.modes.values():
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
         for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
             if not seen.error and (place := self._unsteady(side, name, seen)):
-                return (f"The {side} is not deterministic: two equal runs in {name} mode differ, first at {place}. "
-                        f"Layers of nn draw the same masks on every backend: take those, or switch the layer off "
-                        f"(p=0).")  # fmt: skip
+                return (
+                    f"The {side} is not deterministic: two equal runs in {name} mode differ, first "
+                    f"at {place}. Layers of nn draw the same masks on every backend: take those, "
+                    "or switch the layer off (p=0)."
+                )
         return ""
 
     def _why_nothing_shown(self) -> str:
@@ -307,8 +364,10 @@ class _Comparison:
                 if where := semantics.short(seen.recording):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
         if self.modes["train"].is_blind:
-            return ("No parameter gets a gradient other than zero, so that nothing is known of the backward pass: the "
-                    "loss is to depend on the network for this batch.")  # fmt: skip
+            return (
+                "No parameter gets a gradient other than zero, so that nothing is known of the "
+                "backward pass: the loss is to depend on the network for this batch."
+            )
         return ""
 
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
@@ -319,23 +378,38 @@ class _Comparison:
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
-        return f"{changed[0] or 'the network'} ({type(block).__name__})" if block is not None else changed[0]
+        return (
+            f"{changed[0] or 'the network'} ({type(block).__name__})"
+            if block is not None
+            else changed[0]
+        )
 
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
         for name in self.modes["train"].layers:
             path = name.partition("#")[0]
-            yield {"path": name or "output", "kind": type(blocks[path]).__name__,
-                   **{mode: found.layers.get(name) for mode, found in self.modes.items()}}  # fmt: skip
+            yield {
+                "path": name or "output",
+                "kind": type(blocks[path]).__name__,
+                **{mode: found.layers.get(name) for mode, found in self.modes.items()},
+            }
 
     def _places(self) -> Level:
-        """Level L3: in training; in evaluation too where training shows nothing, or nothing that is understood."""
+        """Level L3: in training; in evaluation too where training shows nothing, or nothing that is
+        understood.
+        """
         self._begin("L3")
         findings: dict[tuple[str, str, str], Finding] = {}
         for name in (name for name, mode in self.modes.items() if not mode.agrees):
-            places = localise(self.reference, self.candidate, self.batch, semantics.MODES[name], self.correspondence,
-                              self.settings.seed)  # fmt: skip
+            places = localise(
+                self.reference,
+                self.candidate,
+                self.batch,
+                semantics.MODES[name],
+                self.correspondence,
+                self.settings.seed,
+            )
             for finding in (self._finding(place, name) for place in places[:MOST_PLACES]):
                 key = (finding.place, finding.kind, finding.what)
                 if key not in findings or _explains(finding) > _explains(findings[key]):
@@ -343,14 +417,26 @@ class _Comparison:
             if findings and all(map(_explains, findings.values())):
                 break
         status = FAILED if findings else NOT_REACHED
-        notes = () if findings else ("No layer differs when judged alone at the reference's inputs.",)
+        notes = (
+            () if findings else ("No layer differs when judged alone at the reference's inputs.",)
+        )
         worst = max((finding.difference for finding in findings.values()), default=None)
         return Level("L3", TITLES["L3"], status, worst, tuple(findings.values()), notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
         explanation = self._explanation(place)
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
-        return Finding("L3", place.path, place.what, place.difference, place.kind, mode, LIMIT, explanation, remarks)
+        return Finding(
+            "L3",
+            place.path,
+            place.what,
+            place.difference,
+            place.kind,
+            mode,
+            LIMIT,
+            explanation,
+            remarks,
+        )
 
     def _explanation(self, place: Place) -> Explanation | None:
         """The first known explanation, or else the nearest of all."""
@@ -374,7 +460,11 @@ class _Comparison:
             yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
-        before = list(itertools.takewhile(lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers))
+        before = list(
+            itertools.takewhile(
+                lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers
+            )
+        )
         if before and all(self.modes[mode].layers[name] <= LIMIT for name in before):
             yield "Everything before it is exact."
 
@@ -391,9 +481,15 @@ class _Comparison:
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
             "L4": lambda: stepping.level(*sides, names),
-            "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed, match=self.match),
+            "L5": lambda: curve.level(
+                *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
+            ),
             "L6": lambda: replicas.level(
-                sides[self.match is not None], sides[1], self.batch, settings.replicas, settings.processes
+                sides[self.match is not None],
+                sides[1],
+                self.batch,
+                settings.replicas,
+                settings.processes,
             ),
             "L7": lambda: probes.level(*sides, self.batch, self.match),
             "checkpoints": lambda: self._checkpoints(names),
@@ -414,8 +510,15 @@ class _Comparison:
         return {name: names[0] for name, names in found.items() if len(names) == 1}
 
     def _leave_out(self, why: str, *names: str) -> None:
-        wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicates)]
-        self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
+        wanted = [
+            name
+            for name in names
+            if name in self.settings.levels and (name != "L6" or self.settings.replicates)
+        ]
+        self.levels += [
+            Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",))
+            for name in wanted
+        ]
 
 
 def _explains(finding: Finding) -> bool:
@@ -423,4 +526,8 @@ def _explains(finding: Finding) -> bool:
 
 
 def _in_float64(value: Any) -> Any:
-    return value.astype(np.float64) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
+    return (
+        value.astype(np.float64)
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        else value
+    )

@@ -1,4 +1,6 @@
-"""What two loss functions make of the same output of a network: the data for `explain.loss_terms`."""
+"""What two loss functions make of the same output of a network: the data for
+`explain.loss_terms`.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,14 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     expected = force(whole, calls, weights).observed
     try:
         found = correspondence.forced(theirs, calls, weights, None).observed
-    except Exception:  # noqa: BLE001 - a loss to be judged may do anything
+    except Exception:  # noqa: BLE001
         return None
-    outputs = {path: leaf for name, call in calls.items()
-               for path, leaf in nest.leaves_with_paths(call.output, f"{_OUTPUT}{name}")
-               if isinstance(leaf, np.ndarray)}  # fmt: skip
+    outputs = {
+        path: leaf
+        for name, call in calls.items()
+        for path, leaf in nest.leaves_with_paths(call.output, f"{_OUTPUT}{name}")
+        if isinstance(leaf, np.ndarray)
+    }
     mine, its = (_total(side, calls, outputs) for side in (expected, found))
     if mine is None or its is None:
         return None
@@ -50,26 +55,43 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
 
 
-def _total(observed: Mapping[str, Observed], calls: Mapping[str, Call], outputs: Mapping[str, Any]) -> Total | None:
+def _total(
+    observed: Mapping[str, Observed], calls: Mapping[str, Call], outputs: Mapping[str, Any]
+) -> Total | None:
     made = observed[UNIT].outputs["output"]
-    known = {name: value for name, value in observed[UNIT].inputs.items() if name in outputs and value is not None}
+    known = {
+        name: value
+        for name, value in observed[UNIT].inputs.items()
+        if name in outputs and value is not None
+    }
     if set(calls) - set(observed) or set(outputs) - set(known) or np.size(made) != 1:
         return None
     parameters = dict(observed[UNIT].parameters)
     for name, call in calls.items():
         start = f"{call.path}." if call.path else ""
-        parameters |= {f"{start}{parameter}": value for parameter, value in observed[name].parameters.items()}
+        parameters |= {
+            f"{start}{parameter}": value for parameter, value in observed[name].parameters.items()
+        }
     return Total(float(np.ravel(made)[0]), known, parameters)
 
 
-def _terms(unit: Unit, calls: Mapping[str, Call], cotangents: Mapping[str, list[Any]]) -> Iterator[Term]:
+def _terms(
+    unit: Unit, calls: Mapping[str, Call], cotangents: Mapping[str, list[Any]]
+) -> Iterator[Term]:
     """The functions that give one number, on which the loss depends."""
     state = unit.network.neutral_state()
     for name, call in calls.items():
         factors = [one for one in cotangents[name] if one is not None]
-        if call.path is not None or np.size(call.output) != 1 or len(factors) != 1 or not np.any(factors[0]):
+        if (
+            call.path is not None
+            or np.size(call.output) != 1
+            or len(factors) != 1
+            or not np.any(factors[0])
+        ):
             continue
         function = name.partition("(")[0]
-        filled = nest.map(lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, call.args)
+        filled = nest.map(
+            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, call.args
+        )
         bound = binder(function)(Bound(None, {}, filled, call.kwargs, {}, unit.training))
         yield Term(function, bound, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))

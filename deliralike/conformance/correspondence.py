@@ -19,10 +19,14 @@ from deliralike.network.base import AbstractNetwork
 
 
 class Correspondence:
-    """Two networks with the same names and layouts, as those written once are. Paths are those within a unit."""
+    """Two networks with the same names and layouts, as those written once are. Paths are those
+    within a unit.
+    """
 
     def tap(self, path: str) -> str | None:
-        """The name of the tap that a call of a block of the reference is; None where the block is looked into."""
+        """The name of the tap that a call of a block of the reference is; None where the block is
+        looked into.
+        """
         return path or None
 
     def tap_of(self, path: str) -> str | None:
@@ -45,7 +49,9 @@ class Correspondence:
         """A nest of arrays in the candidate's layouts."""
         return values
 
-    def forced(self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any) -> Forced:
+    def forced(
+        self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+    ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
         return force(unit, calls, weights, cotangent)
 
@@ -61,12 +67,14 @@ SAME = Correspondence()
 class Matched(Correspondence):
     """Networks whose names and layouts differ.
 
-    Arguments and results of blocks are in the candidate's layout. Those of functions of `nn` are not, which want
-    PyTorch's everywhere, and neither is what a loss gets, which sees the candidate as if it had the reference's layout.
+    Arguments and results of blocks are in the candidate's layout. Those of functions of `nn` are
+    not, which want PyTorch's everywhere, and neither is what a loss gets, which sees the candidate
+    as if it had the reference's layout.
 
     Attributes:
         match: Of the tensors' and blocks' names.
-        layouts: The order of the candidate's axes for each number of axes, in what goes into it and comes out of it.
+        layouts: The order of the candidate's axes for each number of axes, in what goes into it and
+            comes out of it.
         inner: The same for the blocks within it; `layouts` when None.
         inside: The unit's path in the reference, and in the candidate; None for the loss.
     """
@@ -102,7 +110,9 @@ class Matched(Correspondence):
         seen = partial(_Seen, layouts=self.layouts)
 
         def of_seen(network: Any, *batch: Any) -> Any:
-            return loss(network.through(seen) if isinstance(network, Listener) else seen(network), *batch)
+            return loss(
+                network.through(seen) if isinstance(network, Listener) else seen(network), *batch
+            )
 
         return of_seen
 
@@ -110,14 +120,18 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return _Way(self._around).there(values)
 
-    def forced(self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any) -> Forced:
+    def forced(
+        self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+    ) -> Forced:
         """As in `Correspondence`."""
         given, weighing = {}, {}
         for name, call in calls.items():
             into, out = self._into(name), self._out_of(name)
             args, kwargs = into.there((call.args, call.kwargs))
             given[name] = replace(call, args=args, kwargs=kwargs, output=out.there(call.output))
-            weighing[name] = Around(into.there(weights[name].inputs), out.there(weights[name].output))
+            weighing[name] = Around(
+                into.there(weights[name].inputs), out.there(weights[name].output)
+            )
         found = force(unit, given, weighing, self.to_candidate(cotangent))
         observed = {name: self._observed(name, one, given) for name, one in found.observed.items()}
         return replace(found, observed=observed)
@@ -164,7 +178,11 @@ class Matched(Correspondence):
     def _names(self) -> dict[str, str]:
         """The path in the reference by the path in the candidate, both within the unit."""
         mine, theirs = (f"{path}." if path else "" for path in self._inside)
-        pairs = ((a, b) for a, b in self.match.blocks.items() if a.startswith(mine) and b.startswith(theirs))
+        pairs = (
+            (a, b)
+            for a, b in self.match.blocks.items()
+            if a.startswith(mine) and b.startswith(theirs)
+        )
         return {b.removeprefix(theirs): a.removeprefix(mine) for a, b in pairs}
 
     def _into(self, name: str) -> _Way:
@@ -179,25 +197,38 @@ class Matched(Correspondence):
 
     def _observed(self, name: str, one: Observed, given: Mapping[str, Call]) -> Observed:
         inside = _join(self._inside[0], name.partition("#")[0])
-        around = (inside, self.match.blocks[inside]) if inside in self.match.blocks else self._inside
+        around = (
+            (inside, self.match.blocks[inside]) if inside in self.match.blocks else self._inside
+        )
         if name == UNIT:
-            outputs: Any = {what: self._between(what, value, given) for what, value in one.outputs.items()}
+            outputs: Any = {
+                what: self._between(what, value, given) for what, value in one.outputs.items()
+            }
             inputs = {what: self._between(what, value, given) for what, value in one.inputs.items()}
         else:
-            outputs, inputs = self._out_of(name).back(one.outputs), self._into(name).back(dict(one.inputs))
+            outputs, inputs = (
+                self._out_of(name).back(one.outputs),
+                self._into(name).back(dict(one.inputs)),
+            )
         parameters = self._below(around, one.parameters, gradients=True)
         return Observed(outputs, inputs, parameters, self._below(around, one.state))
 
     def _between(self, what: str, value: Any, given: Mapping[str, Call]) -> Any:
-        """What a unit computes between its taps: the input of one, laid out as that; an output, or the unit's own."""
+        """What a unit computes between its taps: the input of one, laid out as that; an output, or
+        the unit's own.
+        """
         if (name := what.removeprefix("the input of ")) != what:
             return self._into(name).back(_shaped(value, (given[name].args, given[name].kwargs)))
         tap = what.removeprefix("the output of ")
         return (_Way(self._around) if tap == what else self._out_of(tap)).back(value)
 
-    def _below(self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
+    def _below(
+        self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False
+    ) -> dict[str, Any]:
         """Tensors by the candidate's names within a block, by those of the reference."""
-        found = self.match.to_reference({_join(around[1], n): value for n, value in named.items()}, gradients)
+        found = self.match.to_reference(
+            {_join(around[1], n): value for n, value in named.items()}, gradients
+        )
         start = f"{around[0]}." if around[0] else ""
         return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
 
@@ -219,15 +250,23 @@ class _Way:
 
     def there(self, values: Any) -> Any:
         """A nest in the candidate's layout."""
-        return nest.map(lambda leaf: self._moved(leaf, back=False) if isinstance(leaf, np.ndarray) else leaf, values)
+        return nest.map(
+            lambda leaf: self._moved(leaf, back=False) if isinstance(leaf, np.ndarray) else leaf,
+            values,
+        )
 
     def back(self, values: Any) -> Any:
         """A nest in the reference's layout."""
-        return nest.map(lambda leaf: self._moved(leaf, back=True) if isinstance(leaf, np.ndarray) else leaf, values)
+        return nest.map(
+            lambda leaf: self._moved(leaf, back=True) if isinstance(leaf, np.ndarray) else leaf,
+            values,
+        )
 
     def _moved(self, array: np.ndarray, back: bool) -> np.ndarray:
         if array.ndim == 2 and (columns := self.columns.get(array.shape[1])) is not None:
-            shapes = ((len(array), *shape[1:]) for shape in (columns.start, columns.split, columns.end))
+            shapes = (
+                (len(array), *shape[1:]) for shape in (columns.start, columns.split, columns.end)
+            )
             start, split, end = shapes
             order = Transform(start, split, columns.axes, end)
             return order.invert(array) if back else order.apply(array)
@@ -238,14 +277,18 @@ class _Way:
 
 
 def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Transform]:
-    """The order of columns around a block, where one side flattens pictures in another order than the other.
+    """The order of columns around a block, where one side flattens pictures in another order than
+    the other.
 
-    It shows in the weight of the layer that follows. A block without weights gives back what it got.
+    It shows in the weight of the layer that follows. A block without weights gives back what it
+    got.
     """
     found = {}
     for pair in match.names:
         owner, _, name = pair.reference[0].source.rpartition(".")
-        flat = len(pair.transform.start) == len(pair.transform.end) == 2 and pair.transform.axes == (0, 2, 1)
+        flat = len(pair.transform.start) == len(
+            pair.transform.end
+        ) == 2 and pair.transform.axes == (0, 2, 1)
         if pair.straight and name == "weight" and flat:
             found[owner] = pair.transform
     if any(unit.source.startswith(f"{path}.") for pair in match.names for unit in pair.reference):
@@ -254,14 +297,18 @@ def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Tr
 
 
 def _shaped(values: Any, likes: Any) -> Any:
-    """A nest with arrays in the shapes of those of another, where they have as many elements on other axes."""
+    """A nest with arrays in the shapes of those of another, where they have as many elements on
+    other axes.
+    """
     leaves, structure = nest.flatten(values)
     wanted = nest.leaves(likes)
     if len(leaves) != len(wanted):
         return values
 
     def shaped(leaf: Any, like: Any) -> Any:
-        fits = isinstance(leaf, np.ndarray) and isinstance(like, np.ndarray) and leaf.size == like.size
+        fits = (
+            isinstance(leaf, np.ndarray) and isinstance(like, np.ndarray) and leaf.size == like.size
+        )
         return leaf.reshape(like.shape) if fits and leaf.ndim != like.ndim else leaf
 
     return nest.unflatten(structure, [shaped(*pair) for pair in zip(leaves, wanted, strict=True)])
@@ -285,7 +332,9 @@ class _Seen:
         return nest.map(self._permuted, self._network(*args, **kwargs))  # type: ignore[operator]
 
     def _permuted(self, leaf: Any, back: bool = False) -> Any:
-        order = _order(self._layouts, len(leaf.shape)) if self._network.backend.is_array(leaf) else None
+        order = (
+            _order(self._layouts, len(leaf.shape)) if self._network.backend.is_array(leaf) else None
+        )
         if order is None:
             return leaf
         return self._network.backend.nn.permute(leaf, tuple(np.argsort(order)) if back else order)

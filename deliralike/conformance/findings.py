@@ -19,7 +19,8 @@ _FAR = 0.3  # from here on the nearest convention says nothing
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a place differs: the known convention or cause whose result is nearest to the candidate's.
+    """Why a place differs: the known convention or cause whose result is nearest to the
+    candidate's.
 
     Attributes:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
@@ -54,15 +55,17 @@ class Finding:
 
     Attributes:
         level: ``"L0"`` to ``"L7"``.
-        place: A block's path, a parameter's name, ``"loss"``, ``"optimizer sgd"``, ``"replicas 2"`` …
+        place: A block's path, a parameter's name, ``"loss"``, ``"optimizer sgd"``, ``"replicas 2"``
+            …
         kind: The class of the block or the name of the function, if it is one: ``"BatchNorm2d"``.
-        what: ``"output"``, ``"running_var"``, ``"gradient of weight"``, ``"gradient of the input"``, ``"update"`` …
+        what: ``"output"``, ``"running_var"``, ``"gradient of weight"``, ``"gradient of the
+            input"``, ``"update"`` …
         mode: ``"train"``, ``"eval"`` or empty.
         difference: Relative, in float64; a multiple of the expected rounding error (z) at level L2.
         limit: What was allowed.
         explanation: None where nothing was found to explain it with.
-        remarks: Sentences that follow, the first of them before the explanation: what comes before is exact, the effect
-            on outputs …
+        remarks: Sentences that follow, the first of them before the explanation: what comes before
+            is exact, the effect on outputs …
     """
 
     level: str
@@ -83,19 +86,27 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The place, with what differs there and in which mode: ``"bn1 (BatchNorm2d), forward, train"``."""
+        """The place, with what differs there and in which mode: ``"bn1 (BatchNorm2d), forward,
+        train"``.
+        """
         kind = f" ({self.kind})" if self.kind else ""
         what = "forward" if self.kind and self.what == "output" else self.what
-        return ", ".join(part for part in (f"{self.place or 'the network'}{kind}", what, self.mode) if part)
+        return ", ".join(
+            part for part in (f"{self.place or 'the network'}{kind}", what, self.mode) if part
+        )
 
     @property
     def size(self) -> str:
-        """How much it differs, as the end of a sentence; nothing for names and shapes, which differ or do not."""
+        """How much it differs, as the end of a sentence; nothing for names and shapes, which differ
+        or do not.
+        """
         if self.level == "L0":
             return ""
         if not np.isfinite(self.difference):
             return ": not comparable"
-        size = f"z {self.difference:.3g}" if self.level == "L2" else f"float64 {self.difference:.1e}"
+        size = (
+            f"z {self.difference:.3g}" if self.level == "L2" else f"float64 {self.difference:.1e}"
+        )
         return f": {size} (limit {self.limit:g})"
 
 
@@ -132,12 +143,15 @@ class Level:
 
 @dataclass(frozen=True)
 class Observed:
-    """What one block computed, judged alone; all of it as NumPy arrays in neutral names and layouts.
+    """What one block computed, judged alone; all of it as NumPy arrays in neutral names and
+    layouts.
 
     Attributes:
         outputs: A nest of arrays.
-        inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``); None without one.
-        parameters: The gradient of each parameter of the block, by name within the block (``"weight"``).
+        inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``);
+            None without one.
+        parameters: The gradient of each parameter of the block, by name within the block
+            (``"weight"``).
         state: Buffers after the call.
     """
 
@@ -147,13 +161,24 @@ class Observed:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def values(self) -> dict[str, np.ndarray]:
-        """What was computed forward, by name: ``"output"`` (with its path in a nest), then the state."""
-        outputs = {path: leaf for path, leaf in nest.leaves_with_paths(self.outputs, "output") if is_number(leaf)}
+        """What was computed forward, by name: ``"output"`` (with its path in a nest), then the
+        state.
+        """
+        outputs = {
+            path: leaf
+            for path, leaf in nest.leaves_with_paths(self.outputs, "output")
+            if is_number(leaf)
+        }
         return {**outputs, **self.state}
 
     def gradients(self) -> dict[str, np.ndarray | None]:
-        """What was computed backward, by name, such as ``"gradient of weight"`` or ``"gradient of args[0]"``."""
-        return {f"gradient of {name}": value for name, value in {**self.parameters, **self.inputs}.items()}
+        """What was computed backward, by name, such as ``"gradient of weight"`` or ``"gradient of
+        args[0]"``.
+        """
+        return {
+            f"gradient of {name}": value
+            for name, value in {**self.parameters, **self.inputs}.items()
+        }
 
     def tensors(self) -> dict[str, np.ndarray | None]:
         """All of it by name."""
@@ -162,10 +187,13 @@ class Observed:
     def difference(self, other: Observed) -> tuple[float, str]:
         """The largest relative difference of another one from this, and the tensor that has it.
 
-        Values and gradients are of different sizes, so that what is null is decided in each of the two by itself.
+        Values and gradients are of different sizes, so that what is null is decided in each of the
+        two by itself.
         """
         pairs = ((self.values(), other.values()), (self.gradients(), other.gradients()))
-        worst = max((compare(mine, theirs) for mine, theirs in pairs), key=lambda found: found.difference)
+        worst = max(
+            (compare(mine, theirs) for mine, theirs in pairs), key=lambda found: found.difference
+        )
         return worst.difference, worst.worst
 
 
@@ -176,18 +204,23 @@ def is_number(leaf: Any) -> bool:
 
 @dataclass(frozen=True)
 class Accused:
-    """A block, or a function of `nn`, that differs at equal inputs: all that is known for explaining it.
+    """A block, or a function of `nn`, that differs at equal inputs: all that is known for
+    explaining it.
 
     Attributes:
         path: Where it is in the reference.
-        kind: The class of the reference's block, ``"BatchNorm2d"``; of a function its name, ``"interpolate"``.
+        kind: The class of the reference's block, ``"BatchNorm2d"``; of a function its name,
+            ``"interpolate"``.
         settings: The reference's settings by name, as the layer or function of `nn` takes them.
-        state: Parameters and buffers of the reference's block before the call, by name within the block.
+        state: Parameters and buffers of the reference's block before the call, by name within the
+            block.
         args, kwargs: The inputs, arrays as NumPy ones in float64; the same for both.
-        cotangent: The gradient of the loss with respect to the outputs: a nest like them, None where there is none.
+        cotangent: The gradient of the loss with respect to the outputs: a nest like them, None
+            where there is none.
         training: The mode.
         reference, candidate: What each computed from that.
-        noise: How far rounding alone may bring a tensor from the reference's, where that is more than usual.
+        noise: How far rounding alone may bring a tensor from the reference's, where that is more
+            than usual.
     """
 
     path: str

@@ -15,7 +15,9 @@ SLIGHT = 1e-4  # differences that are larger are never taken for magnified round
 
 
 def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
-    """A floating array, each element one rounding (relative) away; zeros stay zeros, and all else as it is."""
+    """A floating array, each element one rounding (relative) away; zeros stay zeros, and all else
+    as it is.
+    """
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
@@ -35,7 +37,9 @@ def parameter_slots(network: AbstractNetwork) -> list[Slot]:
 
 
 def allowed(moved: float) -> float:
-    """What two right networks may differ by, where an error in the last bit moves one of them by so much."""
+    """What two right networks may differ by, where an error in the last bit moves one of them by so
+    much.
+    """
     return min(MARGIN * moved, SLIGHT)
 
 

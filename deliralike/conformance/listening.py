@@ -44,8 +44,11 @@ class _Heard(Exception):
     """The network was called: nothing more is to be computed."""
 
 
-def handed(loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """What a loss hands to the network at its first call, ``(args, kwargs)``; None where it calls only parts of it.
+def handed(
+    loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any, ...]
+) -> tuple[Any, Any] | None:
+    """What a loss hands to the network at its first call, ``(args, kwargs)``; None where it calls
+    only parts of it.
 
     Args:
         loss: ``loss(network, *batch)``; it gets no further than that call.
@@ -63,7 +66,9 @@ def handed(loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any,
     return calls[0] if calls else None
 
 
-def evaluated(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, np.ndarray]:
+def evaluated(
+    subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]
+) -> dict[str, np.ndarray]:
     """The loss and the outputs on a batch in evaluation mode, by name; random layers are still."""
     backend, listener = network.backend, Listener(network)
     with network.training_mode(False), backend.evaluating(), random.portable():

@@ -1,7 +1,9 @@
-"""The places where a candidate differs, each block and function judged alone at the reference's inputs (level L3).
+"""The places where a candidate differs, each block and function judged alone at the reference's
+inputs (level L3).
 
-A unit is looked into tap by tap: a block that differs is a unit in its turn, and where none of its taps differ but the
-block does, it is accused itself. So the deepest accusation wins, and only the taps of one block are held at a time.
+A unit is looked into tap by tap: a block that differs is a unit in its turn, and where none of its
+taps differ but the block does, it is accused itself. So the deepest accusation wins, and only the
+taps of one block are held at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record, stops
+from deliralike.conformance.taps import (
+    UNIT,
+    Around,
+    Call,
+    Forced,
+    Held,
+    Unit,
+    cotangents,
+    force,
+    record,
+    stops,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
@@ -40,7 +53,8 @@ class Place:
     Attributes:
         path: Of the block in the reference; ``"loss"`` for what the loss function does itself.
         kind: The block's class or the function's name; empty for the loss.
-        what: The first tensor that differs: ``"output"``, ``"running_var"``, ``"gradient of weight"`` …
+        what: The first tensor that differs: ``"output"``, ``"running_var"``, ``"gradient of
+            weight"`` …
         difference: Its relative difference; infinite where the candidate raised an error.
         accused: What is known for explaining it, the deepest first.
         wiring: The same for what a block does between its layers.
@@ -69,8 +83,8 @@ def localise(
     """The places that differ in one mode, in the order of their calls.
 
     Args:
-        reference, candidate: Networks in float64 that hold the same weights; the candidate's loss sees it in the
-            reference's layout (`Correspondence.loss`).
+        reference, candidate: Networks in float64 that hold the same weights; the candidate's loss
+            sees it in the reference's layout (`Correspondence.loss`).
         batch: NumPy arrays: inputs and target.
         training: The mode.
         correspondence: Which block of the candidate is which of the reference.
@@ -117,53 +131,99 @@ class _Search:
         self.correspondence = correspondence
 
     def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
-        """The places within a unit, and the unit itself where what it does between its taps differs."""
+        """The places within a unit, and the unit itself where what it does between its taps
+        differs.
+        """
         calls = record(unit, cotangent).calls
         weights = cotangents(unit, calls, cotangent)
         try:
             calls, expected, found = self._forced(unit, other, calls, weights, cotangent)
-        except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
-            yield from self._raising(unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001
+            yield from self._raising(
+                unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}"
+            )
             return
-        apart = {name: _differences(mine, found.observed[name])
-                 for name, mine in expected.observed.items() if name in found.observed}  # fmt: skip
+        apart = {
+            name: _differences(mine, found.observed[name])
+            for name, mine in expected.observed.items()
+            if name in found.observed
+        }
         alone = [name for name in apart if name == UNIT or not _has_blocks(unit, calls[name])]
-        slight = any(LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values())
+        slight = any(
+            LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values()
+        )
         allowed = _rounding(unit, calls, weights, cotangent, expected) if slight else {}
         between = list(self._between(unit, calls, weights, expected, found, path, allowed))
-        if between and (side := self._stopped(unit, other, calls, weights, cotangent, expected, found)):
-            between = [replace(one, wiring=one.wiring and replace(one.wiring, stopped=side)) for one in between]
+        if between and (
+            side := self._stopped(unit, other, calls, weights, cotangent, expected, found)
+        ):
+            between = [
+                replace(one, wiring=one.wiring and replace(one.wiring, stopped=side))
+                for one in between
+            ]
         several = [name for name in calls if between and f"{name}#2" in found.others]
         suspects = []
         for name in (name for name in calls if name in apart):
             noise = allowed.get(name, {})
             what, difference = _first(apart[name], noise)
-            if not what or (calls[name].path is not None and name in several and not what.startswith("output")):
-                continue  # several calls add up to gradients and running statistics: that they are made is said below
+            if not what or (
+                calls[name].path is not None and name in several and not what.startswith("output")
+            ):
+                # several calls add up to gradients and running statistics: that they are made is
+                # said below
+                continue
             pair = (expected.observed[name], found.observed[name]) if name in alone else None
-            suspects.append(_Suspect(name, calls[name], weights[name], what, difference, pair, noise))
-        del calls, weights, expected, found  # they hold as much as the network does, and blocks are looked into next
+            suspects.append(
+                _Suspect(name, calls[name], weights[name], what, difference, pair, noise)
+            )
+        del (
+            calls,
+            weights,
+            expected,
+            found,
+        )  # they hold as much as the network does, and blocks are looked into next
         while suspects:
             yield from self._judge(unit, other, cotangent, path, suspects.pop(0))
         yield from between
 
     def _raising(
-        self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], path: str, what: str
+        self,
+        unit: Unit,
+        other: Unit,
+        calls: Mapping[str, Call],
+        weights: Mapping[str, Around],
+        path: str,
+        what: str,
     ) -> Iterator[Place]:
-        """The places within a unit of which the candidate raises an error: each block is looked into by itself."""
+        """The places within a unit of which the candidate raises an error: each block is looked
+        into by itself.
+        """
         inner = [
-            place for name, call in calls.items() if call.path is not None
-            for place in self._inside(unit, other, call, nest_like(call.output, weights[name].output),
-                                      joined(path, call.path))
-        ]  # fmt: skip
+            place
+            for name, call in calls.items()
+            if call.path is not None
+            for place in self._inside(
+                unit,
+                other,
+                call,
+                nest_like(call.output, weights[name].output),
+                joined(path, call.path),
+            )
+        ]
         yield from inner
         if not any(place.what.startswith("raises ") for place in inner):
             yield Place(path, _kind(unit.network), what, np.inf)
 
     def _forced(
-        self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+        self,
+        unit: Unit,
+        other: Unit,
+        calls: Mapping[str, Call],
+        weights: Mapping[str, Around],
+        cotangent: Any,
     ) -> tuple[Mapping[str, Call], Forced, Forced]:
-        """Both sides forced; by blocks alone where the candidate calls other functions, that cannot take what is given.
+        """Both sides forced; by blocks alone where the candidate calls other functions, that cannot
+        take what is given.
 
         Raises:
             Exception: What the candidate raises.
@@ -171,19 +231,27 @@ class _Search:
         expected = force(unit, calls, weights, cotangent)
         try:
             return calls, expected, self.correspondence.forced(other, calls, weights, cotangent)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:  # noqa: BLE001
             calls = {name: call for name, call in calls.items() if call.path is not None}
             weights = {name: weights[name] for name in calls}
             found = self.correspondence.forced(other, calls, weights, cotangent)
             return calls, force(unit, calls, weights, cotangent), found
 
-    def _judge(self, unit: Unit, other: Unit, cotangent: Any, path: str, suspect: _Suspect) -> Iterator[Place]:
+    def _judge(
+        self, unit: Unit, other: Unit, cotangent: Any, path: str, suspect: _Suspect
+    ) -> Iterator[Place]:
         """A tap that differs: a function, a layer, or the places within a block."""
         call, what, difference = suspect.call, suspect.what, suspect.difference
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
             function = suspect.name.partition("(")[0]
-            yield Place(path, function, what, difference, (self._accused(unit, path, function, {}, suspect),))
+            yield Place(
+                path,
+                function,
+                what,
+                difference,
+                (self._accused(unit, path, function, {}, suspect),),
+            )
             return
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]
@@ -214,7 +282,9 @@ class _Search:
         what, difference = _first(_differences(*pair), noise)
         return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
 
-    def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
+    def _inside(
+        self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str
+    ) -> Iterator[Place]:
         """The places within a block that differs."""
         path = call.path or ""
         partner = self.correspondence.block(other.network, path)
@@ -223,7 +293,15 @@ class _Search:
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         deeper = self.correspondence.within(path)
         block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
-        mine = replace(unit, network=block, call=_call, args=args, kwargs=kwargs, tapped=deeper.tap, same=call.same)
+        mine = replace(
+            unit,
+            network=block,
+            call=_call,
+            args=args,
+            kwargs=kwargs,
+            tapped=deeper.tap,
+            same=call.same,
+        )
         args, kwargs = deeper.to_candidate((args, kwargs))
         theirs = _as_network(other.network, partner)
         inside = replace(mine, network=theirs, args=args, kwargs=kwargs, tapped=deeper.tap_of)
@@ -243,7 +321,9 @@ class _Search:
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
         order = [name for name in found.observed if name != UNIT]
         differing = _differing(mine, theirs, order)
-        what, difference = differing[0] if differing else first_difference(mine, theirs, allowed.get(UNIT))
+        what, difference = (
+            differing[0] if differing else first_difference(mine, theirs, allowed.get(UNIT))
+        )
         if not what:
             return
         kind, remarks = "" if path == "loss" else _kind(unit.network), tuple(_remarks(calls, found))
@@ -252,7 +332,9 @@ class _Search:
             mine.values().get(what),
             theirs.values().get(what),
             {n: (g, theirs.inputs[n]) for n, g in mine.inputs.items() if n in theirs.inputs},
-            tuple(Differing(name, mine.values()[name], theirs.values()[name]) for name, _ in differing),
+            tuple(
+                Differing(name, mine.values()[name], theirs.values()[name]) for name, _ in differing
+            ),
             {name: (call.args, call.kwargs) for name, call in calls.items()},
             {name: _made(unit, call, name) for name, call in found.beyond.items()},
             tuple(order),
@@ -269,13 +351,23 @@ class _Search:
         yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
 
     def _stopped(
-        self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any,
-        expected: Forced, found: Forced,
-    ) -> str:  # fmt: skip
-        """The side whose own `stop_gradient` makes the difference: without it both have the same gradients."""
+        self,
+        unit: Unit,
+        other: Unit,
+        calls: Mapping[str, Call],
+        weights: Mapping[str, Around],
+        cotangent: Any,
+        expected: Forced,
+        found: Forced,
+    ) -> str:
+        """The side whose own `stop_gradient` makes the difference: without it both have the same
+        gradients.
+        """
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
         if any(map(stops, found.others)):
-            theirs = self.correspondence.forced(replace(other, opened=True), calls, weights, cotangent).observed[UNIT]
+            theirs = self.correspondence.forced(
+                replace(other, opened=True), calls, weights, cotangent
+            ).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "candidate"
         own = [name for name in calls if name not in found.observed and stops(name)]
         if own:
@@ -285,15 +377,31 @@ class _Search:
             return "" if first_difference(mine, theirs)[0] else "reference"
         return ""
 
-    def _accused(self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect) -> Accused:
+    def _accused(
+        self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect
+    ) -> Accused:
         call = suspect.call
         mine, theirs = suspect.pair or (Observed(), Observed())
         cotangent = nest_like(call.output, suspect.weights.output)
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         prefix = f"{call.path}." if call.path else ""
         slots = {} if call.path is None else unit.network.neutral_slots()
-        own = {n.removeprefix(prefix): slot.read() for n, slot in slots.items() if n.startswith(prefix)}
-        return Accused(path, kind, known, own, args, kwargs, cotangent, unit.training, mine, theirs, suspect.noise)
+        own = {
+            n.removeprefix(prefix): slot.read() for n, slot in slots.items() if n.startswith(prefix)
+        }
+        return Accused(
+            path,
+            kind,
+            known,
+            own,
+            args,
+            kwargs,
+            cotangent,
+            unit.training,
+            mine,
+            theirs,
+            suspect.noise,
+        )
 
 
 def _has_blocks(unit: Unit, call: Call) -> bool:
@@ -301,7 +409,11 @@ def _has_blocks(unit: Unit, call: Call) -> bool:
     if call.path is None:
         return False
     start = f"{call.path}." if call.path else ""
-    return any(path.startswith(start) for path, _ in unit.network.named_blocks() if path and path != call.path)
+    return any(
+        path.startswith(start)
+        for path, _ in unit.network.named_blocks()
+        if path and path != call.path
+    )
 
 
 def _filled(network: AbstractNetwork, values: Any) -> Any:
@@ -311,22 +423,30 @@ def _filled(network: AbstractNetwork, values: Any) -> Any:
 
 
 def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:
-    """What a unit computes forward that differs, in the order of the candidate's calls, and by how much."""
+    """What a unit computes forward that differs, in the order of the candidate's calls, and by how
+    much.
+    """
     left, right = mine.values(), theirs.values()
     shared = [name for name in left if name in right]
     distances = differences({n: left[n] for n in shared}, {n: right[n] for n in shared})
     position = {f"output['the input of {name}']": place for place, name in enumerate(order)}
 
     def called(what: str) -> int:
-        return next((place for start, place in position.items() if what.startswith(start)), len(position))
+        return next(
+            (place for start, place in position.items() if what.startswith(start)), len(position)
+        )
 
-    return sorted(((n, d) for n, d in distances.items() if d > LIMIT), key=lambda pair: called(pair[0]))
+    return sorted(
+        ((n, d) for n, d in distances.items() if d > LIMIT), key=lambda pair: called(pair[0])
+    )
 
 
 def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[Use]:
     """What each tap is given, with the gradient that comes back from there."""
     for name, call in calls.items():
-        for leaf, gradient in zip(nest.leaves((call.args, call.kwargs)), weights[name].inputs, strict=True):
+        for leaf, gradient in zip(
+            nest.leaves((call.args, call.kwargs)), weights[name].inputs, strict=True
+        ):
             if isinstance(leaf, np.ndarray) and gradient is not None:
                 yield Use(name, leaf, gradient)
 
@@ -336,23 +456,30 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
     args, kwargs = _filled(network, (call.args, call.kwargs))
-    again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None))
+    again: Any = blocks.get(
+        name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None)
+    )
     try:
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):
             output = backend.to_numpy(again(*native_args, **native_kwargs))
-    except Exception:  # noqa: BLE001 - what cannot be done again proves nothing, and each framework errs in its way
+    except Exception:  # noqa: BLE001
         return Made(call.args, call.kwargs, call.output, np.inf)
     finally:
         if state:
             network.load_neutral_state(state)
     pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
-    off = max((relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)), default=0.0)
+    off = max(
+        (relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)), default=0.0
+    )
     return Made(args, kwargs, call.output, off)
 
 
-def first_difference(reference: Observed, candidate: Observed, allowed: Allowed | None = None) -> tuple[str, float]:
-    """The first tensor that differs, forward before backward, and by how much; what one side lacks is left out.
+def first_difference(
+    reference: Observed, candidate: Observed, allowed: Allowed | None = None
+) -> tuple[str, float]:
+    """The first tensor that differs, forward before backward, and by how much; what one side lacks
+    is left out.
 
     Args:
         allowed: Tensors that may differ by more than the usual limit, and by how much.
@@ -361,7 +488,9 @@ def first_difference(reference: Observed, candidate: Observed, allowed: Allowed 
 
 
 def _first(differences_: Mapping[str, float], allowed: Allowed) -> tuple[str, float]:
-    wrong = (pair for pair in differences_.items() if pair[1] > max(LIMIT, allowed.get(pair[0], 0.0)))
+    wrong = (
+        pair for pair in differences_.items() if pair[1] > max(LIMIT, allowed.get(pair[0], 0.0))
+    )
     return next(wrong, ("", 0.0))
 
 
@@ -378,24 +507,37 @@ def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
 
 
 def _rounding(
-    unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any, expected: Forced
+    unit: Unit,
+    calls: Mapping[str, Call],
+    weights: Mapping[str, Around],
+    cotangent: Any,
+    expected: Forced,
 ) -> dict[str, Allowed]:
-    """What rounding may do to each tensor of each tap, by experiment: an error in the last bit of every input.
+    """What rounding may do to each tensor of each tap, by experiment: an error in the last bit of
+    every input.
 
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
     change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
-    given = {name: replace(call, args=nest.map(change, call.args), kwargs=nest.map(change, call.kwargs))
-             for name, call in calls.items()}  # fmt: skip
+    given = {
+        name: replace(call, args=nest.map(change, call.args), kwargs=nest.map(change, call.kwargs))
+        for name, call in calls.items()
+    }
     moved = force(unit, given, weights, cotangent)
     return {
-        name: {tensor: MARGIN * difference for tensor, difference in _differences(one, moved.observed[name]).items()}
-        for name, one in expected.observed.items() if name in moved.observed
-    }  # fmt: skip
+        name: {
+            tensor: MARGIN * difference
+            for tensor, difference in _differences(one, moved.observed[name]).items()
+        }
+        for name, one in expected.observed.items()
+        if name in moved.observed
+    }
 
 
 def _in_words(what: str) -> str:
-    """``"output['the input of head'][0][0]"`` as ``"the input of head"``; of several inputs the position stays."""
+    """``"output['the input of head'][0][0]"`` as ``"the input of head"``; of several inputs the
+    position stays.
+    """
     found = re.fullmatch(r"output\['(the input of [^']+)'\]\[0\](\[.*\])", what)
     if found is None:
         return what.replace("output['output']", "output")
@@ -413,7 +555,9 @@ def joined(path: str, name: str) -> str:
 
 
 def settings(block: Any) -> dict[str, Any]:
-    """The settings of a layer, as the layer of `nn` of its name takes them: what it was made with, else attributes."""
+    """The settings of a layer, as the layer of `nn` of its name takes them: what it was made with,
+    else attributes.
+    """
     layer = LAYERS.get(type(block).__name__)
     if layer is None:
         return {}
@@ -440,14 +584,20 @@ def _at_hand(unit: Unit, calls: Mapping[str, Call]) -> dict[str, np.ndarray]:
     """The arrays from which a unit computes what it does between its taps."""
     given = {"args": unit.args, "kwargs": dict(unit.kwargs)}
     made = {f"the output of {name}": call.output for name, call in calls.items()}
-    named = [pair for root, nested in {**given, **made}.items() for pair in nest.leaves_with_paths(nested, root)]
+    named = [
+        pair
+        for root, nested in {**given, **made}.items()
+        for pair in nest.leaves_with_paths(nested, root)
+    ]
     return {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
 
 
 def _instead_of(
     calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
 ) -> tuple[str, Any] | None:
-    """The function whose result the reference has where the candidate has another, without calling that function."""
+    """The function whose result the reference has where the candidate has another, without calling
+    that function.
+    """
     expected: Any = mine.values().get(what)
     came = theirs.values().get(what)
     for name, call in reversed(list(calls.items())):
@@ -457,19 +607,25 @@ def _instead_of(
     return None
 
 
-def _as_function(call: Call, weights: Around, wrong: Any, wiring: Wiring, mine: Observed) -> tuple[Observed, Observed]:
+def _as_function(
+    call: Call, weights: Around, wrong: Any, wiring: Wiring, mine: Observed
+) -> tuple[Observed, Observed]:
     """What the reference's function gave, and what the candidate gave in its place.
 
     Gradients are known of those inputs that nothing else makes use of.
     """
-    paths = [pair for root, nested in (("args", call.args), ("kwargs", call.kwargs))
-             for pair in nest.leaves_with_paths(nested, root)]  # fmt: skip
+    paths = [
+        pair
+        for root, nested in (("args", call.args), ("kwargs", call.kwargs))
+        for pair in nest.leaves_with_paths(nested, root)
+    ]
     right: dict[str, Any] = {}
     theirs: dict[str, Any] = {}
     for (path, leaf), gradient in zip(paths, weights.inputs, strict=True):
         for source, array in wiring.sources.items() if gradient is not None else ():
             alone = (
-                source in wiring.gradients and compare({"": gradient}, {"": mine.inputs[source]}).difference <= LIMIT
+                source in wiring.gradients
+                and compare({"": gradient}, {"": mine.inputs[source]}).difference <= LIMIT
             )
             if alone and np.array_equal(array, leaf):
                 right[path], theirs[path] = gradient, wiring.gradients[source][1]

@@ -1,4 +1,6 @@
-"""What a network computes in one training step, plain or replicated, as NumPy arrays by kind and name."""
+"""What a network computes in one training step, plain or replicated, as NumPy arrays by kind and
+name.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,28 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 
-# By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by name.
+# By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by
+# name.
 Step = dict[str, dict[str, Any]]
 Optimizers = Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]]
 SEED = 0  # of the portable stream
-# A step this long is the gradient, exactly: what is left of the parameter in the difference is lost below its rounding.
+# A step this long is the gradient, exactly: what is left of the parameter in the difference is lost
+# below its rounding.
 _LONG = 2.0**20
 
 
 def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
-    """Outputs, loss, gradients and buffers after one step in training mode; the network is left as it was.
+    """Outputs, loss, gradients and buffers after one step in training mode; the network is left as
+    it was.
 
-    The gradient is what an optimizer moves the parameters by, so that of a replicated network has gone all its way:
-    through the replicas' backward passes and through the hooks that accumulate it. A parameter that took no part has a
-    gradient of zero.
+    The gradient is what an optimizer moves the parameters by, so that of a replicated network has
+    gone all its way: through the replicas' backward passes and through the hooks that accumulate
+    it. A parameter that took no part has a gradient of zero.
 
     Args:
         network: The subject's, or that one replicated.
-        batch: Arguments of the loss after the network; what it hands to the network gives the outputs.
+        batch: Arguments of the loss after the network; what it hands to the network gives the
+            outputs.
     """
     with _left_as_it_was(network) as before:
         outputs = _outputs(subject, network, batch)
@@ -42,9 +48,13 @@ def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]
 
 
 def take_updates(
-    subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...], steps: Sequence[int] = (0, 1)
+    subject: Subject,
+    network: AbstractNetwork,
+    batch: tuple[Any, ...],
+    steps: Sequence[int] = (0, 1),
 ) -> Step:
-    """The first two updates of the parameters by each optimizer, on one batch; the network is left as it was.
+    """The first two updates of the parameters by each optimizer, on one batch; the network is left
+    as it was.
 
     Two, since what a replica did not take over from the first shows in the second.
 
@@ -72,7 +82,9 @@ def _left_as_it_was(network: AbstractNetwork) -> Iterator[dict[str, np.ndarray]]
 
 def optimizers_of(subject: Subject) -> Optimizers:
     """The subject's optimizers; gradient descent where it has none."""
-    return subject.optimizers or {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)}
+    return subject.optimizers or {
+        "sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)
+    }
 
 
 def _outputs(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, Any]:
@@ -93,7 +105,9 @@ def _long_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...
     loss = result[0] if isinstance(result, tuple) else result
     return {
         "loss": {"loss": network.backend.number(loss)},
-        "gradient": {name: (before[name] - after[name]) / _LONG for name in before if name in is_parameter},
+        "gradient": {
+            name: (before[name] - after[name]) / _LONG for name in before if name in is_parameter
+        },
         "buffer": {name: value for name, value in after.items() if name not in is_parameter},
     }
 
@@ -104,7 +118,11 @@ def parameters_of(network: AbstractNetwork) -> set[str]:
 
 
 def _two_updates(
-    name: str, optimizer: AbstractOptimizer, subject: Subject, batch: tuple[Any, ...], steps: Sequence[int]
+    name: str,
+    optimizer: AbstractOptimizer,
+    subject: Subject,
+    batch: tuple[Any, ...],
+    steps: Sequence[int],
 ) -> Step:
     network, moves = optimizer.network, {}
     is_parameter = parameters_of(network)
@@ -113,5 +131,7 @@ def _two_updates(
         with random.portable(SEED, step):
             optimizer.update(subject.loss, *batch)
         after = network.neutral_state()
-        moves[what] = {each: np.subtract(after[each], before[each]) for each in before if each in is_parameter}
+        moves[what] = {
+            each: np.subtract(after[each], before[each]) for each in before if each in is_parameter
+        }
     return moves

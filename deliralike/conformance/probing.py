@@ -14,8 +14,9 @@ from deliralike.nn import start
 def distance_loss(network: AbstractNetwork, *inputs: Any) -> Any:
     """The mean squared distance of each output of a network from normal numbers, added up.
 
-    The numbers are drawn by the output's path and shape alone, and are the same for each sample. So the loss fits every
-    network that gives floating arrays in any nest, depends on each of them, and is a mean over the batch.
+    The numbers are drawn by the output's path and shape alone, and are the same for each sample. So
+    the loss fits every network that gives floating arrays in any nest, depends on each of them, and
+    is a mean over the batch.
     """
     nn, terms = network.backend.nn, []
     for path, output in nest.leaves_with_paths(network(*inputs), "output"):  # type: ignore[operator]

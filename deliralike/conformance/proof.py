@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _EXIT = {content.PROVED: 0, content.DIVERGES: 1, content.UNDECIDED: 2}
-# Structure and data first, as all else follows from them; then layers judged alone, which name the place.
+# Structure and data first, as all else follows from them; then layers judged alone, which name the
+# place.
 _TELLING = ("L0", "data", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
 
 
@@ -95,7 +96,8 @@ class Proof(Report):
     Attributes:
         reference, candidate: What they are: ``"ResNet on torch"``.
         levels: In the order of the ladder.
-        precision: The flags in force, by side: ``{"reference": {"TF32": "off"}, "candidate": {"x64": "on"}}``.
+        precision: The flags in force, by side: ``{"reference": {"TF32": "off"}, "candidate":
+            {"x64": "on"}}``.
         versions: Of the packages that took part, by name.
         batch: What was fed, by path: ``{"args[0]": "float64 (5, 3, 9, 9)"}``.
         match: How names of one were found in the other; empty where they are the same.
@@ -123,11 +125,14 @@ class Proof(Report):
         for level in self.levels:
             if level.status not in (PASSED, FAILED, NOT_REACHED):
                 known = f"{PASSED!r}, {FAILED!r}, {NOT_REACHED!r}"
-                raise SettingError(f"level {level.name} has the status {level.status!r}; wanted one of {known}.")
+                raise SettingError(
+                    f"level {level.name} has the status {level.status!r}; wanted one of {known}."
+                )
 
     @property
     def verdict(self) -> str:
-        """``"diverges"`` when a level failed; ``"proved"`` when none did and L1 passed with a number to show.
+        """``"diverges"`` when a level failed; ``"proved"`` when none did and L1 passed with a
+        number to show.
 
         A level that was not reached proves nothing and denies nothing.
         """
@@ -150,17 +155,22 @@ class Proof(Report):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, the most telling first: structure, layers judged alone, semantics, then the others.
+        """All of them, the most telling first: structure, layers judged alone, semantics, then the
+        others.
 
         Those of levels that failed come before those of levels that passed.
         """
-        ordered = sorted(self.levels, key=lambda level: (level.status != FAILED, _telling(level.name)))
+        ordered = sorted(
+            self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
+        )
         return tuple(finding for level in ordered for finding in level.findings)
 
     @property
     def null(self) -> tuple[str, ...]:
         """The parameters whose gradient is zero but for rounding on both sides, at any level."""
-        return tuple(dict.fromkeys(name for level in self.levels for name in level.figures.get("null", ())))
+        return tuple(
+            dict.fromkeys(name for level in self.levels for name in level.figures.get("null", ()))
+        )
 
     @property
     def headline(self) -> str:
@@ -195,7 +205,9 @@ class Proof(Report):
 
 @dataclass(frozen=True)
 class Proofs(Report):
-    """Several proofs together: one network on many backends, or over one, two and three replicas."""
+    """Several proofs together: one network on many backends, or over one, two and three
+    replicas.
+    """
 
     proofs: tuple[Proof, ...]
 
@@ -264,7 +276,9 @@ def check_ending(path: str | Path) -> Path:
     """
     path = Path(path)
     if path.suffix not in _WRITERS:
-        raise SettingError(f"a report cannot be written to {str(path)!r}: wanted one of {', '.join(_WRITERS)}.")
+        raise SettingError(
+            f"a report cannot be written to {str(path)!r}: wanted one of {', '.join(_WRITERS)}."
+        )
     return path
 
 
@@ -275,6 +289,8 @@ def _telling(name: str) -> int:
 _WRITERS: dict[str, Callable[[Any], str]] = {
     ".txt": lambda report: f"{report}\n",
     ".md": markdown.page,
-    ".json": lambda report: json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+    ".json": lambda report: (
+        json.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    ),
     ".html": html.page,
 }

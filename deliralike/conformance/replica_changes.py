@@ -1,4 +1,6 @@
-"""What replicas may do otherwise, on every backend: weights of shares, masks, sums, hooks and copies of parameters."""
+"""What replicas may do otherwise, on every backend: weights of shares, masks, sums, hooks and
+copies of parameters.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,15 @@ Change = Callable[[Replica, Any], Replica]  # with the backend's vocabulary
 Gradients = dict[str, Any]
 
 
-# Losses --------------------------------------------------------------------------------------------------------------
+# Losses
+# --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Weighted(InReplicas):
-    """A loss in replicas whose shares count as `weigh` says: from the sizes of the shares to what each counts."""
+    """A loss in replicas whose shares count as `weigh` says: from the sizes of the shares to what
+    each counts.
+    """
 
     weigh: Callable[[Sequence[int]], Sequence[float]] = field(default=tuple)
 
@@ -32,12 +37,16 @@ class Weighted(InReplicas):
 
 
 def of_share(loss: LossFunction) -> LossFunction:
-    """The loss of one share by itself: a mean by the share's own denominator, where the loss is a mean."""
+    """The loss of one share by itself: a mean by the share's own denominator, where the loss is a
+    mean.
+    """
     return as_loss(loss).whole
 
 
 def masks_from(function: LossFunction, first: Callable[[Replica], Any]) -> LossFunction:
-    """A loss function that, in a replica, draws masks as if its share began with another sample of the batch."""
+    """A loss function that, in a replica, draws masks as if its share began with another sample of
+    the batch.
+    """
 
     def changed(network: Any, *share: Any) -> Any:
         here = current_replica()
@@ -68,7 +77,8 @@ def _as_other(here: Replica, other: Replica) -> Iterator[None]:
         yield
 
 
-# Statistics over all replicas ----------------------------------------------------------------------------------------
+# Statistics over all replicas
+# ----------------------------------------------------------------------------------------
 
 
 def without_gradient_of_others(here: Replica, nn: Any) -> Replica:
@@ -81,7 +91,9 @@ def without_gradient_of_others(here: Replica, nn: Any) -> Replica:
     return replace(here, all_sum=all_sum)
 
 
-Counts = Callable[[float, list[float]], Any]  # from the own count of values and those of all replicas
+Counts = Callable[
+    [float, list[float]], Any
+]  # from the own count of values and those of all replicas
 
 
 def _as_it_is(own: float, counts: list[float]) -> float:
@@ -124,13 +136,18 @@ class _Counted:
 
 _MANY = 2.0**50  # so many values that n / (n - 1) is 1
 OWN_COUNT = with_counts(lambda own, counts: [own] * len(counts))
-MEAN_OF_STATISTICS = with_counts(lambda own, counts: counts, lambda own, counts: sum(counts) / len(counts) / own)
+MEAN_OF_STATISTICS = with_counts(
+    lambda own, counts: counts, lambda own, counts: sum(counts) / len(counts) / own
+)
 BIASED = with_counts(lambda own, counts: [sum(counts) * _MANY], total=lambda own, counts: _MANY)
 AVERAGED_SUMS = with_counts(lambda own, counts: counts, total=lambda own, counts: 1 / len(counts))
-UNBIASED_BY_SHARE = with_counts(lambda own, counts: [own], total=lambda own, counts: own / sum(counts))
+UNBIASED_BY_SHARE = with_counts(
+    lambda own, counts: [own], total=lambda own, counts: own / sum(counts)
+)
 
 
-# Hooks of optimizers -------------------------------------------------------------------------------------------------
+# Hooks of optimizers
+# -------------------------------------------------------------------------------------------------
 
 
 class Accumulated(AccumulateGradients):
@@ -145,7 +162,11 @@ class Accumulated(AccumulateGradients):
         """The weighted sum."""
         each = [gradients, *optimizer.replica_gradients()]
         return added(
-            self.network, [scaled(one, factor) for one, factor in zip(each, self.factors(len(each)), strict=True)]
+            self.network,
+            [
+                scaled(one, factor)
+                for one, factor in zip(each, self.factors(len(each)), strict=True)
+            ],
         )
 
 
@@ -176,14 +197,18 @@ class Rounded(AccumulateGradients):
     def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
         """The sum of what was rounded."""
         each = [gradients, *optimizer.replica_gradients()]
-        return added(self.network, [{name: self._rounded(g) for name, g in one.items()} for one in each])
+        return added(
+            self.network, [{name: self._rounded(g) for name, g in one.items()} for one in each]
+        )
 
     def _rounded(self, gradient: Any) -> Any:
         if gradient is None:
             return None
         backend = self.network.backend
         value = backend.numpy(gradient)
-        return backend.array(value.astype(self.dtype).astype(value.dtype), device=self.network.device_name)
+        return backend.array(
+            value.astype(self.dtype).astype(value.dtype), device=self.network.device_name
+        )
 
 
 class Uncleared(AccumulateGradients):
@@ -197,8 +222,10 @@ class Uncleared(AccumulateGradients):
     def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
         """The sum, with all that is left."""
         copied = self.network.backend.copied
-        of_replicas = [{name: None if g is None else copied(g) for name, g in one.items()}
-                       for one in optimizer.replica_gradients()]  # fmt: skip
+        of_replicas = [
+            {name: None if g is None else copied(g) for name, g in one.items()}
+            for one in optimizer.replica_gradients()
+        ]
         self.left += of_replicas
         return added(self.network, [gradients, *self.left])
 
@@ -236,8 +263,12 @@ class Stale(CopyParameters):
                 slots[name].write(value)
 
 
-def hooked(network: Any, before: Callable[[Any], Any], after: Callable[[Any], Any] = CopyParameters) -> Any:
-    """A replicated network whose optimizers begin with other hooks: each is made from the network."""
+def hooked(
+    network: Any, before: Callable[[Any], Any], after: Callable[[Any], Any] = CopyParameters
+) -> Any:
+    """A replicated network whose optimizers begin with other hooks: each is made from the
+    network.
+    """
     if network.parallelism.replica_count == 1:
         return network
     return with_parallelism(

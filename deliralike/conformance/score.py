@@ -1,4 +1,6 @@
-"""The score of the proof: planted mistakes detected, located and explained, and right candidates left in peace."""
+"""The score of the proof: planted mistakes detected, located and explained, and right candidates
+left in peace.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,26 @@ from deliralike.conformance.planted import replicas as planted_replicas
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from deliralike.conformance.subject import Subject
 
-NETWORKS = ("normalization", "convolution", "activation", "dropout", "attention", "sequence", "losses", "wiring",
-            "weights", "precision")  # fmt: skip
+NETWORKS = (
+    "normalization",
+    "convolution",
+    "activation",
+    "dropout",
+    "attention",
+    "sequence",
+    "losses",
+    "wiring",
+    "weights",
+    "precision",
+)
 GROUPS = (*NETWORKS, "optimizers", "replicas", "checkpoints", "probes", "pipelines")
 STREAMS = "pipelines"  # has no backend
 REFERENCE = "torch"
 SEEDS = 10
-CHEAP, DEAR = ("L0", "L1", "L2", "L3"), ("L4", "L5", "L6", "L7")  # of which right candidates are to pass
+CHEAP, DEAR = (
+    ("L0", "L1", "L2", "L3"),
+    ("L4", "L5", "L6", "L7"),
+)  # of which right candidates are to pass
 
 
 @dataclass(frozen=True)
@@ -45,8 +60,10 @@ class Task:
         name: The mistake's name, or the fixture's.
         backend: The candidate's.
         seed: Of the fixture.
-        fixture: Tasks of one fixture and backend are judged in one process, which compiles operations once.
-        also: Of a right candidate: a level further up the ladder than outputs and gradients, if any.
+        fixture: Tasks of one fixture and backend are judged in one process, which compiles
+            operations once.
+        also: Of a right candidate: a level further up the ladder than outputs and gradients, if
+            any.
     """
 
     group: str
@@ -67,7 +84,8 @@ class Verdict:
         explained: Whether a known explanation names the cause.
         said: The most telling finding; empty where there is none.
         seconds: How long it took.
-        allclose: Tolerances at which plain comparisons would have seen it; None where that was not tried.
+        allclose: Tolerances at which plain comparisons would have seen it; None where that was not
+            tried.
     """
 
     task: Task
@@ -109,7 +127,9 @@ class Score:
     def rows(self) -> list[Row]:
         """A row for each group, and one for all."""
         groups = dict.fromkeys(verdict.task.group for verdict in self.verdicts)
-        rows = [_row(group, [v for v in self.verdicts if v.task.group == group]) for group in groups]
+        rows = [
+            _row(group, [v for v in self.verdicts if v.task.group == group]) for group in groups
+        ]
         return [*rows, _row("all", self.verdicts)]
 
     @property
@@ -119,10 +139,17 @@ class Score:
 
     @property
     def passed(self) -> bool:
-        """Whether all mistakes were detected, 95 % located, 90 % explained, and no right candidate accused."""
+        """Whether all mistakes were detected, 95 % located, 90 % explained, and no right candidate
+        accused.
+        """
         total = self.rows()[-1]
         located, explained = total.located / total.planted, total.explained / total.planted
-        return total.detected == total.planted and located >= 0.95 and explained >= 0.90 and not self.false_alarms
+        return (
+            total.detected == total.planted
+            and located >= 0.95
+            and explained >= 0.90
+            and not self.false_alarms
+        )
 
     def missed(self) -> Iterator[Verdict]:
         """Mistakes that were not detected, located or explained."""
@@ -140,9 +167,13 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
-        return {"rows": [asdict(row) for row in self.rows()], "right": len(self.right),
-                "false_alarms": [asdict(verdict) for verdict in self.false_alarms],
-                "missed": [asdict(verdict) for verdict in self.missed()], "seconds": self.seconds}  # fmt: skip
+        return {
+            "rows": [asdict(row) for row in self.rows()],
+            "right": len(self.right),
+            "false_alarms": [asdict(verdict) for verdict in self.false_alarms],
+            "missed": [asdict(verdict) for verdict in self.missed()],
+            "seconds": self.seconds,
+        }
 
 
 def score(
@@ -153,14 +184,16 @@ def score(
     everywhere: bool = True,
     report: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Score:
-    """Plant every mistake in a right candidate on each backend, and compare right candidates with other seeds.
+    """Plant every mistake in a right candidate on each backend, and compare right candidates with
+    other seeds.
 
     Args:
         on: Names of backends; all that are available when empty.
         groups: Of mistakes; see `GROUPS`.
         seeds: How many seeds for each right candidate.
         processes: How many at once; 0 for this process alone.
-        everywhere: Each mistake on every backend; else on one of them in turn, for a third of the time.
+        everywhere: Each mistake on every backend; else on one of them in turn, for a third of the
+            time.
         report: Called with each verdict.
     """
     start = time.perf_counter()
@@ -177,24 +210,34 @@ def score(
     return Score(mistakes, right, time.perf_counter() - start)
 
 
-def planted_tasks(on: Sequence[str], groups: Sequence[str] = GROUPS, everywhere: bool = True) -> list[Task]:
+def planted_tasks(
+    on: Sequence[str], groups: Sequence[str] = GROUPS, everywhere: bool = True
+) -> list[Task]:
     """Every mistake on every backend that can express it, or on one of them in turn."""
     tasks: list[Task] = []
     turn = itertools.cycle(on)
     for group in groups:
         for mistake in _module(group).MISTAKES:
-            able = [name for name in on if set(getattr(mistake, "needs", ())) <= backends.get(name).capabilities]
+            able = [
+                name
+                for name in on
+                if set(getattr(mistake, "needs", ())) <= backends.get(name).capabilities
+            ]
             if not everywhere:
                 able = [one] if (one := next(turn)) in able else able[:1]
             shared = group if group in ("optimizers", "replicas", STREAMS) else mistake.fixture
-            tasks += [Task(group, mistake.name, name, 0, shared) for name in (("",) if group == STREAMS else able)]
+            tasks += [
+                Task(group, mistake.name, name, 0, shared)
+                for name in (("",) if group == STREAMS else able)
+            ]
     return tasks
 
 
 def right_tasks(on: Sequence[str], seeds: int, everywhere: bool = True) -> list[Task]:
     """Every fixture on every backend with as many seeds, or each seed on one of them in turn.
 
-    One of the `DEAR` levels is judged as well: with each seed, or for every second fixture of each backend.
+    One of the `DEAR` levels is judged as well: with each seed, or for every second fixture of each
+    backend.
     """
     tasks = []
     for seed in range(seeds):
@@ -211,12 +254,20 @@ def judge(task: Task) -> Verdict:
     start = time.perf_counter()
     if task.group == "right":
         findings = _of_right(task)
-        return Verdict(task, bool(findings), False, False, _said(findings), time.perf_counter() - start)
+        return Verdict(
+            task, bool(findings), False, False, _said(findings), time.perf_counter() - start
+        )
     mistake = next(one for one in _module(task.group).MISTAKES if one.name == task.name)
     findings = _JUDGES.get(task.group, _of_network)(mistake, task)
-    located = [f for f in findings if any(text in f"{f.place} {f.kind} {f.what}" for text in mistake.place)]
-    causes = [f.explanation.cause for f in findings if f.explanation is not None and f.explanation.known]
-    causes += [f.what for f in findings if f.level == "L0" and f.explanation is None]  # structure speaks for itself
+    located = [
+        f for f in findings if any(text in f"{f.place} {f.kind} {f.what}" for text in mistake.place)
+    ]
+    causes = [
+        f.explanation.cause for f in findings if f.explanation is not None and f.explanation.known
+    ]
+    causes += [
+        f.what for f in findings if f.level == "L0" and f.explanation is None
+    ]  # structure speaks for itself
     explained = any(text in cause for text in mistake.cause for cause in causes)
     seconds = time.perf_counter() - start
     near = _allclose(mistake, task)
@@ -224,16 +275,26 @@ def judge(task: Task) -> Verdict:
 
 
 def _of_network(mistake: Any, task: Task) -> tuple[Finding, ...]:
-    (reference, batch), (right, _) = fixture(mistake.fixture, REFERENCE), fixture(mistake.fixture, task.backend)
+    (reference, batch), (right, _) = (
+        fixture(mistake.fixture, REFERENCE),
+        fixture(mistake.fixture, task.backend),
+    )
     levels = ("L0", "L1", "L2", "L3", "L7") if task.group == "precision" else ("L0", "L1", "L3")
     return compare(reference, mistake.plant(right), batch, levels=levels).findings
 
 
 def _of_optimizer(mistake: Any, task: Task) -> tuple[Finding, ...]:
-    reference, right = (planted_optimizers.equipped(fixture("vectors", name)[0]) for name in (REFERENCE, task.backend))
+    reference, right = (
+        planted_optimizers.equipped(fixture("vectors", name)[0])
+        for name in (REFERENCE, task.backend)
+    )
     wrong = mistake.plant(right)
-    names = [name for name in right.optimizers if right.optimizers[name] is not wrong.optimizers[name]]
-    schedules = (None, None) if names else (reference.schedule, wrong.schedule)  # one by itself, not all eleven
+    names = [
+        name for name in right.optimizers if right.optimizers[name] is not wrong.optimizers[name]
+    ]
+    schedules = (
+        (None, None) if names else (reference.schedule, wrong.schedule)
+    )  # one by itself, not all eleven
     ours, theirs = (
         one.but(optimizers={n: one.optimizers[n] for n in names or ["sgd"]}, schedule=schedule)
         for one, schedule in zip((reference, wrong), schedules, strict=True)
@@ -244,11 +305,15 @@ def _of_optimizer(mistake: Any, task: Task) -> tuple[Finding, ...]:
 def _of_replicas(mistake: Any, task: Task) -> tuple[Finding, ...]:
     reference, right = (planted_replicas.subject(name) for name in (REFERENCE, task.backend))
     count = planted_replicas.COUNT
-    return replicas.level(reference, mistake.plant(right), planted_replicas.batch(), (count,)).findings
+    return replicas.level(
+        reference, mistake.plant(right), planted_replicas.batch(), (count,)
+    ).findings
 
 
 def _of_checkpoint(mistake: Any, task: Task) -> tuple[Finding, ...]:
-    (reference, batch), (right, _) = (_with_optimizers(mistake.fixture, name) for name in (REFERENCE, task.backend))
+    (reference, batch), (right, _) = (
+        _with_optimizers(mistake.fixture, name) for name in (REFERENCE, task.backend)
+    )
     with tempfile.TemporaryDirectory() as folder:
         return checkpoints.level(reference, mistake.plant(right), batch, folder).findings
 
@@ -260,7 +325,10 @@ def _with_optimizers(name: str, backend: str) -> tuple[Subject, Any]:
 
 
 def _of_probe(mistake: Any, task: Task) -> tuple[Finding, ...]:
-    (reference, batch), (right, _) = fixture(mistake.fixture, REFERENCE), fixture(mistake.fixture, task.backend)
+    (reference, batch), (right, _) = (
+        fixture(mistake.fixture, REFERENCE),
+        fixture(mistake.fixture, task.backend),
+    )
     return probes.level(reference, mistake.plant(right), batch).findings
 
 
@@ -270,9 +338,13 @@ def _of_stream(mistake: Any, task: Task) -> tuple[Finding, ...]:
 
 
 def _of_right(task: Task) -> tuple[Finding, ...]:
-    (reference, batch), (candidate, _) = (fixture(task.name, name, task.seed) for name in (REFERENCE, task.backend))
+    (reference, batch), (candidate, _) = (
+        fixture(task.name, name, task.seed) for name in (REFERENCE, task.backend)
+    )
     levels = (*CHEAP, task.also) if task.also else CHEAP
-    return compare(reference, candidate, batch, levels=levels, replicas=(planted_replicas.COUNT,)).findings
+    return compare(
+        reference, candidate, batch, levels=levels, replicas=(planted_replicas.COUNT,)
+    ).findings
 
 
 def _allclose(mistake: Any, task: Task) -> tuple[str, ...] | None:
@@ -284,12 +356,18 @@ def _allclose(mistake: Any, task: Task) -> tuple[str, ...] | None:
         reference = planted_optimizers.equipped(reference)
         right = reference
         wrong = mistake.plant(right)
-        names = [n for n in right.optimizers if right.optimizers[n] is not wrong.optimizers[n]] or ["sgd"]
-        sides = [one.but(optimizers={n: one.optimizers[n] for n in names}) for one in (reference, wrong)]
+        names = [n for n in right.optimizers if right.optimizers[n] is not wrong.optimizers[n]] or [
+            "sgd"
+        ]
+        sides = [
+            one.but(optimizers={n: one.optimizers[n] for n in names}) for one in (reference, wrong)
+        ]
         second = sides[1].but(network=fixture("vectors", REFERENCE, dtype="float32")[0].network)
         return seen_by_allclose(sides[0], second, batch)
     reference, batch = fixture(mistake.fixture, REFERENCE, dtype="float32")
-    return seen_by_allclose(reference, mistake.plant(fixture(mistake.fixture, REFERENCE, dtype="float32")[0]), batch)
+    return seen_by_allclose(
+        reference, mistake.plant(fixture(mistake.fixture, REFERENCE, dtype="float32")[0]), batch
+    )
 
 
 def _said(findings: Sequence[Finding]) -> str:
@@ -297,7 +375,11 @@ def _said(findings: Sequence[Finding]) -> str:
 
 
 def _kinds() -> list[str]:
-    return [f"{what} {tolerance:.0e}" for what in ("outputs", "gradients", "curves") for tolerance in TOLERANCES]
+    return [
+        f"{what} {tolerance:.0e}"
+        for what in ("outputs", "gradients", "curves")
+        for tolerance in TOLERANCES
+    ]
 
 
 def _header(kind: str) -> str:
@@ -309,7 +391,8 @@ def _row(group: str, verdicts: Sequence[Verdict]) -> Row:
     tried = [verdict for verdict in verdicts if verdict.allclose is not None]
     near = {kind: sum(kind in (verdict.allclose or ()) for verdict in tried) for kind in _kinds()}
     detected, located, explained = (
-        sum(getattr(verdict, name) for verdict in verdicts) for name in ("detected", "located", "explained")
+        sum(getattr(verdict, name) for verdict in verdicts)
+        for name in ("detected", "located", "explained")
     )
     return Row(group, len(verdicts), detected, located, explained, near, len(tried))
 
@@ -347,16 +430,19 @@ def _prepare(used: Sequence[str]) -> None:
 
 def _judge_here(task: Task) -> Verdict:
     backend = backends.get(task.backend or REFERENCE)
-    # programs over several devices are to be compiled whole: operation by operation, each would be one
+    # programs over several devices are to be compiled whole: operation by operation, each would be
+    # one
     replicated = task.group == "replicas" or task.also == replicas.NAME
     way = backend.compiling_quickly() if replicated else backend.op_by_op()
     with way, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         try:
             return judge(task)
-        except Exception as error:  # noqa: BLE001 - a crash on one mistake is a miss, and the others are judged
+        except Exception as error:  # noqa: BLE001
             is_right = task.group == "right"
-            return Verdict(task, is_right, False, False, f"crashed: {type(error).__name__}: {error}", 0.0)
+            return Verdict(
+                task, is_right, False, False, f"crashed: {type(error).__name__}: {error}", 0.0
+            )
 
 
 _JUDGES: dict[str, Callable[[Any, Task], tuple[Finding, ...]]] = {

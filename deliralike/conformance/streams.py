@@ -20,7 +20,8 @@ _NAMES = {"data": "inputs", "label": "target", "labels": "target"}
 
 @dataclass(frozen=True)
 class Stream:
-    """Batches, each a dict of arrays by field: ``"inputs"`` and ``"target"``, or the keys that the batches have.
+    """Batches, each a dict of arrays by field: ``"inputs"`` and ``"target"``, or the keys that the
+    batches have.
 
     Attributes:
         batches: They, in order.
@@ -45,7 +46,9 @@ class Stream:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The number of the first sample of each batch, and the number of all samples at the end."""
+        """The number of the first sample of each batch, and the number of all samples at the
+        end.
+        """
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
 
     def __len__(self) -> int:
@@ -59,10 +62,14 @@ class Stream:
     def place(self, sample: int, field: str = "") -> str:
         """``"batch 0, sample 3, inputs"``: where a sample is, counted within its batch."""
         batch = int(np.searchsorted(self.starts, sample, side="right")) - 1
-        return ", ".join([f"batch {batch}", f"sample {sample - self.starts[batch]}", *([field] if field else [])])
+        return ", ".join(
+            [f"batch {batch}", f"sample {sample - self.starts[batch]}", *([field] if field else [])]
+        )
 
     def named_as(self, other: Stream) -> Stream:
-        """The same with the field names of another stream: by name where those are the same, else by position."""
+        """The same with the field names of another stream: by name where those are the same, else
+        by position.
+        """
         if set(self.fields) == set(other.fields) or len(self.fields) != len(other.fields):
             return self
         renamed = (dict(zip(other.fields, batch.values(), strict=True)) for batch in self.batches)
@@ -70,29 +77,41 @@ class Stream:
 
 
 def read(source: Iterable[Any], batches: int | None = None) -> Stream:
-    """The batches of a source as they come, at most `batches` of them; a source without an end needs that number.
+    """The batches of a source as they come, at most `batches` of them; a source without an end
+    needs that number.
 
-    A batch is a tuple or list of fields of which the last is the target, a dict of fields, an array by itself, or a
-    list of samples that are tuples or dicts, as Chainer's iterators give it. Arrays may be those of any framework that
-    is loaded. Leaves that are no arrays with an axis of samples (texts, None, numbers) are left out.
+    A batch is a tuple or list of fields of which the last is the target, a dict of fields, an array
+    by itself, or a list of samples that are tuples or dicts, as Chainer's iterators give it. Arrays
+    may be those of any framework that is loaded. Leaves that are no arrays with an axis of samples
+    (texts, None, numbers) are left out.
 
     Raises:
-        BatchError: A batch has no array, arrays of different length, or other fields than the first batch.
+        BatchError: A batch has no array, arrays of different length, or other fields than the first
+            batch.
     """
     # Copies are taken at once: pipelines may write the next batch into the same storage.
     found: list[Backend] = []
     convert = partial(_as_numpy, _loaded(), found)
-    fields = (_fields(batch, number, convert) for number, batch in enumerate(islice(iter(source), batches)))
+    fields = (
+        _fields(batch, number, convert)
+        for number, batch in enumerate(islice(iter(source), batches))
+    )
     stream = Stream(tuple(fields), tuple(found))
     for number, batch in enumerate(stream.batches):
         if tuple(batch) != stream.fields:
-            raise BatchError(f"batch {number} has the fields {', '.join(batch)}, and batch 0 has "
-                             f"{', '.join(stream.fields)}: all batches of a stream have the same")  # fmt: skip
+            raise BatchError(
+                f"batch {number} has the fields {', '.join(batch)}, and batch 0 has "
+                f"{', '.join(stream.fields)}: all batches of a stream have the same"
+            )
     return stream
 
 
 def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> dict[str, np.ndarray]:
-    if isinstance(batch, list) and batch and all(isinstance(sample, tuple | Mapping) for sample in batch):
+    if (
+        isinstance(batch, list)
+        and batch
+        and all(isinstance(sample, tuple | Mapping) for sample in batch)
+    ):
         batch = data.collate([nest.map(convert, sample) for sample in batch])
     found = {}
     for name, part in _named(batch):
@@ -102,8 +121,10 @@ def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> dict[str,
                 found[path] = array
     sizes = {path: len(array) for path, array in found.items()}
     if len(set(sizes.values())) != 1:
-        raise BatchError(f"batch {number} wants arrays with one length along their first axis, and has "
-                         f"{sizes or nest.described(batch)}: give (inputs, target) or a dict of arrays")  # fmt: skip
+        raise BatchError(
+            f"batch {number} wants arrays with one length along their first axis, and has "
+            f"{sizes or nest.described(batch)}: give (inputs, target) or a dict of arrays"
+        )
     return found
 
 
@@ -113,7 +134,10 @@ def _named(batch: Any) -> Iterator[tuple[str, Any]]:
         yield from ((_NAMES.get(key, str(key)), value) for key, value in batch.items())
     elif isinstance(batch, Sequence) and len(batch) > 1:
         *inputs, target = batch
-        yield from ((f"inputs {i}" if len(inputs) > 1 else "inputs", value) for i, value in enumerate(inputs))
+        yield from (
+            (f"inputs {i}" if len(inputs) > 1 else "inputs", value)
+            for i, value in enumerate(inputs)
+        )
         yield "target", target
     else:
         yield "inputs", batch[0] if isinstance(batch, Sequence) and len(batch) == 1 else batch
@@ -122,12 +146,16 @@ def _named(batch: Any) -> Iterator[tuple[str, Any]]:
 def _loaded() -> list[Backend]:
     """The backends whose framework has been imported: an array exists only where it has."""
     entries = backends.known().items()
-    names = [name for name, entry in entries if not entry.packages or entry.packages[0] in sys.modules]
+    names = [
+        name for name, entry in entries if not entry.packages or entry.packages[0] in sys.modules
+    ]
     return [backends.get(name) for name in names]
 
 
 def _as_numpy(loaded: list[Backend], found: list[Backend], leaf: Any) -> Any:
-    """An array of any loaded framework as a NumPy one of its own storage; anything else as it is."""
+    """An array of any loaded framework as a NumPy one of its own storage; anything else as it
+    is.
+    """
     if isinstance(leaf, np.ndarray | np.generic):
         return np.array(leaf)
     for backend in loaded:

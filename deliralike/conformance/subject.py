@@ -18,14 +18,17 @@ class Subject:
     Attributes:
         network: Written once or native, as an `AbstractNetwork`.
         loss: ``loss(network, *batch)``, a scalar.
-        optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network: ...}``.
+        optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network:
+            ...}``.
         schedule: The learning rate by the number of finished updates; None where it stays.
         replicate: ``replicate(network, count)``: the network over that many replicas.
     """
 
     network: AbstractNetwork
     loss: LossFunction = classification_loss
-    optimizers: Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]] = field(default_factory=dict)
+    optimizers: Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]] = field(
+        default_factory=dict
+    )
     schedule: Callable[[int], float] | None = None
     replicate: Callable[[AbstractNetwork, int], Any] | None = None
 

@@ -1,12 +1,14 @@
-"""Taps: what goes into each block and function of a network and comes out of it, recorded, forced and judged.
+"""Taps: what goes into each block and function of a network and comes out of it, recorded, forced
+and judged.
 
-A unit is a network or a block of one with its inputs. Its taps are the calls made while it runs: of blocks, and of
-functions of `nn` between them; what happens inside of a tapped call belongs to that call. Three runs of a unit:
+A unit is a network or a block of one with its inputs. Its taps are the calls made while it runs: of
+blocks, and of functions of `nn` between them; what happens inside of a tapped call belongs to that
+call. Three runs of a unit:
 
 - `record` notes the inputs and outputs of each tap, and of the unit;
 - `cotangents` gives the gradient of the unit's scalar with respect to each of them;
-- `force` gives every tap the inputs that another network had, and its output to what follows. So each is judged
-  alone, forward and backward, and so is what the unit itself does between them.
+- `force` gives every tap the inputs that another network had, and its output to what follows. So
+  each is judged alone, forward and backward, and so is what the unit itself does between them.
 """
 
 from __future__ import annotations
@@ -47,11 +49,13 @@ class Unit:
         call: ``call(network, *args, **kwargs)``: a loss, or the block's own call.
         args, kwargs: NumPy arrays and plain values, in any nest.
         training: The mode.
-        tapped: The name of the tap that the call of a block is, by the block's path; None where it is looked into.
+        tapped: The name of the tap that the call of a block is, by the block's path; None where it
+            is looked into.
         seed: Of the portable random stream.
         functions: Whether calls of functions of `nn` are taps as well.
         same: Which of the arguments are one object; see `Call`.
-        opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that it stops.
+        opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that
+            it stops.
     """
 
     network: AbstractNetwork
@@ -70,7 +74,9 @@ class Unit:
         """All arguments, as one nest."""
         return self.args, dict(self.kwargs)
 
-    def output(self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    def output(
+        self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    ) -> Any:
         """Call a network, which may be a copy that a compiler traces, with native arguments."""
         is_array = network.backend.is_array
         own = nest.map(lambda leaf: _instead(leaf, leaf) if is_array(leaf) else leaf, inputs)
@@ -89,7 +95,8 @@ class Call:
 
     Attributes:
         path: The block's path in the network that was followed; None for a function.
-        same: For each leaf of the arguments the first one that is the very same array: layers may ask for that.
+        same: For each leaf of the arguments the first one that is the very same array: layers may
+            ask for that.
     """
 
     path: str | None
@@ -113,7 +120,8 @@ class Recording:
 
     Attributes:
         output: What the unit gave.
-        calls: The taps by name in the order of their calls; the second call of ``"relu"`` is ``"relu#2"``.
+        calls: The taps by name in the order of their calls; the second call of ``"relu"`` is
+            ``"relu#2"``.
         parameters: The gradient of each parameter.
         inputs: The gradient of each of the unit's arguments.
         state: Buffers afterwards.
@@ -131,7 +139,8 @@ class Forced:
     """What a forced run showed.
 
     Attributes:
-        observed: What each tap computed by itself; under `UNIT` what the unit computed between them.
+        observed: What each tap computed by itself; under `UNIT` what the unit computed between
+            them.
         others: Taps that were met besides those that were forced.
         beyond: What these were given, and what they made of it.
     """
@@ -142,7 +151,8 @@ class Forced:
 
 
 def record(unit: Unit, cotangent: Any = None) -> Recording:
-    """Run a unit as it is; gradients are those of the sum of its outputs times a cotangent, or of its output itself.
+    """Run a unit as it is; gradients are those of the sum of its outputs times a cotangent, or of
+    its output itself.
 
     Args:
         unit: Its network is left as it was.
@@ -152,7 +162,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
         calls: dict[str, Any] = {}
 
-        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        def tap(
+            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
             given, same = _copied(network, (args, kwargs)), _same(network, (args, kwargs))
             output = call(*args, **kwargs)
             calls[name] = (path, *given, _copied(network, output), same)
@@ -169,11 +181,18 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
 
 
 def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
-    """The gradient of the unit's scalar at each tap's inputs and output; None where they are no floating arrays."""
-    zeros = {name: (_zeros((call.args, call.kwargs)), _zeros(call.output)) for name, call in calls.items()}
+    """The gradient of the unit's scalar at each tap's inputs and output; None where they are no
+    floating arrays.
+    """
+    zeros = {
+        name: (_zeros((call.args, call.kwargs)), _zeros(call.output))
+        for name, call in calls.items()
+    }
 
     def run(network: AbstractNetwork, weight: Arrays | None, zeros: Any, inputs: Any) -> Any:
-        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        def tap(
+            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
             if name not in zeros:
                 return call(*args, **kwargs)
             to_inputs, to_output = zeros[name]
@@ -189,8 +208,11 @@ def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> 
     return {name: Around(*parts) for name, parts in found.inputs[1].items()}
 
 
-def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any = None) -> Forced:
-    """What each tap, and the unit between them (`UNIT`), computes by itself when all of them get these inputs.
+def force(
+    unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any = None
+) -> Forced:
+    """What each tap, and the unit between them (`UNIT`), computes by itself when all of them get
+    these inputs.
 
     Args:
         unit: Its network is left as it was.
@@ -198,15 +220,22 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
         weights: The cotangent of each output, and of each input for what precedes it.
         cotangent: Of the unit's output.
     """
-    given = {name: (_arrays((call.args, call.kwargs)), _arrays(call.output)) for name, call in calls.items()}
+    given = {
+        name: (_arrays((call.args, call.kwargs)), _arrays(call.output))
+        for name, call in calls.items()
+    }
     weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
 
-    def run(network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any) -> Any:
+    def run(
+        network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any
+    ) -> Any:
         terms: list[Any] = []
         own: dict[str, Any] = {}
         others: dict[str, Any] = {}
 
-        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        def tap(
+            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
             if name not in given:
                 before = _copied(network, (args, kwargs))
                 result = args[0] if unit.opened and stops(name) else call(*args, **kwargs)
@@ -237,18 +266,22 @@ def stops(name: str) -> bool:
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:
-    """Run a unit that gives a loss, and note the output of every call of a block, also of those within others.
+    """Run a unit that gives a loss, and note the output of every call of a block, also of those
+    within others.
 
     Args:
         unit: Its network is left as it was.
-        elements: How many elements of each array are kept, at equal distances; all of them when None.
+        elements: How many elements of each array are kept, at equal distances; all of them when
+            None.
     """
 
     def run(network: AbstractNetwork, inputs: Any) -> tuple[Any, Any, Any]:
         calls: dict[str, Any] = {}
         counts: Counter[str] = Counter()
 
-        def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        def around(
+            path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
             output = call(*args, **kwargs)
             counts[path] += 1
             name = path if counts[path] == 1 else f"{path}#{counts[path]}"
@@ -283,13 +316,19 @@ def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any
 def _observed(
     unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
 ) -> dict[str, Observed]:
-    """What a forced run gave, sorted by what computed it; parameters and buffers go to the block that holds them."""
+    """What a forced run gave, sorted by what computed it; parameters and buffers go to the block
+    that holds them.
+    """
     output, own = found.beside[:2]
     of_given, of_inputs = found.inputs[2:]
     observed, rest, rest_state = {}, dict(found.parameters), dict(state)
     for name, (path, _, result) in own.items():
-        inputs = _by_path(of_given[name][0], {"args": calls[name].args, "kwargs": calls[name].kwargs})
-        observed[name] = Observed(result, inputs, _below(path, found.parameters), _below(path, state))
+        inputs = _by_path(
+            of_given[name][0], {"args": calls[name].args, "kwargs": calls[name].kwargs}
+        )
+        observed[name] = Observed(
+            result, inputs, _below(path, found.parameters), _below(path, state)
+        )
         rest, rest_state = _not_below(path, rest), _not_below(path, rest_state)
     into = {f"the input of {name}": before for name, (_, before, _) in own.items()}
     inputs = _by_path(nest.leaves(of_inputs), {"args": unit.args, "kwargs": dict(unit.kwargs)})
@@ -302,17 +341,27 @@ def _observed(
 def _below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
     """What belongs to a block, by its name there; nothing belongs to a function."""
     start = f"{path}." if path else ""
-    return {} if path is None else {n.removeprefix(start): x for n, x in named.items() if n.startswith(start)}
+    return (
+        {}
+        if path is None
+        else {n.removeprefix(start): x for n, x in named.items() if n.startswith(start)}
+    )
 
 
 def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
     start = f"{path}." if path else ""
-    return dict(named) if path is None else {n: x for n, x in named.items() if not n.startswith(start)}
+    return (
+        dict(named) if path is None else {n: x for n, x in named.items() if not n.startswith(start)}
+    )
 
 
 def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Gradients of floating arrays by their paths, such as ``"args[0]"``; zeros where nothing depends on an array."""
-    leaves = [pair for root, nested in values.items() for pair in nest.leaves_with_paths(nested, root)]
+    """Gradients of floating arrays by their paths, such as ``"args[0]"``; zeros where nothing
+    depends on an array.
+    """
+    leaves = [
+        pair for root, nested in values.items() for pair in nest.leaves_with_paths(nested, root)
+    ]
     return {
         path: np.zeros_like(leaf) if gradient is None else gradient
         for gradient, (path, leaf) in zip(gradients, leaves, strict=True)
@@ -320,8 +369,12 @@ def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]
     }
 
 
-def _run(unit: Unit, function: Callable[..., Any], *inputs: Any) -> tuple[Gradients, dict[str, np.ndarray]]:
-    """Gradients of a function in the unit's mode, and the buffers afterwards; the network is left as it was."""
+def _run(
+    unit: Unit, function: Callable[..., Any], *inputs: Any
+) -> tuple[Gradients, dict[str, np.ndarray]]:
+    """Gradients of a function in the unit's mode, and the buffers afterwards; the network is left
+    as it was.
+    """
     network = unit.network
     before = _buffers(network)
     try:
@@ -336,40 +389,57 @@ def _run(unit: Unit, function: Callable[..., Any], *inputs: Any) -> tuple[Gradie
 
 def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
     """What a forward pass may change."""
-    return {name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter}
+    return {
+        name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter
+    }
 
 
 @contextmanager
 def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[None]:
-    """Let each call that is a tap go through a function; what happens inside of such a call does not."""
+    """Let each call that is a tap go through a function; what happens inside of such a call does
+    not.
+    """
     counts: Counter[str] = Counter()
     inside = False
 
-    def through(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def through(
+        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
         nonlocal inside
         counts[name] += 1
         inside = True
         try:
-            return tap(name if counts[name] == 1 else f"{name}#{counts[name]}", path, call, args, kwargs)
+            return tap(
+                name if counts[name] == 1 else f"{name}#{counts[name]}", path, call, args, kwargs
+            )
         finally:
             inside = False
 
-    def around_block(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def around_block(
+        path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
         name = None if inside else unit.tapped(path)
         return call(*args, **kwargs) if name is None else through(name, path, call, args, kwargs)
 
-    def around_function(name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def around_function(
+        name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
         if inside or not unit.functions:
             return call(*args, **kwargs)
         return through(f"{name}()", None, call, *_bound(call, args, kwargs))
 
     backend = network.backend
-    with backend.called_through(network, around_block), functions_called_through(backend.nn, around_function):
+    with (
+        backend.called_through(network, around_block),
+        functions_called_through(backend.nn, around_function),
+    ):
         yield
 
 
 def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """Arguments by position, with the defaults: however a function is called, the same stand in the same places."""
+    """Arguments by position, with the defaults: however a function is called, the same stand in the
+    same places.
+    """
     try:
         bound = inspect.signature(call).bind(*args, **kwargs)
     except TypeError:
@@ -395,18 +465,26 @@ def _held(network: AbstractNetwork) -> dict[int, Held]:
     return {id(slot.native): Held(name) for name, slot in network.neutral_slots().items()}
 
 
-def _with(network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]) -> Any:
-    """A nest with ``change(leaf, array)`` where there is an array; as it is where it is built in another way."""
+def _with(
+    network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]
+) -> Any:
+    """A nest with ``change(leaf, array)`` where there is an array; as it is where it is built in
+    another way.
+    """
     leaves, structure = nest.flatten(values)
     if len(leaves) != len(arrays):
         return values
     held = _held(network)
     pairs = zip(leaves, arrays, strict=True)
-    return nest.unflatten(structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs])
+    return nest.unflatten(
+        structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs]
+    )
 
 
 def _same(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
-    """For each leaf the position of the first one that is the same array; its own for a plain value."""
+    """For each leaf the position of the first one that is the same array; its own for a plain
+    value.
+    """
     first: dict[int, int] = {}
     positions = enumerate(nest.leaves(values))
     is_array = network.backend.is_array
@@ -414,7 +492,9 @@ def _same(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
 
 
 def _tied(values: Any, same: tuple[int, ...]) -> Any:
-    """A nest in which leaves that are to be one object are one; as it is where it is built in another way."""
+    """A nest in which leaves that are to be one object are one; as it is where it is built in
+    another way.
+    """
     leaves, structure = nest.flatten(values)
     if len(leaves) != len(same):
         return values
@@ -422,10 +502,11 @@ def _tied(values: Any, same: tuple[int, ...]) -> Any:
 
 
 def _instead(own: Any, given: Any) -> Any:
-    """A given array in the place of another; floating ones as a new one, so that code may write in place.
+    """A given array in the place of another; floating ones as a new one, so that code may write in
+    place.
 
-    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other within it. Where
-    that cannot be, its own stays: what follows could not go on with the given one.
+    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other
+    within it. Where that cannot be, its own stays: what follows could not go on with the given one.
     """
     shape = tuple(getattr(own, "shape", ()))
     if len(shape) != len(given.shape):
@@ -437,13 +518,21 @@ def _instead(own: Any, given: Any) -> Any:
 
 
 def _weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
-    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other sizes."""
+    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other
+    sizes.
+    """
     nn, held = network.backend.nn, _held(network)
     leaves = nest.leaves(values)
     if len(leaves) != len(weights):
         return 0.0
-    pairs = [(x, w) for x, w in zip(leaves, weights, strict=True) if w is not None and id(x) not in held]
-    fitting = [nn.sum(x * nn.stop_gradient(w.reshape(x.shape))) for x, w in pairs if _have_like_shapes(x, w)]
+    pairs = [
+        (x, w) for x, w in zip(leaves, weights, strict=True) if w is not None and id(x) not in held
+    ]
+    fitting = [
+        nn.sum(x * nn.stop_gradient(w.reshape(x.shape)))
+        for x, w in pairs
+        if _have_like_shapes(x, w)
+    ]
     return sum(fitting[1:], start=fitting[0]) if fitting else 0.0
 
 

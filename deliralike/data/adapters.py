@@ -44,7 +44,7 @@ def seeded_globals(generator: np.random.Generator) -> Iterator[None]:
             random.setstate(python_state)
 
 
-class albumentations:  # noqa: N801 - used like a function
+class albumentations:  # noqa: N801
     """A transform of albumentations (or of that style) as a `transform` of samples.
 
     Pictures go in channels last and come back channels first; masks keep their type. Volumes
@@ -134,7 +134,7 @@ class albumentations:  # noqa: N801 - used like a function
         return self._of_thread.transform
 
 
-class batchgenerators:  # noqa: N801 - used like a function
+class batchgenerators:  # noqa: N801
     """A transform of batchgenerators (or of that style) as a `batch_transform`.
 
     Such transforms draw from the global random states of NumPy and Python, so these are seeded for

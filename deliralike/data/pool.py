@@ -303,7 +303,7 @@ class _InWorker(Exception):
 def _settle(future: "Future[Any]", worker: Worker, job: Any) -> None:
     try:
         future.set_result((worker, worker(job)))
-    except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
+    except BaseException as error:  # noqa: BLE001
         future.set_exception(error)
 
 
@@ -330,7 +330,7 @@ def _serve(connection: Any, make: bytes, folder: str, board: MutableSequence[int
             answer: tuple[Any, Exception | None, str]
             try:
                 answer = shared_memory.pack(unpacked(job), folder), None, ""
-            except Exception as error:  # noqa: BLE001 - raised again by the reader
+            except Exception as error:  # noqa: BLE001
                 answer = None, _sendable(error), traceback.format_exc()
             connection.send(answer)
 
@@ -347,7 +347,7 @@ def _end_with_parent(folder: str) -> None:
 def _unpacked(make: bytes) -> Callable[[Any], Any]:
     try:
         return pickle.loads(make)
-    except Exception as error:  # noqa: BLE001 - raised at the first job
+    except Exception as error:  # noqa: BLE001
         refusal = SettingError(
             f"a worker process cannot load the samples or transforms ({type(error).__name__}: "
             f"{error}). Define them in a module that it can import, not in a notebook or a "
@@ -364,7 +364,7 @@ def _sendable(error: Exception) -> Exception:
     """Return the error, or one with its message if pickle cannot carry the error itself."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - a user's exception class may do anything
+    except Exception:  # noqa: BLE001
         substitute = BatchError(f"a worker process raised {type(error).__name__}: {error}")
         for note in getattr(error, "__notes__", []):
             substitute.add_note(note)

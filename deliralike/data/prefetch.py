@@ -77,7 +77,7 @@ def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:
     try:
         for job in jobs:
             yield workers.submit(job)
-    except Exception as error:  # noqa: BLE001 - raised again when its turn comes
+    except Exception as error:  # noqa: BLE001
         failed: Future[Any] = Future()
         failed.set_exception(error)
         yield failed

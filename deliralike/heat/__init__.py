@@ -1,16 +1,27 @@
-"""Data parallelism by heat's names: ``import deliralike.heat as ht`` is all that its users change."""
+"""Data parallelism by heat's names: ``import deliralike.heat as ht`` is all that its users
+change.
+"""
 
 import importlib
 from typing import Any
 
 from deliralike.heat import nn, optim
-from deliralike.heat.communication import Communication, get_comm, own, sanitize_comm, use_comm, world
+from deliralike.heat.communication import (
+    Communication,
+    get_comm,
+    own,
+    sanitize_comm,
+    use_comm,
+    world,
+)
 
 __all__ = ["Communication", "get_comm", "nn", "optim", "sanitize_comm", "use_comm"]
 
 
 def __getattr__(name: str) -> Any:
-    """MPI begins when its communicators are asked for; arrays and loaders are those of heat, where it is installed."""
+    """MPI begins when its communicators are asked for; arrays and loaders are those of heat, where
+    it is installed.
+    """
     if name == "MPI_WORLD":
         return world()
     if name == "MPI_SELF":
@@ -21,7 +32,7 @@ def __getattr__(name: str) -> Any:
         heat = importlib.import_module("heat")
     except ImportError as error:
         raise AttributeError(
-            f"{__name__} has heat's data parallelism; {name!r} would be heat's own, which cannot be imported here "
-            f"({error}): pip install heat, or use what deliralike.data has for it"
+            f"{__name__} has heat's data parallelism; {name!r} would be heat's own, which cannot "
+            f"be imported here ({error}): pip install heat, or use what deliralike.data has for it"
         ) from error
     return getattr(heat, name)

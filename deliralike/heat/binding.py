@@ -22,5 +22,9 @@ def bound(kind: type, native: type) -> type:
     """
     if issubclass(kind, native):
         return kind
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    names = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
     return types.new_class(kind.__name__, (kind, native), exec_body=lambda body: body.update(names))

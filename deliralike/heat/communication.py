@@ -1,4 +1,6 @@
-"""Communicators under heat's names: MPI's own, and the processes of any other engine in their place."""
+"""Communicators under heat's names: MPI's own, and the processes of any other engine in their
+place.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class _Default:
 
 
 def get_comm() -> Communication:
-    """The communicator that is taken where none is named: ``MPI_WORLD`` until `use_comm` chose another."""
+    """The communicator that is taken where none is named: ``MPI_WORLD`` until `use_comm` chose
+    another.
+    """
     return _Default.chosen or world()
 
 
@@ -82,7 +86,8 @@ def use_comm(comm: Any = None) -> None:
 
 
 def sanitize_comm(comm: Any) -> Communication:
-    """A communicator of this module for one of mpi4py's, of heat's, of a group of processes, or None for the default.
+    """A communicator of this module for one of mpi4py's, of heat's, of a group of processes, or
+    None for the default.
 
     Raises:
         ArgumentError: It is something else.
@@ -97,11 +102,14 @@ def sanitize_comm(comm: Any) -> Communication:
     if isinstance(comm, Processes):
         return Communication(comm)
     kinds = (_mpi().MPI.Comm,) if "mpi4py" in sys.modules else ()
-    # heat's own hold mpi4py's as their handle; in mpi4py 4.1 and later that of a communicator itself is a number
+    # heat's own hold mpi4py's as their handle; in mpi4py 4.1 and later that of a communicator
+    # itself is a number
     found = [each for each in (comm, getattr(comm, "handle", None)) if isinstance(each, kinds)]
     if not found:
-        raise ArgumentError(f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
-                            f"deliralike.join() gives")  # fmt: skip
+        raise ArgumentError(
+            f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
+            f"deliralike.join() gives"
+        )
     return Communication(_mpi().MPIProcesses(found[0], time_limit()))
 
 

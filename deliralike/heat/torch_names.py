@@ -12,7 +12,8 @@ def torch_name(module: str, part: str, name: str) -> Any:
 
     Args:
         module: The module that was asked, for the error.
-        part: A key of ``Backend.modules``: ``"nn"``, ``"functional"``, ``"optim"``, ``"lr_scheduler"``.
+        part: A key of ``Backend.modules``: ``"nn"``, ``"functional"``, ``"optim"``,
+            ``"lr_scheduler"``.
 
     Raises:
         AttributeError: Neither heat's module nor PyTorch's has it.
@@ -23,5 +24,7 @@ def torch_name(module: str, part: str, name: str) -> Any:
     """
     torch_module = None if name.startswith("__") else backends.get("torch").modules[part]
     if not hasattr(torch_module, name):
-        raise AttributeError(f"module {module!r} has no attribute {name!r}, and neither has PyTorch's")
+        raise AttributeError(
+            f"module {module!r} has no attribute {name!r}, and neither has PyTorch's"
+        )
     return getattr(torch_module, name)

@@ -1,4 +1,6 @@
-"""Nested containers: the only recursion over them, containers of other libraries, and the arrays of a batch."""
+"""Nested containers: the only recursion over them, containers of other libraries, and the arrays of
+a batch.
+"""
 
 from deliralike.nest.tree import (
     described,

@@ -1,7 +1,9 @@
-"""The only place that makes containers of classes that optree does not know: how instances are taken apart and rebuilt.
+"""The only place that makes containers of classes that optree does not know: how instances are
+taken apart and rebuilt.
 
-They are dataclasses, and subclasses of dict, list, `UserDict` and `UserList`, with all their attributes. A network is
-never a container: what can be called, or has a metaclass of a framework's own, is a leaf.
+They are dataclasses, and subclasses of dict, list, `UserDict` and `UserList`, with all their
+attributes. A network is never a container: what can be called, or has a metaclass of a framework's
+own, is a leaf.
 """
 
 import functools
@@ -16,7 +18,15 @@ from optree.utils import total_order_sorted
 
 NAMESPACE = "deliralike"
 
-LEAVES: set[type] = {bool, int, float, complex, str, bytes, type(None)}  # classes whose instances are leaves
+LEAVES: set[type] = {
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+}  # classes whose instances are leaves
 _LOCK = threading.Lock()
 _PLAIN_METACLASSES = ("builtins", "abc", "typing")
 
@@ -47,7 +57,8 @@ class Build:
         mirrored: Names of attributes that are items of the same name.
         factory: Of a subclass of defaultdict.
         own_dict: Whether the attributes are the items (``self.__dict__ = self``).
-        order: Of the keys; the children are sorted where it does not matter, as optree does with a dict.
+        order: Of the keys; the children are sorted where it does not matter, as optree does with a
+            dict.
     """
 
     places: tuple[Place, ...]
@@ -58,25 +69,37 @@ class Build:
 
 
 class Builder:
-    """Takes the instances of one class apart and puts them together, without running the class's own code."""
+    """Takes the instances of one class apart and puts them together, without running the class's
+    own code.
+    """
 
     def __init__(self, cls: type, base: Any) -> None:
-        """Look at a class; `base` is the container of Python's own that it is a subclass of, or object."""
+        """Look at a class; `base` is the container of Python's own that it is a subclass of, or
+        object.
+        """
         self.cls, self.base = cls, base
         declared = [each.name for each in fields(cls)] if is_dataclass(cls) else []
-        self.stored = dict.fromkeys([*declared, *(slot for each in cls.__mro__ for slot in _slots(each))])
+        self.stored = dict.fromkeys(
+            [*declared, *(slot for each in cls.__mro__ for slot in _slots(each))]
+        )
         members = (member for each in cls.__mro__ for member in vars(each).items())
-        self.cached = {name for name, member in members if isinstance(member, functools.cached_property)}
+        self.cached = {
+            name for name, member in members if isinstance(member, functools.cached_property)
+        }
 
     def take_apart(self, instance: Any) -> tuple[list[Any], Build, tuple[Place, ...]]:
         """The children, all else, and where the children stand."""
         items, attributes = self._items(instance), self._attributes(instance)
-        mirrored = [name for name, value in attributes.items() if name in items and items[name] is value]
+        mirrored = [
+            name for name, value in attributes.items() if name in items and items[name] is value
+        ]
         attributes = {name: value for name, value in attributes.items() if name not in mirrored}
         keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
         places = (*(Place(key, True) for key in keys), *(Place(name, False) for name in attributes))
         factory = instance.default_factory if self.base is defaultdict else None
-        build = Build(places, tuple(mirrored), factory, _own_dict(instance) is instance, tuple(items))
+        build = Build(
+            places, tuple(mirrored), factory, _own_dict(instance) is instance, tuple(items)
+        )
         return [*(items[key] for key in keys), *attributes.values()], build, places
 
     def put_together(self, build: Build, children: Iterable[Any]) -> Any:
@@ -94,10 +117,14 @@ class Builder:
     def _items(self, instance: Any) -> dict[Any, Any]:
         if self.base is object:
             return {}
-        return dict(enumerate(list.__iter__(instance)) if self.base is list else self.base.items(instance))
+        return dict(
+            enumerate(list.__iter__(instance)) if self.base is list else self.base.items(instance)
+        )
 
     def _attributes(self, instance: Any) -> dict[str, Any]:
-        """What is stored on an instance; a cached property is not, since it would not hold for other children."""
+        """What is stored on an instance; a cached property is not, since it would not hold for
+        other children.
+        """
         own = _own_dict(instance)
         names = self.stored if own is instance else {**self.stored, **own}
         values = {name: _stored(instance, name) for name in names if name not in self.cached}
@@ -133,7 +160,10 @@ def _slots(cls: type) -> list[str]:
     slots = vars(cls).get("__slots__", ())
     names = [slots] if isinstance(slots, str) else list(slots)
     private = f"_{cls.__name__.lstrip('_')}"
-    mangled = [private + name if name.startswith("__") and not name.endswith("__") else name for name in names]
+    mangled = [
+        private + name if name.startswith("__") and not name.endswith("__") else name
+        for name in names
+    ]
     return [name for name in mangled if name not in ("__dict__", "__weakref__")]
 
 
@@ -142,20 +172,30 @@ def look_at(classes: set[type]) -> None:
     with _LOCK:
         for cls in classes - LEAVES:
             if optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None:
-                continue  # by another thread meanwhile; a container is never remembered, so nobody takes it for a leaf
+                # by another thread meanwhile; a container is never remembered, so nobody takes it
+                # for a leaf
+                continue
             base = _base(cls)
             if base is None:
                 LEAVES.add(cls)
                 continue
             builder: Any = Builder(cls, base)
             optree.register_pytree_node(
-                cls, builder.take_apart, builder.put_together, path_entry_type=_Step, namespace=NAMESPACE
+                cls,
+                builder.take_apart,
+                builder.put_together,
+                path_entry_type=_Step,
+                namespace=NAMESPACE,
             )
 
 
 def _base(cls: type) -> Any:
-    """The container of Python's own that a class is built on, or object; None where instances are leaves."""
-    base: Any = next((base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object)
+    """The container of Python's own that a class is built on, or object; None where instances are
+    leaves.
+    """
+    base: Any = next(
+        (base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object
+    )
     container = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
     called = any("__call__" in vars(each) for each in cls.__mro__)
     if not container or called or type(cls).__module__ not in _PLAIN_METACLASSES:

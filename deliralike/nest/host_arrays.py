@@ -1,4 +1,6 @@
-"""What the NumPy arrays of a batch become before a backend takes them: one rule for all backends."""
+"""What the NumPy arrays of a batch become before a backend takes them: one rule for all
+backends.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +15,11 @@ _WIDEST = {"f": 8, "c": 16}  # bytes: float64 and complex128
 
 
 def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
-    """An array of numbers or truth values in this machine's byte order; the same one where it is that already.
+    """An array of numbers or truth values in this machine's byte order; the same one where it is
+    that already.
 
-    Longer floating types than float64 become float64, bfloat16 becomes float32. Values do not change otherwise.
+    Longer floating types than float64 become float64, bfloat16 becomes float32. Values do not
+    change otherwise.
 
     Raises:
         DtypeError: It holds objects, texts or dates, or elements that are masked.
@@ -29,26 +33,33 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         return array
     if np.ma.is_masked(array):
         raise DtypeError(
-            f"{where} has {np.ma.count_masked(array)} masked elements, of which a network would see what lies under "
-            f"the mask: fill them, array.filled(value), or leave those samples out"
+            f"{where} has {np.ma.count_masked(array)} masked elements, of which a network would "
+            "see what lies under the mask: fill them, array.filled(value), or leave those samples "
+            "out"
         )
     array = np.asarray(array)
-    if "float" in dtype.name and dtype.kind != "f":  # bfloat16 and shorter ones, which NumPy itself lacks
+    if (
+        "float" in dtype.name and dtype.kind != "f"
+    ):  # bfloat16 and shorter ones, which NumPy itself lacks
         return array.astype(np.float32)
     if dtype.kind not in _KEPT:
         raise DtypeError(
-            f"{where} is an array of {dtype}, wanted numbers or truth values: convert it, such as by "
-            f"array.astype('float32')"
+            f"{where} is an array of {dtype}, wanted numbers or truth values: convert it, such as "
+            "by array.astype('float32')"
         )
     size = min(dtype.itemsize, _WIDEST.get(dtype.kind, dtype.itemsize))
     return array.astype(np.dtype(f"{dtype.kind}{size}"), copy=False)
 
 
 def explained(error: Exception, batch: Any, is_native: Callable[[Any], bool]) -> Exception:
-    """The error of the leaf of a batch that is to blame for `error`, with its path; else that error."""
+    """The error of the leaf of a batch that is to blame for `error`, with its path; else that
+    error.
+    """
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         try:
-            plain(leaf, path) if isinstance(leaf, np.ndarray) else refuse_foreign(leaf, is_native, path)
+            plain(leaf, path) if isinstance(leaf, np.ndarray) else refuse_foreign(
+                leaf, is_native, path
+            )
         except DtypeError as found:
             return found
     return error
@@ -62,6 +73,7 @@ def refuse_foreign(value: Any, is_native: Callable[[Any], bool], where: str = "a
     """
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic) and not is_native(value):
         raise DtypeError(
-            f"{where} is {nest.described(value)}, which this backend does not compute on: convert it to a NumPy array"
+            f"{where} is {nest.described(value)}, which this backend does not compute on: convert "
+            "it to a NumPy array"
         )
     return value

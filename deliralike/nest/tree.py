@@ -1,9 +1,10 @@
-"""The only recursion over nested containers: take apart, put together, map, paths, and what differs between two.
+"""The only recursion over nested containers: take apart, put together, map, paths, and what differs
+between two.
 
-Containers are what optree knows (tuples, lists, dicts, named tuples, ordered and default dicts, deques, and every type
-registered with it), dataclasses, and subclasses of dict, list, `UserDict` and `UserList` with all their attributes.
-`None` is a leaf, so that it survives. A network is never a container: what can be called, or has a metaclass of a
-framework's own, is a leaf.
+Containers are what optree knows (tuples, lists, dicts, named tuples, ordered and default dicts,
+deques, and every type registered with it), dataclasses, and subclasses of dict, list, `UserDict`
+and `UserList` with all their attributes. `None` is a leaf, so that it survives. A network is never
+a container: what can be called, or has a metaclass of a framework's own, is a leaf.
 """
 
 import builtins
@@ -43,11 +44,18 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """A nest of a structure from `flatten`, with these leaves; dataclasses are rebuilt without their ``__init__``."""
+    """A nest of a structure from `flatten`, with these leaves; dataclasses are rebuilt without
+    their ``__init__``.
+    """
     return structure.unflatten(leaves)
 
 
-def map(function: Callable[..., Any], nest: Any, *others: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def map(
+    function: Callable[..., Any],
+    nest: Any,
+    *others: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
     """Apply `function` to every leaf; the result has the same structure, types and key order.
 
     Args:
@@ -83,7 +91,10 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
         [("batch['image'][0]", 1), ("batch['image'][1]", 2)]
     """
     values, structure = flatten(nest)
-    return [(accessor.codify(root), value) for accessor, value in zip(structure.accessors(), values, strict=True)]
+    return [
+        (accessor.codify(root), value)
+        for accessor, value in zip(structure.accessors(), values, strict=True)
+    ]
 
 
 def same_structure(first: Any, second: Any) -> bool:
@@ -92,7 +103,11 @@ def same_structure(first: Any, second: Any) -> bool:
 
 
 def first_difference(
-    first: Any, second: Any, root: str, where: tuple[str, str] = ("here", "there"), prefix: bool = False
+    first: Any,
+    second: Any,
+    root: str,
+    where: tuple[str, str] = ("here", "there"),
+    prefix: bool = False,
 ) -> str:
     """The path where two nests are built differently, and how; empty where only leaves differ.
 
@@ -121,11 +136,14 @@ def described(value: Any) -> str:
     if value is None or isinstance(value, str | bool | int | float):
         return repr(value)
     shape = getattr(value, "shape", None)
-    return _article(type(value).__name__) + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+    return _article(type(value).__name__) + (
+        f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
+    )
 
 
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf, subtree)``.
+    """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf,
+    subtree)``.
 
     The containers above those subtrees keep the types that they have in `nest`; `prefix` must fit
     (see `first_difference`).
@@ -134,7 +152,8 @@ def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
     return _graft(prefix, nest, put)
 
 
-# Paths and differences -----------------------------------------------------------------------------------------------
+# Paths and differences
+# -----------------------------------------------------------------------------------------------
 
 
 def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
@@ -142,7 +161,9 @@ def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
     try:
         return structure.flatten_up_to(other)
     except ValueError as error:
-        difference = first_difference(nest, other, "nest", ("in the first", "in another"), prefix=True)
+        difference = first_difference(
+            nest, other, "nest", ("in the first", "in another"), prefix=True
+        )
         raise StructureError(f"nests differ in structure: {difference or error}") from error
 
 
@@ -164,13 +185,18 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
         return ""
     if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
-    order = set if prefix else tuple  # in a prefix the keys of an ordered dict may stand in any order
+    order = (
+        set if prefix else tuple
+    )  # in a prefix the keys of an ordered dict may stand in any order
     if order(mine.entries) != order(other.entries):
         what = _article(type(first).__name__)
         return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
     children = dict(zip(other.entries, other.children, strict=True))
     pairs = zip(mine.entries, mine.children, strict=True)
-    found = (_difference(child, children[at], _step(other, at, path), where, prefix) for at, child in pairs)
+    found = (
+        _difference(child, children[at], _step(other, at, path), where, prefix)
+        for at, child in pairs
+    )
     return next(filter(None, found), "") or _other_difference(mine, other, path, where)
 
 
@@ -180,10 +206,18 @@ def _kind(level: Any, prefix: bool) -> Any:
 
 
 def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
-    """What a type registered by the user holds beside its children; None of it for a type of Python's own."""
-    if mine.kind != optree.PyTreeKind.CUSTOM or mine.metadata == other.metadata or isinstance(mine.metadata, Build):
+    """What a type registered by the user holds beside its children; None of it for a type of
+    Python's own.
+    """
+    if (
+        mine.kind != optree.PyTreeKind.CUSTOM
+        or mine.metadata == other.metadata
+        or isinstance(mine.metadata, Build)
+    ):
         return ""
-    return f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
+    return (
+        f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
+    )
 
 
 def _extent(level: Any) -> str:
@@ -204,5 +238,8 @@ def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
     if words is None:
         return put(prefix, nest)
     at = dict(zip(words.entries, words.children, strict=True))
-    children = [_graft(at[entry], child, put) for entry, child in zip(level.entries, level.children, strict=True)]
+    children = [
+        _graft(at[entry], child, put)
+        for entry, child in zip(level.entries, level.children, strict=True)
+    ]
     return level.unflatten_func(level.metadata, children)

@@ -1,4 +1,6 @@
-"""Networks: the classes that are written once and bound to a backend, how they are built, and their state."""
+"""Networks: the classes that are written once and bound to a backend, how they are built, and their
+state.
+"""
 
 from deliralike.network.base import (
     AbstractNetwork,

@@ -21,8 +21,9 @@ class Anomalies:
         unused: The loss does not depend on them.
         zero: It does, but their whole gradient is zero, as behind a ReLU that is never active.
         not_finite: Their gradient holds a NaN or an infinity.
-        of_processes: Of a network in several processes, the anomalies of each share by the number of its process; of
-            those that have samples. The others are then those of the whole batch.
+        of_processes: Of a network in several processes, the anomalies of each share by the number
+            of its process; of those that have samples. The others are then those of the whole
+            batch.
     """
 
     unused: tuple[str, ...] = ()
@@ -32,18 +33,25 @@ class Anomalies:
 
     @classmethod
     def of_shares(cls, of_processes: Mapping[int, Anomalies]) -> Anomalies:
-        """Those of the whole batch, from those of its shares: what nobody has used, and what somebody has broken."""
+        """Those of the whole batch, from those of its shares: what nobody has used, and what
+        somebody has broken.
+        """
         each = list(of_processes.values())
         broken = tuple(dict.fromkeys(name for one in each for name in one.not_finite))
         unused = tuple(name for name in each[0].unused if all(name in one.unused for one in each))
         still = [{*one.unused, *one.zero} for one in each]
-        zero = tuple(dict.fromkeys(name for one in each for name in one.zero
-                                   if all(name in names for names in still)))  # fmt: skip
+        zero = tuple(
+            dict.fromkeys(
+                name for one in each for name in one.zero if all(name in names for names in still)
+            )
+        )
         return cls(unused, zero, broken, of_processes)
 
     @property
     def unused_in(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the processes whose loss does not depend on a parameter, for those that others do use."""
+        """The numbers of the processes whose loss does not depend on a parameter, for those that
+        others do use.
+        """
         numbers = _numbers(self.of_processes, "unused")
         return {name: found for name, found in numbers.items() if name not in self.unused}
 
@@ -62,9 +70,11 @@ class Anomalies:
             "took no part in the loss": self.unused,
             **_by_place("took no part in the loss", self.unused_in),
             "took part, but have a gradient of zero": self.zero,
-            **(_by_place("have a gradient that is not finite", self.not_finite_in)
-               or {"have a gradient that is not finite": self.not_finite}),
-        }  # fmt: skip
+            **(
+                _by_place("have a gradient that is not finite", self.not_finite_in)
+                or {"have a gradient that is not finite": self.not_finite}
+            ),
+        }
         lines = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
         return "\n".join(lines) or "every trainable parameter has a gradient"
 
@@ -87,18 +97,22 @@ def _by_place(kind: str, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, tu
     return found
 
 
-def detect_anomalous_params(network: AbstractNetwork, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
-    """The trainable parameters that ``loss_function(network, *batch)`` does not reach; the network stays as it is.
+def detect_anomalous_params(
+    network: AbstractNetwork, loss_function: Callable[..., Any], *batch: Any
+) -> Anomalies:
+    """The trainable parameters that ``loss_function(network, *batch)`` does not reach; the network
+    stays as it is.
 
-    Of a network in several processes every one of them makes the call, with its share; all get the same answer, which
-    names the processes. PyTorch's own wrappers, which would wait for parameters that one process does not use, take no
-    part in it.
+    Of a network in several processes every one of them makes the call, with its share; all get the
+    same answer, which names the processes. PyTorch's own wrappers, which would wait for parameters
+    that one process does not use, take no part in it.
 
     Example:
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=(8,))
         >>> print(detect_anomalous_params(net, lambda network, x: network.nn.mean(network(x) * 0.0), np.ones((4, 3))))
-        took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.1.weight, layers.1.bias
+        took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.1.weight,
+        layers.1.bias
     """
     with kept(network):
         return network.parallelism.find_anomalies(loss_function, *batch)
@@ -115,14 +129,18 @@ def anomalies_of(gradients: Mapping[str, np.ndarray | None]) -> Anomalies:
     return Anomalies(
         unused=tuple(name for name in gradients if name not in found),
         zero=tuple(name for name, gradient in found.items() if not gradient.any()),
-        not_finite=tuple(name for name, gradient in found.items() if not np.isfinite(gradient).all()),
+        not_finite=tuple(
+            name for name, gradient in found.items() if not np.isfinite(gradient).all()
+        ),
     )
 
 
 @contextmanager
 def kept(network: AbstractNetwork) -> Iterator[None]:
     """Let the network have its buffers again, and its random layers go on where they were."""
-    buffers = {name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter}
+    buffers = {
+        name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter
+    }
     chance = network.backend.random_state(network)
     try:
         yield

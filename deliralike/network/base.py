@@ -1,7 +1,8 @@
 """What every network answers on every backend, and the class that is written once.
 
-`AbstractNetwork` is the interface. `Network` is the base of a network written once: ``Net.on("torch")`` is the same
-class as a native one. Both are built by `NetworkType`, which records the arguments and sets the start values.
+`AbstractNetwork` is the interface. `Network` is the base of a network written once:
+``Net.on("torch")`` is the same class as a native one. Both are built by `NetworkType`, which
+records the arguments and sets the start values.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
 
 class InitKwargs(dict):
-    """The arguments that one network was made with; hashable, since JAX keeps it among a module's static parts."""
+    """The arguments that one network was made with; hashable, since JAX keeps it among a module's
+    static parts.
+    """
 
     def __hash__(self) -> int:  # type: ignore[override]
         """Hash the names only: values may be unhashable."""
@@ -50,14 +53,17 @@ class InitKwargs(dict):
         """Same names with the same or equal values; arrays are compared by identity."""
         if not isinstance(other, dict) or self.keys() != other.keys():
             return False
-        return all(self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self)
+        return all(
+            self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self
+        )
 
     __ne__ = object.__ne__
 
 
 @dataclass(frozen=True)
 class Block:
-    """What `init_kwargs` says of an argument that is a network: its class and its own arguments, not the network.
+    """What `init_kwargs` says of an argument that is a network: its class and its own arguments,
+    not the network.
 
     So the record holds no weights, and a copy of a network shares none with it.
     """
@@ -67,11 +73,15 @@ class Block:
 
     def __repr__(self) -> str:
         """As the network was written: ``Linear(in_features=3, out_features=2)``."""
-        return f"{self.kind}({', '.join(f'{k}={v!r}' for k, v in (self.init_kwargs or {}).items())})"
+        return (
+            f"{self.kind}({', '.join(f'{k}={v!r}' for k, v in (self.init_kwargs or {}).items())})"
+        )
 
 
 class NetworkType(type):
-    """Builds networks: checks and records the arguments, and gives the outermost network its start values."""
+    """Builds networks: checks and records the arguments, and gives the outermost network its start
+    values.
+    """
 
     backend: Backend
     on: Callable[..., Any]
@@ -82,10 +92,16 @@ class NetworkType(type):
             cls = cls.on(_backend_in_construction(cls))
         init_kwargs = _bind_arguments(cls, args, kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
-        return create() if current_construction() else _outermost(create, Construction(backend=cls.backend))
+        return (
+            create()
+            if current_construction()
+            else _outermost(create, Construction(backend=cls.backend))
+        )
 
     def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
-        if "cls" in kwargs:  # flax's metaclass has an argument of that name, which only a place can tell from ours
+        if (
+            "cls" in kwargs
+        ):  # flax's metaclass has an argument of that name, which only a place can tell from ours
             made: Any = cls
             bound = inspect.signature(made.__init__).bind(None, *args, **kwargs)
             bound.apply_defaults()
@@ -101,13 +117,16 @@ class AbstractNetwork(metaclass=NetworkType):
     Attributes:
         backend: The backend that the class belongs to.
         nn: The vocabulary of that backend: layers and functions.
-        init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks. Keyword
-            arguments of ``super().__init__(channels=channels)`` are recorded, too, and win.
+        init_kwargs: The arguments that this instance was made with; see `Block` for those that are
+            networks. Keyword arguments of ``super().__init__(channels=channels)`` are recorded,
+            too, and win.
         training: Whether the network is in training mode; see `training_mode`.
-        block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
+        block_path: The dotted path of this block within the outermost network; empty for the
+            outermost itself.
         dtype_built: The floating type that the network was built with.
-        start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
-            the last pattern that matches wins. They hold for the network that declares them and all below it.
+        start_values: Patterns of dotted names and the distributions to draw them from instead of
+            the layers' own; the last pattern that matches wins. They hold for the network that
+            declares them and all below it.
     """
 
     backend: ClassVar[Backend]
@@ -121,15 +140,22 @@ class AbstractNetwork(metaclass=NetworkType):
     dtype_built: str = "float32"
 
     def _record(self, arguments: Mapping[str, Any]) -> None:
-        """Note arguments that `__init__` passes to the backend's base; `init_kwargs` then holds them, too."""
+        """Note arguments that `__init__` passes to the backend's base; `init_kwargs` then holds
+        them, too.
+        """
         if arguments:
-            self.init_kwargs = InitKwargs({name: _described(self, value) for name, value in arguments.items()})
+            self.init_kwargs = InitKwargs(
+                {name: _described(self, value) for name, value in arguments.items()}
+            )
 
-    # What a backend provides -------------------------------------------------------------------------------------
+    # What a backend provides
+    # -------------------------------------------------------------------------------------
 
     @abstractmethod
     def neutral_slots(self) -> dict[str, Slot]:
-        """Every parameter and buffer by its neutral name, in creation order: own parameters, own buffers, children."""
+        """Every parameter and buffer by its neutral name, in creation order: own parameters, own
+        buffers, children.
+        """
 
     @abstractmethod
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
@@ -137,7 +163,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @abstractmethod
     def train(self, mode: bool = True) -> Any:
-        """Set training mode (or evaluation mode) for this network and all its blocks; returns the network."""
+        """Set training mode (or evaluation mode) for this network and all its blocks; returns the
+        network.
+        """
 
     @property
     @abstractmethod
@@ -147,9 +175,12 @@ class AbstractNetwork(metaclass=NetworkType):
     @property
     @abstractmethod
     def dtype_name(self) -> str:
-        """The floating type of the parameters; the one that it was built with for a network without any."""
+        """The floating type of the parameters; the one that it was built with for a network without
+        any.
+        """
 
-    # What follows from it ----------------------------------------------------------------------------------------
+    # What follows from it
+    # ----------------------------------------------------------------------------------------
 
     def eval(self) -> Any:
         """Set evaluation mode; returns the network."""
@@ -157,8 +188,14 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had before."""
-        before = [(block, block.training) for _, block in self.named_blocks() if hasattr(block, "training")]
+        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
+        before.
+        """
+        before = [
+            (block, block.training)
+            for _, block in self.named_blocks()
+            if hasattr(block, "training")
+        ]
         self.train(training)
         try:
             yield self
@@ -167,9 +204,11 @@ class AbstractNetwork(metaclass=NetworkType):
                 block.training = was_training
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The weights: dotted torchvision names, PyTorch layouts, NumPy arrays that the caller owns.
+        """The weights: dotted torchvision names, PyTorch layouts, NumPy arrays that the caller
+        owns.
 
-        Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d arrays.
+        Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d
+        arrays.
         """
         return {name: slot.read() for name, slot in self.neutral_slots().items()}
 
@@ -179,8 +218,8 @@ class AbstractNetwork(metaclass=NetworkType):
         Args:
             state: Neutral names and arrays in PyTorch layouts.
             strict: Refuse when names are missing or unexpected. Wrong shapes are always refused.
-                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter may come under any of
-                its names.
+                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter
+                may come under any of its names.
 
         Returns:
             What was loaded, missing and unexpected.
@@ -192,8 +231,12 @@ class AbstractNetwork(metaclass=NetworkType):
         report = plan_load(slots, state)
         nothing = not report.loaded and (slots or state)
         if report.mismatched or (strict and not report.complete) or nothing:
-            raise StateError(f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}")
-        arrays = {name: host_array(name, state[name]) for name in report.loaded}  # all of them before the first write
+            raise StateError(
+                f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}"
+            )
+        arrays = {
+            name: host_array(name, state[name]) for name in report.loaded
+        }  # all of them before the first write
         refuse_torn_ties(slots, arrays)
         for name, array in arrays.items():
             slots[name].write(array)
@@ -201,7 +244,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @property
     def parallelism(self) -> Single:
-        """How the network computes in parallel: what depends on replicas and processes is asked of this object."""
+        """How the network computes in parallel: what depends on replicas and processes is asked of
+        this object.
+        """
         return self._parallelism(self)
 
     closure = staticmethod(closure)
@@ -217,22 +262,27 @@ class AbstractNetwork(metaclass=NetworkType):
         """See `deliralike.network.closure.prepare_batch`."""
         return prepare_batch(cls.backend, batch, input_device, output_device, dtype)
 
-    def train_step(self, batch: Any, optimizers: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
-        """One update on a batch; override it for a network with several optimizers or losses of its own.
+    def train_step(
+        self, batch: Any, optimizers: Any, losses: steps.Losses | None = None
+    ) -> dict[str, Any]:
+        """One update on a batch; override it for a network with several optimizers or losses of its
+        own.
 
-        An override that shall run on replicas as well states each update as a loss in replicas (see `in_replicas`),
-        and takes `losses` only if it can do something with them.
+        An override that shall run on replicas as well states each update as a loss in replicas (see
+        `in_replicas`), and takes `losses` only if it can do something with them.
 
         Args:
-            batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs, "label": target}``.
-            optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one, makes the update.
-            losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one function
-                ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers and mean squared error for
-                floating ones when None.
+            batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs,
+                "label": target}``.
+            optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one,
+                makes the update.
+            losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one
+                function ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers
+                and mean squared error for floating ones when None.
 
         Returns:
-            The loss of the batch as ``"loss"``, before the update, and each loss by name where there are several:
-            native scalars without a graph, for logging.
+            The loss of the batch as ``"loss"``, before the update, and each loss by name where
+            there are several: native scalars without a graph, for logging.
 
         Raises:
             BatchTypeError: The batch is no dict, tuple or list.
@@ -249,7 +299,9 @@ class AbstractNetwork(metaclass=NetworkType):
         return steps.train_step(self, batch, optimizers, losses)
 
     def val_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
-        """The losses of a batch in evaluation mode, without a graph; as `train_step`, but nothing changes."""
+        """The losses of a batch in evaluation mode, without a graph; as `train_step`, but nothing
+        changes.
+        """
         return steps.val_step(self, batch, losses)
 
     def test_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
@@ -261,7 +313,8 @@ class AbstractNetwork(metaclass=NetworkType):
         return detect_anomalous_params(self, loss_function, *batch)
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
-        """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.
+        """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``;
+        returns their names.
 
         Raises:
             UnknownName: No parameter matches.
@@ -277,12 +330,15 @@ class AbstractNetwork(metaclass=NetworkType):
 
     def count_parameters(self, trainable_only: bool = False) -> int:
         """The number of scalar parameters, shared ones counted once; buffers do not count."""
-        slots = {id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter}
+        slots = {
+            id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter
+        }
         return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
 
 
 class StateDictNames:
-    """`neutral_state` and `load_neutral_state` by the names that PyTorch's users know, for other backends' bases.
+    """`neutral_state` and `load_neutral_state` by the names that PyTorch's users know, for other
+    backends' bases.
 
     On PyTorch they are PyTorch's own, and give the same names.
     """
@@ -302,8 +358,9 @@ class StateDictNames:
 class Network(AbstractNetwork):
     """The base of a network written once.
 
-    Write ``__init__`` and ``forward`` with the layers and functions of `self.nn`; other networks written once may be
-    created inside ``__init__`` as they are. ``Net.on(backend)`` is then a native class of that backend.
+    Write ``__init__`` and ``forward`` with the layers and functions of `self.nn`; other networks
+    written once may be created inside ``__init__`` as they are. ``Net.on(backend)`` is then a
+    native class of that backend.
 
     Example:
         >>> class Classifier(Network):
@@ -322,14 +379,20 @@ class Network(AbstractNetwork):
 
     @classmethod
     def on(
-        cls, backend: str | Backend, *, seed: int | None = None, dtype: str | None = None, device: Any = None
+        cls,
+        backend: str | Backend,
+        *,
+        seed: int | None = None,
+        dtype: str | None = None,
+        device: Any = None,
     ) -> Any:
         """This network on a backend: a native class, or (with options) a function that builds it.
 
         Args:
             backend: Its name, ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
             seed: Keys the start values, together with each parameter's path; 0 when not given.
-            dtype: ``"float32"`` (when not given), ``"float64"`` and what else the backend can compute in.
+            dtype: ``"float32"`` (when not given), ``"float64"`` and what else the backend can
+                compute in.
             device: One of ``backend.devices()``.
 
         Raises:
@@ -353,7 +416,9 @@ class Network(AbstractNetwork):
         raise NotImplementedError(f"{type(self).__name__} has no forward method: write one")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle by the class as written and the backend's name: a bound class has no importable name."""
+        """Pickle by the class as written and the backend's name: a bound class has no importable
+        name.
+        """
         reduced: Any = super().__reduce_ex__(protocol)
         return (_new_instance, (type(self).written_once, self.backend.name), *reduced[2:])
 
@@ -376,13 +441,18 @@ def build(
     """
     backend = network_class.backend  # type: ignore[attr-defined]
     construction = Construction(
-        backend=backend, seed=seed, dtype=backend.check_dtype(dtype), device=backend.check_device(device)
+        backend=backend,
+        seed=seed,
+        dtype=backend.check_dtype(dtype),
+        device=backend.check_device(device),
     )
     return _outermost(partial(network_class, *args, **kwargs), construction)
 
 
 def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
-    """Create a network and all its blocks in one construction, then give them their paths and start values."""
+    """Create a network and all its blocks in one construction, then give them their paths and start
+    values.
+    """
     with constructing(construction):
         network = create()
     finish(network, construction)
@@ -399,8 +469,11 @@ def finish(network: Any, construction: Construction) -> None:
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
     refuse_overlooked(network, blocks)
-    overrides = {f"{path}.{pattern}".lstrip("."): distribution for path, block in blocks.items()
-                 for pattern, distribution in getattr(block, "start_values", {}).items()}  # fmt: skip
+    overrides = {
+        f"{path}.{pattern}".lstrip("."): distribution
+        for path, block in blocks.items()
+        for pattern, distribution in getattr(block, "start_values", {}).items()
+    }
     for name, slot in network.neutral_slots().items():
         if (start := construction.start_of(slot.native)) is not None:
             start = _override(overrides, name) or start
@@ -408,10 +481,14 @@ def finish(network: Any, construction: Construction) -> None:
 
 
 def _refuse_hidden(path: str) -> None:
-    """An error when a block has the name of something that every network has, which would hide it."""
+    """An error when a block has the name of something that every network has, which would hide
+    it.
+    """
     name = path.rpartition(".")[2]
     if name and hasattr(AbstractNetwork, name):
-        raise ConstructionError(f"a block at {path!r} cannot be called {name!r}: every network has something so called")
+        raise ConstructionError(
+            f"a block at {path!r} cannot be called {name!r}: every network has something so called"
+        )
 
 
 def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
@@ -423,7 +500,9 @@ def _override(overrides: dict[str, Distribution], name: str) -> Distribution | N
 def _bound_class(written_once: type, backend: Backend) -> type:
     """The native class: what was written comes first, then the backend's own base."""
     if getattr(written_once, "backend", None):
-        raise UnboundNetwork(f"{written_once.__name__} belongs to {written_once.backend.name!r} already")  # type: ignore[attr-defined]
+        raise UnboundNetwork(
+            f"{written_once.__name__} belongs to {written_once.backend.name!r} already"
+        )  # type: ignore[attr-defined]
     attributes = {
         "__module__": written_once.__module__,
         "__qualname__": written_once.__qualname__,
@@ -444,8 +523,8 @@ def _backend_in_construction(cls: type) -> Backend:
     construction = current_construction()
     if construction is None:
         raise UnboundNetwork(
-            f"{cls.__name__} is written once and was not given a backend: write {cls.__name__}.on('torch')(...), or "
-            f"create it inside the __init__ of another network"
+            f"{cls.__name__} is written once and was not given a backend: write "
+            f"{cls.__name__}.on('torch')(...), or create it inside the __init__ of another network"
         )
     return construction.backend
 
@@ -461,7 +540,9 @@ def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
         names = [name for name in signature.parameters if name != "self"]
         wrong = next((name for name in kwargs if name not in names), None)
         hint = "" if wrong is None else f" {suggestion(wrong, names)}"
-        raise ArgumentError(f"{cls.__name__}: {error}.{hint} Its arguments are {', '.join(names)}.") from None
+        raise ArgumentError(
+            f"{cls.__name__}: {error}.{hint} Its arguments are {', '.join(names)}."
+        ) from None
     recorded = dict(list(bound.arguments.items())[1:])
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -483,17 +564,22 @@ def _described(cls: Any, value: Any) -> Any:
 def _plainly_equal(first: Any, second: Any) -> bool:
     try:
         return bool(first == second)
-    except Exception:  # noqa: BLE001 - any object may be an argument, and its comparison may do anything
+    except Exception:  # noqa: BLE001
         return False
 
 
 def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
-    """An error when an attribute is a plain list, tuple or dict of networks, which a framework would overlook."""
+    """An error when an attribute is a plain list, tuple or dict of networks, which a framework
+    would overlook.
+    """
     if type(value) not in (list, tuple, dict) or name.startswith("_"):
         return
-    if any(owner.backend.is_native(item) for item in (value.values() if isinstance(value, dict) else value)):
+    if any(
+        owner.backend.is_native(item)
+        for item in (value.values() if isinstance(value, dict) else value)
+    ):
         instead = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
         raise ConstructionError(
-            f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of layers, whose parameters "
-            f"would be overlooked: use {instead}"
+            f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of "
+            f"layers, whose parameters would be overlooked: use {instead}"
         )

@@ -26,11 +26,16 @@ class TotalLoss:
     names: tuple[str, ...]
     functions: tuple[Callable[..., Any], ...]
 
-    def __call__(self, network: Any, data: Any, label: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    def __call__(
+        self, network: Any, data: Any, label: Any
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """The total, each loss by its name, and the predictions."""
         predictions = named_predictions(network(data))
         prediction = predictions.get(PREDICTION, next(iter(predictions.values())))
-        each = {name: function(prediction, label) for name, function in zip(self.names, self.functions, strict=True)}
+        each = {
+            name: function(prediction, label)
+            for name, function in zip(self.names, self.functions, strict=True)
+        }
         total = sum(list(each.values())[1:], start=next(iter(each.values())))
         return total, each, predictions
 
@@ -49,23 +54,27 @@ def closure(
     Args:
         model: The network, replicated or not.
         data_dict: ``"data"`` for the network and ``"label"`` for the losses.
-        optimizers: ``"default"`` makes the update. Empty or None to evaluate, which builds no graph, leaves no trace.
-        losses: Functions ``loss(prediction, label)``; their sum is minimised. Of a network that gives a dict, the
-            prediction is what it calls ``"pred"``, or else its first entry.
+        optimizers: ``"default"`` makes the update. Empty or None to evaluate, which builds no
+            graph, leaves no trace.
+        losses: Functions ``loss(prediction, label)``; their sum is minimised. Of a network that
+            gives a dict, the prediction is what it calls ``"pred"``, or else its first entry.
         iter_num: The number of this step, for subclasses.
         fold: The number of this fold, for subclasses.
 
     Returns:
-        The losses as numbers, with their sum as ``"total"``; the predictions by name (``"pred"`` unless the network
-        gives a dict), as native arrays without a graph.
+        The losses as numbers, with their sum as ``"total"``; the predictions by name (``"pred"``
+        unless the network gives a dict), as native arrays without a graph.
 
     Raises:
         BatchError: `data_dict` lacks a key.
-        SettingError: There is no loss, one of several has the name of their sum, or optimizers without ``"default"``.
+        SettingError: There is no loss, one of several has the name of their sum, or optimizers
+            without ``"default"``.
     """
     data, label = (taken(data_dict, key) for key in (INPUT, LABEL))
     if not losses:
-        raise SettingError("closure needs at least one loss: losses={'name': function of (prediction, label)}")
+        raise SettingError(
+            "closure needs at least one loss: losses={'name': function of (prediction, label)}"
+        )
     refuse_loss_named(TOTAL, losses)
     total_loss, backend = TotalLoss(tuple(losses), tuple(losses.values())), model.backend
     if optimizers:
@@ -74,7 +83,9 @@ def closure(
         with model.training_mode(False), backend.evaluating():
             total, each, predictions = total_loss(model, *backend.prepare((data, label), model))
     values = {name: float(backend.numpy(value)) for name, value in {TOTAL: total, **each}.items()}
-    return values, nest.map(lambda leaf: model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf, predictions)
+    return values, nest.map(
+        lambda leaf: model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf, predictions
+    )
 
 
 def prepare_batch(
@@ -84,19 +95,26 @@ def prepare_batch(
     output_device: Any,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """The arrays of a batch as native ones: ``"data"`` on the input device, all others on the output device.
+    """The arrays of a batch as native ones: ``"data"`` on the input device, all others on the
+    output device.
 
-    Floating arrays take the type `dtype`; whole numbers (labels) and truth values keep theirs; what is no array stays.
+    Floating arrays take the type `dtype`; whole numbers (labels) and truth values keep theirs; what
+    is no array stays.
     """
 
     def moved(key: str, leaf: Any) -> Any:
-        if not (isinstance(leaf, np.ndarray | np.generic) or backend.is_array(leaf)) or _kind(leaf) in "OSU":
+        if (
+            not (isinstance(leaf, np.ndarray | np.generic) or backend.is_array(leaf))
+            or _kind(leaf) in "OSU"
+        ):
             return leaf
         leaf = plain(leaf) if isinstance(leaf, np.ndarray) else leaf
         device = backend.check_device(input_device if key == INPUT else output_device)
         return backend.array(leaf, dtype=dtype if _kind(leaf) == "f" else None, device=device)
 
-    return {key: nest.map(lambda leaf, key=key: moved(key, leaf), value) for key, value in batch.items()}
+    return {
+        key: nest.map(lambda leaf, key=key: moved(key, leaf), value) for key, value in batch.items()
+    }
 
 
 def named_predictions(outputs: Any) -> dict[str, Any]:
@@ -105,7 +123,13 @@ def named_predictions(outputs: Any) -> dict[str, Any]:
 
 
 def _kind(leaf: Any) -> str:
-    return leaf.dtype.kind if isinstance(leaf, np.ndarray | np.generic) else "f" if "float" in str(leaf.dtype) else "i"
+    return (
+        leaf.dtype.kind
+        if isinstance(leaf, np.ndarray | np.generic)
+        else "f"
+        if "float" in str(leaf.dtype)
+        else "i"
+    )
 
 
 def taken(data_dict: Mapping[str, Any], key: str) -> Any:
@@ -127,18 +151,23 @@ def refuse_loss_named(total: str, losses: Mapping[str, Any]) -> None:
     """
     if len(losses) > 1 and total in losses:
         names = ", ".join(map(repr, losses))
-        raise SettingError(f"a loss among {names} is called {total!r}, as their sum is: give it another name")
+        raise SettingError(
+            f"a loss among {names} is called {total!r}, as their sum is: give it another name"
+        )
 
 
 def _optimizer(model: Any, optimizers: Mapping[str, Any]) -> Any:
     if MAIN not in optimizers:
-        raise SettingError(f"closure updates by optimizers['{MAIN}']; there is {', '.join(map(repr, optimizers))}")
+        raise SettingError(
+            f"closure updates by optimizers['{MAIN}']; there is {', '.join(map(repr, optimizers))}"
+        )
     given, backend = optimizers[MAIN], model.backend
     if hasattr(given, "pre_update_hooks"):
         return given
     if not backend.optimizers_hold_state:
         raise ArgumentError(
-            f"an optimizer of backend {backend.name!r} does not hold its state, which each step would begin anew: wrap "
-            f"it once, backend.wrap_optimizer(optimizer, network), and pass that"
+            f"an optimizer of backend {backend.name!r} does not hold its state, which each step "
+            "would begin anew: wrap it once, backend.wrap_optimizer(optimizer, network), and pass "
+            "that"
         )
     return backend.wrap_optimizer(given, model)

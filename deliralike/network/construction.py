@@ -1,7 +1,8 @@
-"""What holds while a network is being built: backend, seed, data type, device, and the declared start values.
+"""What holds while a network is being built: backend, seed, data type, device, and the declared
+start values.
 
-Layers ask `current_construction` when they create parameters; the outermost network then draws all values,
-once every parameter's path is known.
+Layers ask `current_construction` when they create parameters; the outermost network then draws all
+values, once every parameter's path is known.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Construction:
         return parameter
 
     def start_of(self, parameter: Any) -> Distribution | None:
-        """The distribution declared for a native parameter, or None when its value is to be kept."""
+        """The distribution declared for a native parameter, or None when its value is to be
+        kept.
+        """
         return self._starts.get(id(parameter), (None, None))[1]
 
     def signature(self, function: Any) -> inspect.Signature:

@@ -10,7 +10,9 @@ from deliralike.network.base import AbstractNetwork
 
 
 class Written:
-    """A method that a network around another one takes from it; asked of the class, the one of every network."""
+    """A method that a network around another one takes from it; asked of the class, the one of
+    every network.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Note the name of the method."""
@@ -18,14 +20,20 @@ class Written:
 
     def __get__(self, network: Any, owner: type) -> Callable[..., Any]:
         """The method, of a network or of its class."""
-        return getattr(super(EnclosingNetwork, owner), self.name) if network is None else network._written(self.name)
+        return (
+            getattr(super(EnclosingNetwork, owner), self.name)
+            if network is None
+            else network._written(self.name)
+        )
 
 
 class EnclosingNetwork(AbstractNetwork):
-    """A network around another one: steps, `closure` and `prepare_batch` are those that the inner one was written with.
+    """A network around another one: steps, `closure` and `prepare_batch` are those that the inner
+    one was written with.
 
-    A public attribute that only the inner network has is found here, too, so that a loss which reads ``network.critic``
-    computes with the network as it was written, wrapped and in each replica.
+    A public attribute that only the inner network has is found here, too, so that a loss which
+    reads ``network.critic`` computes with the network as it was written, wrapped and in each
+    replica.
 
     Attributes:
         enclosed: The name of the attribute that holds the inner network.
@@ -35,10 +43,13 @@ class EnclosingNetwork(AbstractNetwork):
     closure: Any = Written()
     prepare_batch: Any = Written()
 
-    def train_step(self, batch: Any, optimizers: Any, *losses: Any, **options: Any) -> dict[str, Any]:
+    def train_step(
+        self, batch: Any, optimizers: Any, *losses: Any, **options: Any
+    ) -> dict[str, Any]:
         """The step that the inner network was written with, or that of every network.
 
-        A native network's own step gets the arrays of the batch as native ones, on the network's device.
+        A native network's own step gets the arrays of the batch as native ones, on the network's
+        device.
         """
         return self._step("train_step", batch, optimizers, *losses, **options)
 
@@ -56,7 +67,9 @@ class EnclosingNetwork(AbstractNetwork):
         return self._written(name)(batch, *arguments, **options)
 
     def _written(self, name: str) -> Callable[..., Any]:
-        """The method of that name that the inner network was written with; else the one that every network has."""
+        """The method of that name that the inner network was written with; else the one that every
+        network has.
+        """
         if not has_own(self, name):
             base = self.backend.network_base
             return inspect.getattr_static(base, name).__get__(self, base)
@@ -73,12 +86,16 @@ class EnclosingNetwork(AbstractNetwork):
             return super().__getattr__(name)  # type: ignore[misc]  # that of a framework
         except AttributeError:
             if name.startswith("_") or name == self.enclosed:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}"
+                ) from None
         return getattr(getattr(self, self.enclosed), name)
 
 
 def innermost(network: Any) -> Any:
-    """The network as it was written, native or not: the given one, or the one inside of all wrappers."""
+    """The network as it was written, native or not: the given one, or the one inside of all
+    wrappers.
+    """
     while isinstance(network, EnclosingNetwork):
         network = getattr(network, network.enclosed)
     return network
@@ -91,10 +108,12 @@ def has_own(network: Any, name: str) -> bool:
 
 
 class Inside:
-    """What a replicated network's own step has as ``self``: the network as it was written, which runs as replicas.
+    """What a replicated network's own step has as ``self``: the network as it was written, which
+    runs as replicas.
 
-    What every network of the backend answers, calls above all, is answered by the replicated network. Attributes are
-    those of the network that was written, and its other methods get this object, too.
+    What every network of the backend answers, calls above all, is answered by the replicated
+    network. Attributes are those of the network that was written, and its other methods get this
+    object, too.
     """
 
     def __init__(self, network: EnclosingNetwork) -> None:
@@ -116,7 +135,9 @@ class Inside:
         if hasattr(network.backend.network_base, name) or not hasattr(written, name):
             return getattr(network, name)
         own = inspect.getattr_static(type(written), name, None)
-        return own.__get__(self, type(written)) if hasattr(own, "__get__") else getattr(written, name)
+        return (
+            own.__get__(self, type(written)) if hasattr(own, "__get__") else getattr(written, name)
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the network that was written."""

@@ -1,4 +1,6 @@
-"""Layers and parameters that a network holds where its framework does not look for them: they would not be trained."""
+"""Layers and parameters that a network holds where its framework does not look for them: they would
+not be trained.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ _NOT_SEARCHED = "init_kwargs"  # a record, not a place for layers
 def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
     """An error when a finished network holds a layer or parameter that would be lost.
 
-    That is one of another framework, anywhere; and one of its own in a container that the framework does not look into.
-    A container whose name begins with an underscore may hold layers of the network's own framework on purpose.
+    That is one of another framework, anywhere; and one of its own in a container that the framework
+    does not look into. A container whose name begins with an underscore may hold layers of the
+    network's own framework on purpose.
 
     Args:
-        blocks: Every block of the network by its path; those of the framework's own are not searched.
+        blocks: Every block of the network by its path; those of the framework's own are not
+            searched.
 
     Raises:
         ConstructionError: Names the path, the layer, and what to do.
@@ -43,8 +47,9 @@ def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -
             raise ConstructionError(_foreign(network.backend, owner, place, leaf))
         if place != path and not is_private and not _is_kept(network, blocks, leaf):
             raise ConstructionError(
-                f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where its parameters would "
-                f"be overlooked: hold layers in nn.ModuleList or nn.ModuleDict, and parameters under their own names"
+                f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where "
+                "its parameters would be overlooked: hold layers in nn.ModuleList or "
+                "nn.ModuleDict, and parameters under their own names"
             )
 
 
@@ -58,14 +63,16 @@ def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
     kind = type(leaf).__name__
     instead = f"self.nn.{kind}" if hasattr(backend.nn, kind) else "a layer of self.nn"
     return (
-        f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend {backend.name!r}, which would "
-        f"overlook its parameters: use {instead}, or write the whole network for {owner.name!r} and wrap it, "
-        f"deliralike.wrap(network)"
+        f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend "
+        f"{backend.name!r}, which would overlook its parameters: use {instead}, or write the whole "
+        f"network for {owner.name!r} and wrap it, deliralike.wrap(network)"
     )
 
 
 def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """What a nest of plain containers holds, with the path of each; a container within itself is not entered again."""
+    """What a nest of plain containers holds, with the path of each; a container within itself is
+    not entered again.
+    """
     if id(value) in above:
         return
     inner = (*above, id(value))
@@ -80,7 +87,9 @@ def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str
 
 
 def _backend_of(value: Any, own: Any) -> Any:
-    """The backend whose layer or parameter a value is, `own` before any other; None for anything else."""
+    """The backend whose layer or parameter a value is, `own` before any other; None for anything
+    else.
+    """
     kind: Any = type(value)
     if (name := _framework_of(kind)) is None:
         return None
@@ -94,6 +103,8 @@ def _backend_of(value: Any, own: Any) -> Any:
 
 @cache
 def _framework_of(kind: type) -> str | None:
-    """The name of the backend among whose packages a class has a base; no framework is imported to find out."""
+    """The name of the backend among whose packages a class has a base; no framework is imported to
+    find out.
+    """
     packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
     return importlib.import_module("deliralike.backends").backend_of_packages(packages)

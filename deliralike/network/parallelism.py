@@ -1,4 +1,6 @@
-"""How a network computes in parallel: `Single`, which a plain network has, is the interface of every other way."""
+"""How a network computes in parallel: `Single`, which a plain network has, is the interface of
+every other way.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,17 @@ Hooks = tuple[list[Any], list[Any]]
 class Single:
     """A network that computes once, in one process.
 
-    Optimizers, training and evaluation ask ``network.parallelism`` to do what depends on replicas and processes; this
-    class answers for a network without any, and its subclasses for the others.
+    Optimizers, training and evaluation ask ``network.parallelism`` to do what depends on replicas
+    and processes; this class answers for a network without any, and its subclasses for the others.
 
-    The object is a view: it holds the network alone, and is made anew whenever it is asked for. So a copy of a network
-    never leads back to the network that it was copied from.
+    The object is a view: it holds the network alone, and is made anew whenever it is asked for. So
+    a copy of a network never leads back to the network that it was copied from.
 
     Attributes:
         network: The network.
         is_replicated: Whether the network consists of replicas, in this process or in several ones.
-        evaluation_is_collective: Whether every process makes each call of the network in evaluation, too.
+        evaluation_is_collective: Whether every process makes each call of the network in
+            evaluation, too.
     """
 
     is_replicated: ClassVar[bool] = False
@@ -58,20 +61,27 @@ class Single:
 
     @property
     def updates_locally(self) -> bool:
-        """Whether processes may have different parameters between updates, until `synchronize` is called."""
+        """Whether processes may have different parameters between updates, until `synchronize` is
+        called.
+        """
         return False
 
-    # Losses ----------------------------------------------------------------------------------------------------------
+    # Losses
+    # ----------------------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss_function: LossFunction) -> LossFunction:
-        """The loss function that an optimizer over this network computes for a given one: the same."""
+        """The loss function that an optimizer over this network computes for a given one: the
+        same.
+        """
         return loss_function
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The value of a per-replica loss on the whole batch."""
         return loss.whole(self.network, *batch)
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
         """`compute_loss`, and the backward pass from its value.
 
         Args:
@@ -91,32 +101,40 @@ class Single:
         arrays = network.backend.prepare(batch, network)
         return anomalies_of(network.backend.gradients(loss_function, network, *arrays).parameters)
 
-    # Updates ---------------------------------------------------------------------------------------------------------
+    # Updates
+    # ---------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """What an optimizer calls before and after each update of this network: nothing.
 
         Raises:
-            CapabilityError: A block within is replicated by itself, and the backend cannot keep it in step.
+            CapabilityError: A block within is replicated by itself, and the backend cannot keep it
+                in step.
         """
         if path := next(self.replicated_blocks(), ""):
             raise CapabilityError(
-                f"the block {path!r} of {type(self.network).__name__} is replicated by itself, and an optimizer over "
-                f"the whole network would not keep its replicas in step: replicate the whole, "
-                f"DataParallel(network, devices)"
+                f"the block {path!r} of {type(self.network).__name__} is replicated by itself, and "
+                "an optimizer over the whole network would not keep its replicas in step: "
+                "replicate the whole, DataParallel(network, devices)"
             )
         return [], []
 
     def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
-        """A block in which an optimizer makes an update of this network, or adds a micro-batch to one."""
+        """A block in which an optimizer makes an update of this network, or adds a micro-batch to
+        one.
+        """
         return nullcontext()
 
     def no_sync(self) -> AbstractContextManager[Any]:
-        """A block whose gradients are not yet added over processes: they are added up in each of them first."""
+        """A block whose gradients are not yet added over processes: they are added up in each of
+        them first.
+        """
         return nullcontext()
 
     def local_gradients(self) -> AbstractContextManager[Any]:
-        """A block in which gradients are those of the samples of this process, and nothing is done to them."""
+        """A block in which gradients are those of the samples of this process, and nothing is done
+        to them.
+        """
         return nullcontext()
 
     def empty_share(self) -> AbstractContextManager[Any]:
@@ -132,12 +150,17 @@ class Single:
         return iter(())
 
     def train_over(self, processes: Processes) -> None:
-        """Let updates follow other processes from now on: nothing, where the network is in one process."""
+        """Let updates follow other processes from now on: nothing, where the network is in one
+        process.
+        """
 
-    # Parameters and buffers ------------------------------------------------------------------------------------------
+    # Parameters and buffers
+    # ------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Make the parameters of all processes equal where they may differ; every process makes the call."""
+        """Make the parameters of all processes equal where they may differ; every process makes the
+        call.
+        """
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: there are none."""
@@ -145,7 +168,8 @@ class Single:
     def copy_state(self) -> None:
         """Copy all parameters and buffers from the root to the other replicas: there are none."""
 
-    # Replicas of replicas --------------------------------------------------------------------------------------------
+    # Replicas of replicas
+    # --------------------------------------------------------------------------------------------
 
     def replicated_blocks(self) -> Iterator[str]:
         """The paths of blocks that are replicated networks themselves."""
@@ -163,12 +187,14 @@ class Single:
             SettingError: The network is replicated, or has a block that is.
         """
         if self.is_replicated:
-            raise SettingError(f"the network is replicated already: {verb} what it was made from, network.root")
+            raise SettingError(
+                f"the network is replicated already: {verb} what it was made from, network.root"
+            )
         path = next(self.replicated_blocks(), None)
         if path is not None:
             raise SettingError(
-                f"the block {path!r} of the network is replicated already: {verb} the network with what that block "
-                f"was made from, network.{path}.root"
+                f"the block {path!r} of the network is replicated already: {verb} the network with "
+                f"what that block was made from, network.{path}.root"
             )
 
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from deliralike.errors import StateError
 
-_COUNTER = "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it, as do the layers of flax's own
+_COUNTER = (
+    "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it, as do the layers of flax's own
+)
 
 
 class Slot(ABC):
@@ -44,7 +46,9 @@ class Slot(ABC):
     @property
     @abstractmethod
     def value(self) -> Any:
-        """The native array itself, in the native layout; when set, another one's elements are taken over."""
+        """The native array itself, in the native layout; when set, another one's elements are taken
+        over.
+        """
 
     @value.setter
     @abstractmethod
@@ -78,16 +82,27 @@ class LoadReport:
 
     @property
     def complete(self) -> bool:
-        """Nothing missing, unexpected or of the wrong shape, a norm's ``num_batches_tracked`` aside."""
-        norms = {name.removesuffix("running_mean") for name in self.loaded if name.endswith("running_mean")}
+        """Nothing missing, unexpected or of the wrong shape, a norm's ``num_batches_tracked``
+        aside.
+        """
+        norms = {
+            name.removesuffix("running_mean")
+            for name in self.loaded
+            if name.endswith("running_mean")
+        }
         unexpected = [name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms]
         missing = [name for name in self.missing if not name.endswith(_COUNTER)]
         return not (missing or unexpected or self.mismatched)
 
     def __str__(self) -> str:
         """One sentence for each kind of name that there is."""
-        wrong = [f"{name} has shape {came}, wanted {wanted}" for name, came, wanted in self.mismatched]
-        parts = [f"{len(self.loaded)} of {len(self.loaded) + len(self.missing) + len(wrong)} names loaded"]
+        wrong = [
+            f"{name} has shape {came}, wanted {wanted}" for name, came, wanted in self.mismatched
+        ]
+        parts = [
+            f"{len(self.loaded)} of {len(self.loaded) + len(self.missing) + len(wrong)} names "
+            "loaded"
+        ]
         parts += [f"missing: {_some(self.missing)}"] if self.missing else []
         parts += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
         parts += [f"wrong shape: {_some(wrong)}"] if wrong else []
@@ -100,13 +115,21 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
     A tied parameter is not missing when it comes under another of its names.
     """
     shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
-    given = {id(slot.native) for name, slot in slots.items() if slot.is_parameter and name in shapes}
+    given = {
+        id(slot.native) for name, slot in slots.items() if slot.is_parameter and name in shapes
+    }
     wrong = {name for name in slots if name in shapes and shapes[name] != slots[name].shape}
     return LoadReport(
         loaded=tuple(name for name in slots if name in shapes and name not in wrong),
-        missing=tuple(name for name, slot in slots.items() if name not in shapes and id(slot.native) not in given),
+        missing=tuple(
+            name
+            for name, slot in slots.items()
+            if name not in shapes and id(slot.native) not in given
+        ),
         unexpected=tuple(name for name in shapes if name not in slots),
-        mismatched=tuple((name, shapes[name], slots[name].shape) for name in slots if name in wrong),
+        mismatched=tuple(
+            (name, shapes[name], slots[name].shape) for name in slots if name in wrong
+        ),
     )
 
 
@@ -117,16 +140,18 @@ def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]
         other = first.setdefault(id(slots[name].native), name)
         if other != name and not np.array_equal(arrays[other], arrays[name], equal_nan=True):
             raise StateError(
-                f"{other!r} and {name!r} are one tied parameter of the network, but come with different values: "
-                f"leave one of the two out, or untie them"
+                f"{other!r} and {name!r} are one tied parameter of the network, but come with "
+                "different values: leave one of the two out, or untie them"
             )
 
 
 def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
-    """A value as an array of plain numbers in this machine's byte order and in C order; no copy where it is one.
+    """A value as an array of plain numbers in this machine's byte order and in C order; no copy
+    where it is one.
 
     Args:
-        keep: Names of types beyond NumPy's own that are left as they are; bfloat16 otherwise becomes float32.
+        keep: Names of types beyond NumPy's own that are left as they are; bfloat16 otherwise
+            becomes float32.
 
     Raises:
         StateError: The value is no array of numbers on the host.
@@ -134,7 +159,9 @@ def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
     try:
         array = np.asarray(value, order="C")
     except Exception as error:
-        raise StateError(f"{name!r} is a {type(value).__name__} that is no array on the host: {error}") from error
+        raise StateError(
+            f"{name!r} is a {type(value).__name__} that is no array on the host: {error}"
+        ) from error
     if array.dtype.name == "bfloat16":
         return array if "bfloat16" in keep else array.astype(np.float32)
     if array.dtype.kind not in "biufc":

@@ -1,4 +1,6 @@
-"""One training, validation or test step on a batch: what every network does unless it has steps of its own."""
+"""One training, validation or test step on a batch: what every network does unless it has steps of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ TOTAL = "loss"
 def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     """The inputs of a network and the target of its losses, from a batch.
 
-    A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and ``"label"``, the
-    data being one input or a tuple of several.
+    A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and
+    ``"label"``, the data being one input or a tuple of several.
 
     Raises:
         BatchTypeError: The batch is something else.
@@ -38,29 +40,41 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         data, label = (taken(batch, key) for key in (INPUT, LABEL))
         return data if type(data) is tuple else (data,), label
     if not isinstance(batch, tuple | list):
-        raise BatchTypeError(f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
-                             f"{{'{INPUT}': inputs, '{LABEL}': target}}")  # fmt: skip
+        raise BatchTypeError(
+            f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
+            f"{{'{INPUT}': inputs, '{LABEL}': target}}"
+        )
     if len(batch) < 2:
-        raise BatchError(f"a batch of {len(batch)} elements has no target: give (inputs, target), or let the network "
-                         f"have a train_step and a val_step of its own")  # fmt: skip
+        raise BatchError(
+            f"a batch of {len(batch)} elements has no target: give (inputs, target), or let the "
+            "network have a train_step and a val_step of its own"
+        )
     return tuple(batch[:-1]), batch[-1]
 
 
 def default_loss(prediction: Any, target: Any, *, network: AbstractNetwork) -> Any:
     """Mean cross-entropy for targets of whole numbers, mean squared error for floating ones."""
     floating = "float" in str(target.dtype)
-    return network.nn.mse_loss(prediction, target) if floating else network.nn.cross_entropy(prediction, target)
+    return (
+        network.nn.mse_loss(prediction, target)
+        if floating
+        else network.nn.cross_entropy(prediction, target)
+    )
 
 
 @dataclass(frozen=True)
 class StepLoss:
-    """``(total, each loss by name)`` of a network on inputs and a target; equal ones share a compiled program."""
+    """``(total, each loss by name)`` of a network on inputs and a target; equal ones share a
+    compiled program.
+    """
 
     names: tuple[str, ...] = ()
     functions: tuple[Callable[..., Any], ...] = ()
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """The sum of the losses, and each of them when there are several; the target is the last of the batch."""
+        """The sum of the losses, and each of them when there are several; the target is the last of
+        the batch.
+        """
         *inputs, target = batch
         return self.of(network, network(*inputs), target)
 
@@ -88,7 +102,9 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
         return StepLoss()
     if isinstance(losses, Mapping):
         if not losses:
-            raise SettingError("losses is empty: give at least one, losses={'name': function of (prediction, target)}")
+            raise SettingError(
+                "losses is empty: give at least one, losses={'name': function of (prediction, target)}"
+            )
         refuse_loss_named(TOTAL, losses)
         return StepLoss(tuple(losses), tuple(losses.values()))
     if not callable(losses):
@@ -114,7 +130,8 @@ def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None)
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
-    """The one optimizer of a default step: it itself, the only one of a mapping, or the one called ``"default"``.
+    """The one optimizer of a default step: it itself, the only one of a mapping, or the one called
+    ``"default"``.
 
     Raises:
         SettingError: There are several, and none of them is called so.
@@ -125,8 +142,10 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
         return optimizers[MAIN]
     if len(optimizers) != 1:
         names = ", ".join(map(repr, optimizers))
-        raise SettingError(f"the default train_step has one optimizer, and there are {len(optimizers)}: {names}; "
-                           f"call one of them '{MAIN}', or write a train_step of the network's own")  # fmt: skip
+        raise SettingError(
+            f"the default train_step has one optimizer, and there are {len(optimizers)}: {names}; "
+            f"call one of them '{MAIN}', or write a train_step of the network's own"
+        )
     return next(iter(optimizers.values()))
 
 
@@ -135,8 +154,11 @@ def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
     if not isinstance(result, tuple):
         return {TOTAL: result}
     each = next((extra for extra in result[1:] if isinstance(extra, Mapping)), {})
-    graphless = {name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
-                 for name, value in each.items() if name != TOTAL}  # fmt: skip
+    graphless = {
+        name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
+        for name, value in each.items()
+        if name != TOTAL
+    }
     return {TOTAL: result[0], **graphless}
 
 

@@ -1,1 +1,3 @@
-"""Optimization: update rules, parameter groups, and one optimizer step from the loss to the new parameters."""
+"""Optimization: update rules, parameter groups, and one optimizer step from the loss to the new
+parameters.
+"""

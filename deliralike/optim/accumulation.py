@@ -1,4 +1,6 @@
-"""Gradients of several micro-batches that make one update: a window, summed by weight, divided at its end."""
+"""Gradients of several micro-batches that make one update: a window, summed by weight, divided at
+its end.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ class Window:
         micro_batches: How many there are.
         samples: How many samples they have.
         divisor: What their sum is to be divided by; 0 for losses that are sums.
-        of_replicas: One dict of gradients for each replica, the root's first, on the replicas' own devices: they are
-            brought together once, at the update.
+        of_replicas: One dict of gradients for each replica, the root's first, on the replicas' own
+            devices: they are brought together once, at the update.
     """
 
     micro_batches: int = 0
@@ -48,8 +50,11 @@ class Window:
     divisor: float = 0.0
     of_replicas: list[Gradients] = field(default_factory=list)
 
-    def add(self, backend: Backend, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0) -> None:
-        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the loss's scale.
+    def add(
+        self, backend: Backend, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
+    ) -> None:
+        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the
+        loss's scale.
 
         A replica that had no share of it is not among them.
         """
@@ -64,19 +69,27 @@ class Window:
         sums, self.of_replicas = self.of_replicas, []
         for gradients in sums:
             names = _present(gradients)
-            quotients = backend.weighted([gradients[name] for name in names], 1.0 / or_one(self.divisor))
+            quotients = backend.weighted(
+                [gradients[name] for name in names], 1.0 / or_one(self.divisor)
+            )
             gradients.update(zip(names, quotients, strict=True))
         return sums
 
 
 def _add(backend: Backend, total: Gradients, addition: Gradients, factor: float) -> None:
-    """Add gradients times a factor to a replica's; where both are None the parameter has taken no part so far."""
+    """Add gradients times a factor to a replica's; where both are None the parameter has taken no
+    part so far.
+    """
     present = _present(addition)
     known = [name for name in present if total.get(name) is not None]
     fresh = [name for name in present if total.get(name) is None]
     total.update({name: None for name in addition if name not in total})
-    total.update(zip(fresh, backend.weighted([addition[name] for name in fresh], factor), strict=True))
-    sums = backend.weighted([addition[name] for name in known], factor, [total[name] for name in known])
+    total.update(
+        zip(fresh, backend.weighted([addition[name] for name in fresh], factor), strict=True)
+    )
+    sums = backend.weighted(
+        [addition[name] for name in known], factor, [total[name] for name in known]
+    )
     total.update(zip(known, sums, strict=True))
 
 
@@ -84,8 +97,11 @@ def _present(gradients: Gradients) -> list[str]:
     return [name for name, gradient in gradients.items() if gradient is not None]
 
 
-def weight_of(loss: Loss, result: Any, samples: int, number: Callable[[Any], float]) -> tuple[Any, Weight]:
-    """What a loss would have returned without its denominator, and what the loss counts for in a window.
+def weight_of(
+    loss: Loss, result: Any, samples: int, number: Callable[[Any], float]
+) -> tuple[Any, Weight]:
+    """What a loss would have returned without its denominator, and what the loss counts for in a
+    window.
 
     Args:
         loss: The loss before `Loss.with_denominator`.
@@ -117,12 +133,16 @@ def count_samples(batch: Any, dim: int = 0) -> int:
         shape = getattr(leaf, "shape", ())
         if -len(shape) <= dim < len(shape):
             return int(shape[dim])
-    raise BatchError(f"a batch needs an array whose axis {dim} counts the samples, and this one has none")
+    raise BatchError(
+        f"a batch needs an array whose axis {dim} counts the samples, and this one has none"
+    )
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """A loss function whose loss is multiplied, for backward, by a number that comes before the batch."""
+    """A loss function whose loss is multiplied, for backward, by a number that comes before the
+    batch.
+    """
 
     function: Callable[..., Any]
 

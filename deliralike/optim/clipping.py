@@ -1,4 +1,6 @@
-"""Pre-update hooks that bound gradients; added to an optimizer they see the whole gradient, accumulated, unscaled."""
+"""Pre-update hooks that bound gradients; added to an optimizer they see the whole gradient,
+accumulated, unscaled.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 class ClipNorm:
     """Scale all gradients together so that their joint norm is at most `max_norm`.
 
-    ``g * min(1, max_norm / norm)``, without an epsilon. A norm that is not finite makes all gradients NaN: nothing is
-    hidden.
+    ``g * min(1, max_norm / norm)``, without an epsilon. A norm that is not finite makes all
+    gradients NaN: nothing is hidden.
 
     Attributes:
         max_norm: The bound.
@@ -42,11 +44,14 @@ class ClipNorm:
         """Refuse a bound or an order that is none."""
         _refuse_no_bound("max_norm", self.max_norm)
         if not _is_number(self.norm_type) or not self.norm_type > 0:
-            raise SettingError(f"norm_type={self.norm_type!r} must be a number above 0, such as 2 or float('inf')")
+            raise SettingError(
+                f"norm_type={self.norm_type!r} must be a number above 0, such as 2 or float('inf')"
+            )
 
     @classmethod
     def of(cls, value: Any) -> ClipNorm:
-        """The hook for what a trainer takes as ``clip_norm``: a bound, a mapping of both settings, or a hook.
+        """The hook for what a trainer takes as ``clip_norm``: a bound, a mapping of both settings,
+        or a hook.
 
         Raises:
             SettingError: It is something else.
@@ -65,7 +70,8 @@ class ClipNorm:
         if _is_number(value) and 0 < value < math.inf:
             return cls(value)
         raise SettingError(
-            f"clip_norm={value!r} must be a number above 0, or both settings: {{'max_norm': 1.0, 'norm_type': 2.0}}"
+            f"clip_norm={value!r} must be a number above 0, or both settings: "
+            f"{{'max_norm': 1.0, 'norm_type': 2.0}}"
         )
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
@@ -74,10 +80,16 @@ class ClipNorm:
         if not present:
             return gradients
         norm = _joint_norm(list(present.values()), self.norm_type)
-        one = norm**0  # in the gradients' type, which NumPy's whole numbers and flags would not keep
+        one = (
+            norm**0
+        )  # in the gradients' type, which NumPy's whole numbers and flags would not keep
         above = (norm > self.max_norm) * one
-        factor = self.max_norm / (norm * above + self.max_norm * (one - above))  # 1 where the norm is within bounds
-        factor = factor + (norm - norm)  # 0, or NaN: XLA turns products with flags into choices, which drop NaN
+        factor = self.max_norm / (
+            norm * above + self.max_norm * (one - above)
+        )  # 1 where the norm is within bounds
+        factor = factor + (
+            norm - norm
+        )  # 0, or NaN: XLA turns products with flags into choices, which drop NaN
         return gradients | {name: gradient * factor for name, gradient in present.items()}
 
 
@@ -95,7 +107,8 @@ class ClipValue:
         """The gradients, bounded."""
         bound = self.max_value
         return {
-            name: None if gradient is None else gradient.clip(-bound, bound) for name, gradient in gradients.items()
+            name: None if gradient is None else gradient.clip(-bound, bound)
+            for name, gradient in gradients.items()
         }
 
 
@@ -104,12 +117,16 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
     if norm_type == 2:
         return sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
-        return reduce(_larger, [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape])
+        return reduce(
+            _larger, [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
+        )
     return sum((abs(gradient) ** norm_type).sum() for gradient in gradients) ** (1.0 / norm_type)
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """The larger of two scalars without a branch, which a compiled program could not take; NaN where one is NaN."""
+    """The larger of two scalars without a branch, which a compiled program could not take; NaN
+    where one is NaN.
+    """
     return one * (one >= other) + other * (other > one) + (one - one) + (other - other)
 
 

@@ -1,4 +1,6 @@
-"""Parameter groups: which parameters an optimizer updates with settings that differ from its rule's."""
+"""Parameter groups: which parameters an optimizer updates with settings that differ from its
+rule's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deliralike.errors import ArgumentError, SettingError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    SettingError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.network.state import Slot
 from deliralike.optim.rules import Rule, number
 
@@ -16,7 +24,8 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Groups:
-    """An optimizer's rule, and the same rule with other settings for parameters whose names match a pattern.
+    """An optimizer's rule, and the same rule with other settings for parameters whose names match a
+    pattern.
 
     Attributes:
         rules: The rule for all other parameters, then one for each pattern.
@@ -40,10 +49,13 @@ class Groups:
 
         Raises:
             ArgumentError: The rule has no such setting, or these are no settings.
-            SettingError: A setting makes no sense, or the rule's learning rate is 0 and a group's is not.
+            SettingError: A setting makes no sense, or the rule's learning rate is 0 and a group's
+                is not.
         """
         if settings is not None and not isinstance(settings, Mapping):
-            raise ArgumentError(f"groups={settings!r}: wanted patterns with settings, {{'*.bias': {{...}}}}")
+            raise ArgumentError(
+                f"groups={settings!r}: wanted patterns with settings, {{'*.bias': {{...}}}}"
+            )
         own = [_differing(rule, pattern, given) for pattern, given in (settings or {}).items()]
         rules = (rule, *own)
         return cls(rules, tuple(settings or {}), tuple(each.lr for each in rules))
@@ -54,37 +66,49 @@ class Groups:
         return self.rules[0].lr
 
     def with_lr(self, lr: float) -> Groups:
-        """The same groups with another learning rate; one of a group's own keeps its ratio to it."""
+        """The same groups with another learning rate; one of a group's own keeps its ratio to
+        it.
+        """
         rules = zip(self.rules, self.first, strict=True)
         scaled = tuple(rule.with_lr(scaled_lr(own, self.first[0], lr)) for rule, own in rules)
         return replace(self, rules=scaled)
 
     def without_lr(self) -> tuple[Rule, ...]:
-        """The rules with a learning rate of 0: what stays the same when it changes, for a compiled step."""
+        """The rules with a learning rate of 0: what stays the same when it changes, for a compiled
+        step.
+        """
         return tuple(rule.with_lr(0.0) for rule in self.rules)
 
     def index(self, *names: str) -> int:
         """The place in `rules` of a parameter that has these names (several, where it is tied)."""
-        matches = (any(fnmatch.fnmatchcase(name, pattern) for name in names) for pattern in self.patterns)
+        matches = (
+            any(fnmatch.fnmatchcase(name, pattern) for name in names) for pattern in self.patterns
+        )
         return next((place for place, is_match in enumerate(matches, start=1) if is_match), 0)
 
     def assigned(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """The place in `rules` of each of these parameters by name; a tied one has one place under all its names.
+        """The place in `rules` of each of these parameters by name; a tied one has one place under
+        all its names.
 
         Raises:
             UnknownName: A pattern matches none of them.
         """
         for pattern in self.patterns:
             if not fnmatch.filter(slots, pattern):
-                raise UnknownName(f"groups: no parameter matches {pattern!r}. {suggestion(pattern, slots)}")
+                raise UnknownName(
+                    f"groups: no parameter matches {pattern!r}. {suggestion(pattern, slots)}"
+                )
         names: dict[int, list[str]] = {}
         for name, slot in slots.items():
             names.setdefault(id(slot.native), []).append(name)
-        return {name: place for tied in names.values() for place in [self.index(*tied)] for name in tied}
+        return {
+            name: place for tied in names.values() for place in [self.index(*tied)] for name in tied
+        }
 
 
 def scaled_lr(own: float, first: float, lr: float) -> float:
-    """A group's learning rate when that of the first group becomes `lr`: the ratio they started with is kept.
+    """A group's learning rate when that of the first group becomes `lr`: the ratio they started
+    with is kept.
 
     Raises:
         SettingError: The first one started at 0, which has no ratio to another.
@@ -103,15 +127,17 @@ def refuse_lost_ratio(own: float, first: float, where: str) -> None:
     """
     if own and not first:
         raise SettingError(
-            f"{where} has lr={own!r} while the optimizer's own is 0: groups keep their ratio to it, so start with an "
-            f"optimizer's lr above 0 and set it to 0 later"
+            f"{where} has lr={own!r} while the optimizer's own is 0: groups keep their ratio to "
+            "it, so start with an optimizer's lr above 0 and set it to 0 later"
         )
 
 
 def _differing(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
     where = f"groups[{pattern!r}]"
     if not isinstance(settings, Mapping):
-        raise ArgumentError(f"{where}={settings!r}: wanted settings by name, such as {{'weight_decay': 0.0}}")
+        raise ArgumentError(
+            f"{where}={settings!r}: wanted settings by name, such as {{'weight_decay': 0.0}}"
+        )
     refuse_unknown_settings(where, settings, rule.settings())
     try:
         differing = replace(rule, **settings)

@@ -1,4 +1,6 @@
-"""A loss that is computed inside the replicas, each on its own share, and how the shares' losses become one."""
+"""A loss that is computed inside the replicas, each on its own share, and how the shares' losses
+become one.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ REDUCTIONS = ("mean", "sum", "denominator")
 def no_scalar(shape: Sequence[int]) -> ShapeError:
     """The error for a loss that is an array."""
     return ShapeError(
-        f"the loss function gave an array of shape {tuple(shape)}, wanted a scalar: take its mean; where the network "
-        f"itself gives its loss, each replica gives one: deliralike.in_replicas(loss_function)"
+        f"the loss function gave an array of shape {tuple(shape)}, wanted a scalar: take its mean; "
+        "where the network itself gives its loss, each replica gives one: "
+        "deliralike.in_replicas(loss_function)"
     )
 
 
@@ -24,14 +27,17 @@ class Loss:
     """A loss function as an optimizer computes it: once, on the whole batch.
 
     Attributes:
-        function: ``function(network, *batch)`` returns the loss, or a tuple of the loss and anything else.
+        function: ``function(network, *batch)`` returns the loss, or a tuple of the loss and
+            anything else.
     """
 
     function: Callable[..., Any]
 
     @property
     def reduction(self) -> str:
-        """How losses of several batches become one; a mean unless the function declares another one."""
+        """How losses of several batches become one; a mean unless the function declares another
+        one.
+        """
         return getattr(self.function, "reduction", "mean")
 
     def __call__(self, network: Any, *batch: Any) -> Any:
@@ -56,17 +62,21 @@ class Loss:
         """This loss around ``wrapper(function)``.
 
         Args:
-            extra_arguments: How many arguments the wrapped function has before the batch; every replica gets them
-                as they are.
+            extra_arguments: How many arguments the wrapped function has before the batch; every
+                replica gets them as they are.
         """
         return replace(self, function=wrapper(self.function))
 
     def with_denominator(self) -> Self:
-        """This loss, made to return the denominator that it declares after the loss; itself without one."""
+        """This loss, made to return the denominator that it declares after the loss; itself without
+        one.
+        """
         return self
 
     def in_replicas(self) -> InReplicas:
-        """This loss, computed inside the replicas; one that declares nothing is a mean over samples."""
+        """This loss, computed inside the replicas; one that declares nothing is a mean over
+        samples.
+        """
         return in_replicas(self.function)
 
 
@@ -107,7 +117,9 @@ class InReplicas(Loss):
         return replace(self, function=wrapper(self.function), spec=spec)
 
     def with_denominator(self) -> Self:
-        """This loss, made to return the denominator that it declares after the loss; itself without one."""
+        """This loss, made to return the denominator that it declares after the loss; itself without
+        one.
+        """
         return replace(self, reports=True) if self.reduction == "denominator" else self
 
     def in_replicas(self) -> InReplicas:
@@ -128,7 +140,8 @@ class InReplicas(Loss):
         return (value, *beside) if self.reports or extras is not None else value
 
     def taken_apart(self, result: Any) -> tuple[Any, Any, tuple | None]:
-        """The loss of a share, its denominator (None unless declared), and what else came (None for nothing).
+        """The loss of a share, its denominator (None unless declared), and what else came (None for
+        nothing).
 
         Raises:
             ArgumentError: A denominator is declared, and the function gave none.
@@ -141,8 +154,9 @@ class InReplicas(Loss):
             return loss, None, result[1:] if isinstance(result, tuple) else None
         if not isinstance(result, tuple) or len(result) < 2:
             raise ArgumentError(
-                f"a loss with reduction='denominator' gives a tuple (sum, denominator, ...), not a "
-                f"{type(result).__name__}: return the sum over the share and what it is to be divided by"
+                "a loss with reduction='denominator' gives a tuple (sum, denominator, ...), not a "
+                f"{type(result).__name__}: return the sum over the share and what it is to be "
+                "divided by"
             )
         return loss, result[1], result[2:] or None
 
@@ -150,22 +164,29 @@ class InReplicas(Loss):
         """What each share's loss counts for when no denominator is declared."""
         samples = sum(sizes)
         return (
-            [size / samples if samples else 1.0 for size in sizes] if self.reduction == "mean" else [1.0] * len(sizes)
+            [size / samples if samples else 1.0 for size in sizes]
+            if self.reduction == "mean"
+            else [1.0] * len(sizes)
         )
 
 
-def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean", spec: Any = None) -> InReplicas:
+def in_replicas(
+    loss_function: Callable[..., Any], reduction: str = "mean", spec: Any = None
+) -> InReplicas:
     """A loss function that each replica computes on its own share of the batch, backward included.
 
-    Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the same loss.
+    Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the
+    same loss.
 
     Args:
-        loss_function: ``loss_function(network, *batch)`` as for `AbstractOptimizer.update`; `network` is the replica.
+        loss_function: ``loss_function(network, *batch)`` as for `AbstractOptimizer.update`;
+            `network` is the replica.
         reduction: How the shares' losses become that of the batch.
             ``"mean"``: each is a mean over its samples; they are weighted by their shares.
             ``"sum"``: each is a sum; they are added.
-            ``"denominator"``: the function returns ``(sum, denominator)``; the loss is the sum of sums over the sum of
-            denominators. For class weights and ignored labels, whose means have no denominator of samples.
+            ``"denominator"``: the function returns ``(sum, denominator)``; the loss is the sum of
+            sums over the sum of denominators. For class weights and ignored labels, whose means
+            have no denominator of samples.
         spec: What to split, copy and keep of the tuple `batch`; see `scatter`.
 
     Example:
@@ -179,15 +200,23 @@ def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean", spec
         ()
     """
     if reduction not in REDUCTIONS:
-        raise SettingError(f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}")
+        raise SettingError(
+            f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}"
+        )
     return InReplicas(loss_function, reduction, spec)
 
 
 def constant(network: Any, denominator: Any) -> Any:
     """A denominator without its graph."""
-    return network.nn.stop_gradient(denominator) if network.backend.is_array(denominator) else denominator
+    return (
+        network.nn.stop_gradient(denominator)
+        if network.backend.is_array(denominator)
+        else denominator
+    )
 
 
 def or_one(denominator: Any) -> Any:
-    """The denominator, or one in the place of zero: where nothing counts the sum is zero already."""
+    """The denominator, or one in the place of zero: where nothing counts the sum is zero
+    already.
+    """
     return denominator + (denominator == 0)

@@ -1,4 +1,6 @@
-"""One optimizer step, stated as a function: gradients, pre-update hooks, update, post-update hooks, in that order."""
+"""One optimizer step, stated as a function: gradients, pre-update hooks, update, post-update hooks,
+in that order.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,30 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         network: The network whose trainable parameters it updates.
-        groups: The neutral rules that it was made to follow, as they were then; None for one of the framework's own.
+        groups: The neutral rules that it was made to follow, as they were then; None for one of the
+            framework's own.
         pattern: Which of them: those whose neutral names match; all when None.
         updated: The parameters that the last update changed.
         steps: The number of finished updates.
-        pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
-            for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
-            into the step of a plain network, and called as they are over a replicated one.
-        post_update_hooks: Called in order with the optimizer, after the parameters have changed; one with an attribute
-            ``runs_last`` that is true comes after the others.
-        accumulate: How many calls of `update` make one update of the parameters, together; see `update`.
-        precision: The shorter type that the forward pass computes in, ``"bfloat16"`` or ``"float16"``; None for the
-            network's own. See `compute_in`.
+        pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by
+            neutral name, None for a parameter that took no part); each returns the gradients to go
+            on with. On JAX they are compiled into the step of a plain network, and called as they
+            are over a replicated one.
+        post_update_hooks: Called in order with the optimizer, after the parameters have changed;
+            one with an attribute ``runs_last`` that is true comes after the others.
+        accumulate: How many calls of `update` make one update of the parameters, together; see
+            `update`.
+        precision: The shorter type that the forward pass computes in, ``"bfloat16"`` or
+            ``"float16"``; None for the network's own. See `compute_in`.
         loss_scale: What float16 losses are multiplied by for backward; None without.
-        keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the hooks left them.
-        latest_gradients: They, native arrays by neutral name; empty before the first update and unless kept.
+        keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the
+            hooks left them.
+        latest_gradients: They, native arrays by neutral name; empty before the first update and
+            unless kept.
 
-    Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that hooks added later
-    see the whole gradient, and a post-update hook that runs last copies the parameters to the replicas.
+    Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that
+    hooks added later see the whole gradient, and a post-update hook that runs last copies the
+    parameters to the replicas.
     """
 
     groups: Groups | None = None
@@ -77,28 +85,41 @@ class AbstractOptimizer(ABC):
         return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
 
     def holds(self) -> list[str]:
-        """The names of the parameters that its updates may change, and a text for each that the network lacks."""
-        return [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter and self.owns(name)]
+        """The names of the parameters that its updates may change, and a text for each that the
+        network lacks.
+        """
+        return [
+            name
+            for name, slot in self.network.neutral_slots().items()
+            if slot.is_parameter and self.owns(name)
+        ]
 
     def _refuse_empty_pattern(self) -> None:
         if self.pattern is None:
             return
         names = [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter]
         if not any(map(self.owns, names)):
-            raise UnknownName(f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}")
+            raise UnknownName(
+                f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}"
+            )
 
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
-        """One step on ``loss_function(network, *batch)``; returns the loss (or what the function returned).
+        """One step on ``loss_function(network, *batch)``; returns the loss (or what the function
+        returned).
 
-        With `accumulate` above one this is a micro-batch: the parameters change with every `accumulate`-th call, or
-        with `flush`, by the gradient that all samples since the last change would have given together. Micro-batches
-        count by their samples, or by the denominator of a loss that declares one (see `in_replicas`); sums are added.
+        With `accumulate` above one this is a micro-batch: the parameters change with every
+        `accumulate`-th call, or with `flush`, by the gradient that all samples since the last
+        change would have given together. Micro-batches count by their samples, or by the
+        denominator of a loss that declares one (see `in_replicas`); sums are added.
 
-        With a loss scale, an update whose gradients overflowed is left out: `updated` is empty, `steps` stays.
+        With a loss scale, an update whose gradients overflowed is left out: `updated` is empty,
+        `steps` stays.
 
         Args:
-            loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed back.
-            batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
+            loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed
+                back.
+            batch: NumPy or native arrays in any nest; they go to the network's device, floating
+                ones in its type.
         """
         batch = self.prepared(batch)
         parallelism = self.network.parallelism
@@ -119,7 +140,9 @@ class AbstractOptimizer(ABC):
         return result
 
     def flush(self) -> None:
-        """Make the update of a window that is not full, as at the end of an epoch; nothing when it is empty."""
+        """Make the update of a window that is not full, as at the end of an epoch; nothing when it
+        is empty.
+        """
         window, self._window = self._window, Window()
         if not window.micro_batches:
             return
@@ -144,11 +167,15 @@ class AbstractOptimizer(ABC):
         if not isinstance(count, int) or count < 1:
             raise SettingError(f"accumulate={count!r} must be a whole number of at least 1")
         if self.window_is_open:
-            raise SettingError("accumulate cannot change while micro-batches wait for an update: call flush() first")
+            raise SettingError(
+                "accumulate cannot change while micro-batches wait for an update: call flush() "
+                "first"
+            )
         self._accumulate = count
 
     def compute_in(self, precision: str | None, loss_scale: Any = None) -> None:
-        """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss scale.
+        """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss
+        scale.
 
         Parameters, gradients and the optimizer's state keep their own type.
 
@@ -163,13 +190,18 @@ class AbstractOptimizer(ABC):
         if check_precision(precision) is not None:
             self.network.backend.check_mixed(precision, self.network)  # type: ignore[arg-type]
         elif loss_scale is not None:
-            raise SettingError(f"loss_scale={loss_scale!r} belongs to a shorter type: give precision='float16' with it")
+            raise SettingError(
+                f"loss_scale={loss_scale!r} belongs to a shorter type: give precision='float16' "
+                "with it"
+            )
         has_scale = precision == "float16" or loss_scale is not None
         self.loss_scale = LossScale.of(loss_scale) if has_scale else None
         self.precision = precision
 
     def replica_gradients(self) -> Iterable[dict[str, Any]]:
-        """The gradients of all replicas but the root, of a window or of the last backward; none of a plain network."""
+        """The gradients of all replicas but the root, of a window or of the last backward; none of
+        a plain network.
+        """
         if self._of_replicas is not None:
             return self._of_replicas
         return self.network.parallelism.replica_gradients()
@@ -194,11 +226,15 @@ class AbstractOptimizer(ABC):
         return result
 
     def update_with(self, gradients: dict[str, Any]) -> None:
-        """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an overflow in them."""
+        """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an
+        overflow in them.
+        """
         gradients = self.through_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
-            finite = self.network.backend.all_finite([g for g in gradients.values() if g is not None])
+            finite = self.network.backend.all_finite(
+                [g for g in gradients.values() if g is not None]
+            )
             self.loss_scale.observe(finite)
             if not finite:
                 self.updated = ()
@@ -221,14 +257,18 @@ class AbstractOptimizer(ABC):
 
     @abstractmethod
     def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:
-        """What the loss function returned, and the gradient of each trainable parameter by neutral name."""
+        """What the loss function returned, and the gradient of each trainable parameter by neutral
+        name.
+        """
 
     @abstractmethod
     def apply(self, gradients: dict[str, Any]) -> None:
         """Update the parameters; one whose gradient is None is left alone, its state too."""
 
     def settings(self) -> dict[str, Any]:
-        """The numbers of an optimizer of the framework's own, the learning rate aside; empty where it does not tell."""
+        """The numbers of an optimizer of the framework's own, the learning rate aside; empty where
+        it does not tell.
+        """
         return {}
 
     @property
@@ -254,11 +294,14 @@ def _runs_last(hook: PostUpdateHook) -> bool:
 
 
 def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
-    """An error when a state, named ``"parameter/slot"``, belongs to parameters that the network lacks.
+    """An error when a state, named ``"parameter/slot"``, belongs to parameters that the network
+    lacks.
 
     Raises:
         StateError: Names those parameters; nothing has been changed.
     """
     unknown = sorted({key.rpartition("/")[0] for key in state if key != "steps"} - {""})
     if unknown := [name for name in unknown if name not in owners]:
-        raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")
+        raise StateError(
+            f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}"
+        )

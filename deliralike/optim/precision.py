@@ -17,25 +17,61 @@ from deliralike.optim.loss import as_loss
 
 PRECISIONS = ("bfloat16", "float16")
 
-# What functions of the vocabulary do with arrays of float32 or a shorter type where forward passes are mixed; others
-# take what comes. Double precision is never shortened.
-PRODUCTS = ("matmul", "einsum", "linear", "conv", "convolve", "conv_transpose", "convolve_transposed")
-EXACT = ("exp", "log", "sqrt", "softplus", "sum", "mean", "var", "log_softmax", "softmax", "lstm", "gru", "normalize",
-         "cross_entropy", "bce_with_logits", "mse_loss", "l1_loss", "dice_loss")  # fmt: skip
-NORMS = ("batch_norm", "batch_norm_train", "group_norm", "layer_norm", "sum_windows", "avg_pool", "adaptive_avg_pool")
+# What functions of the vocabulary do with arrays of float32 or a shorter type where forward passes
+# are mixed; others take what comes. Double precision is never shortened.
+PRODUCTS = (
+    "matmul",
+    "einsum",
+    "linear",
+    "conv",
+    "convolve",
+    "conv_transpose",
+    "convolve_transposed",
+)
+EXACT = (
+    "exp",
+    "log",
+    "sqrt",
+    "softplus",
+    "sum",
+    "mean",
+    "var",
+    "log_softmax",
+    "softmax",
+    "lstm",
+    "gru",
+    "normalize",
+    "cross_entropy",
+    "bce_with_logits",
+    "mse_loss",
+    "l1_loss",
+    "dice_loss",
+)
+NORMS = (
+    "batch_norm",
+    "batch_norm_train",
+    "group_norm",
+    "layer_norm",
+    "sum_windows",
+    "avg_pool",
+    "adaptive_avg_pool",
+)
 
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied by before backward: halved when gradients overflow, doubled after long peace.
+    """What the loss is multiplied by before backward: halved when gradients overflow, doubled after
+    long peace.
 
     Attributes:
         value: The scale of the next step; with powers of two, scaling is exact.
-        growth_factor: What the scale is multiplied by after `growth_interval` updates in a row without overflow.
+        growth_factor: What the scale is multiplied by after `growth_interval` updates in a row
+            without overflow.
         backoff_factor: What it is multiplied by after an overflow.
         growth_interval: After how many updates in a row without overflow it grows.
         good_steps: How many there have been since it last changed.
-        dynamic: Whether it changes at all. Updates whose gradients overflow are left out in any case.
+        dynamic: Whether it changes at all. Updates whose gradients overflow are left out in any
+            case.
 
     Source: Micikevicius et al. 2018, arXiv 1710.03740.
     """
@@ -52,8 +88,9 @@ class LossScale:
         """A scale for what a trainer takes as ``loss_scale``.
 
         Args:
-            value: None or ``"dynamic"`` for the defaults; a number for a scale that stays; or a mapping with the names
-                of PyTorch's ``GradScaler``: ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval``.
+            value: None or ``"dynamic"`` for the defaults; a number for a scale that stays; or a
+                mapping with the names of PyTorch's ``GradScaler``: ``init_scale``,
+                ``growth_factor``, ``backoff_factor``, ``growth_interval``.
 
         Raises:
             SettingError: A value makes no sense.
@@ -105,11 +142,15 @@ _SCALER = {
 
 def _check_scaler(name: str, value: Any) -> None:
     least, kind = _SCALER[name]
-    if isinstance(value, bool) or not isinstance(value, kind) or not least <= float(value) < math.inf:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kind)
+        or not least <= float(value) < math.inf
+    ):
         whole = "whole " if kind is Integral else ""
         raise SettingError(
-            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is 'dynamic', a number, or a "
-            f"mapping such as {{'init_scale': 512.0}}"
+            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is "
+            f"'dynamic', a number, or a mapping such as {{'init_scale': 512.0}}"
         )
 
 
@@ -120,13 +161,17 @@ def check_precision(precision: str | None) -> str | None:
         SettingError: There is no such precision.
     """
     if precision is not None and precision not in PRECISIONS:
-        raise SettingError(f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}")
+        raise SettingError(
+            f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}"
+        )
     return precision
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """A loss function whose forward pass computes in a shorter type; equal ones share a compiled program."""
+    """A loss function whose forward pass computes in a shorter type; equal ones share a compiled
+    program.
+    """
 
     function: Callable[..., Any]
     precision: str
@@ -155,11 +200,13 @@ def autocast(
     dtype: str | None = None,
     back: bool = False,
 ) -> Callable[..., Any]:
-    """A function of a backend's vocabulary that casts its arrays where forward passes are mixed; elsewhere as it is.
+    """A function of a backend's vocabulary that casts its arrays where forward passes are mixed;
+    elsewhere as it is.
 
     Args:
         current: Gives the shorter type in force, or None.
-        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as it is.
+        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as
+            it is.
         dtype: What the arrays are cast to; the shorter type in force when None.
         back: Whether the result, or the first of several, is cast to the type of the first array.
     """
@@ -170,11 +217,16 @@ def autocast(
         if precision is None:
             return function(self, *given, **named)
         wanted = dtype or precision
-        result = function(self, *(cast(value, wanted) for value in given),
-                          **{name: cast(value, wanted) for name, value in named.items()})  # fmt: skip
+        result = function(
+            self,
+            *(cast(value, wanted) for value in given),
+            **{name: cast(value, wanted) for name, value in named.items()},
+        )
         if not back:
             return result
         own = next(str(value.dtype) for value in given if hasattr(value, "dtype"))
-        return (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
+        return (
+            (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
+        )
 
     return computed

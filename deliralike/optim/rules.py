@@ -1,10 +1,11 @@
 """The neutral update rules, each written once: what one optimizer step does to one parameter.
 
-A rule is a frozen value with its numbers. Its state for a parameter is a dict of arrays (its slots). Its arithmetic
-uses operators, ``** 0.5``, ``sum()`` and the functions ``sign``, ``maximum`` and ``where`` of the framework's module,
-so it runs on NumPy, CuPy, JAX and PyTorch arrays; on PyTorch the native optimizers are used where their formulas are
-the same. Numbers that depend on the step count are computed on the host in double precision and come in as `scalars`,
-so a new learning rate needs no new compilation and bias corrections are exact.
+A rule is a frozen value with its numbers. Its state for a parameter is a dict of arrays (its
+slots). Its arithmetic uses operators, ``** 0.5``, ``sum()`` and the functions ``sign``, ``maximum``
+and ``where`` of the framework's module, so it runs on NumPy, CuPy, JAX and PyTorch arrays; on
+PyTorch the native optimizers are used where their formulas are the same. Numbers that depend on the
+step count are computed on the host in double precision and come in as `scalars`, so a new learning
+rate needs no new compilation and bias corrections are exact.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-from deliralike.errors import ArgumentError, SettingError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    SettingError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 
 Array = Any
 State = dict[str, Array]
@@ -28,7 +35,8 @@ class Rule:
     Attributes:
         lr: The learning rate.
         weight_decay: See each rule.
-        counts: Whether the state holds each parameter's number of updates, under the name ``"step"``.
+        counts: Whether the state holds each parameter's number of updates, under the name
+            ``"step"``.
     """
 
     counts: ClassVar[bool] = True
@@ -45,21 +53,26 @@ class Rule:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the arrays that make up a parameter's state with these settings, as PyTorch calls them."""
+        """The names of the arrays that make up a parameter's state with these settings, as PyTorch
+        calls them.
+        """
         return ()
 
     def scalars(self, step: int) -> dict[str, float]:
         """The numbers of update `step` (1 for the first), in double precision."""
         return {"lr": self.lr}
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step.
 
         Args:
             p, g: A parameter and its gradient.
             state: One array for each of `slots`, zeros before the first update.
             scalars: What `scalars` gave.
-            xp: The framework's module of array functions: ``numpy``, ``cupy``, ``jax.numpy``, ``torch``.
+            xp: The framework's module of array functions: ``numpy``, ``cupy``, ``jax.numpy``,
+                ``torch``.
 
         Returns:
             The new parameter and the new state; nothing is changed in place.
@@ -86,9 +99,11 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Rule):
-    """``v = momentum * v + g; p -= lr * v``, PyTorch's form (the learning rate stays outside of the velocity).
+    """``v = momentum * v + g; p -= lr * v``, PyTorch's form (the learning rate stays outside of the
+    velocity).
 
-    `weight_decay` is added to the gradient. Nesterov: ``p -= lr * (g + momentum * v)``. Source: Sutskever et al. 2013.
+    `weight_decay` is added to the gradient. Nesterov: ``p -= lr * (g + momentum * v)``. Source:
+    Sutskever et al. 2013.
     """
 
     counts: ClassVar[bool] = False
@@ -106,7 +121,9 @@ class SGD(Rule):
         """The velocity, where there is a momentum."""
         return ("momentum_buffer",) if self.momentum else ()
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step; the velocity starts at the first gradient."""
         g = self._decayed(p, g)
         if not self.momentum:
@@ -151,8 +168,8 @@ class Adam(Moments):
     """Adam; `weight_decay` is added to the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980.
 
     Attributes:
-        amsgrad: Divide by the root of the largest mean of squares so far, which is kept before its bias correction,
-            as in PyTorch. Source: Reddi et al. 2018, arXiv 1904.09237.
+        amsgrad: Divide by the root of the largest mean of squares so far, which is kept before its
+            bias correction, as in PyTorch. Source: Reddi et al. 2018, arXiv 1904.09237.
     """
 
     amsgrad: bool = False
@@ -167,16 +184,22 @@ class Adam(Moments):
         numbers = super().scalars(step)
         return {"lr": self.lr, "step_size": self.lr / numbers["first"], "scale": numbers["scale"]}
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         return self._adam(p, self._decayed(p, g), state, scalars, xp)
 
-    def _adam(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def _adam(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         new = self._moved(g, state)
         if self.amsgrad:
             new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], new["exp_avg_sq"])
         square = new["max_exp_avg_sq" if self.amsgrad else "exp_avg_sq"]
-        return p - scalars["step_size"] * new["exp_avg"] / (square**0.5 / scalars["scale"] + self.eps), new
+        return p - scalars["step_size"] * new["exp_avg"] / (
+            square**0.5 / scalars["scale"] + self.eps
+        ), new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,25 +221,35 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         return self._adam(self._shrunk(p, scalars), g, state, scalars, xp)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LAMB(Moments):
-    """Adam's direction and the decay, as long as the parameter: ``u = m / (sqrt(v) + eps) + weight_decay * p``.
+    """Adam's direction and the decay, as long as the parameter: ``u = m / (sqrt(v) + eps) +
+    weight_decay * p``.
 
-    Then ``p -= lr * |p| / |u| * u``, with bias-corrected means and norms over the whole parameter; the ratio is 1 where
-    one of the norms is 0. Source: You et al. 2020, arXiv 1904.00962, algorithm 2 with the identity for phi.
+    Then ``p -= lr * |p| / |u| * u``, with bias-corrected means and norms over the whole parameter;
+    the ratio is 1 where one of the norms is 0. Source: You et al. 2020, arXiv 1904.00962, algorithm
+    2 with the identity for phi.
     """
 
     eps: float = 1e-6
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         new = self._moved(g, state)
-        u = new["exp_avg"] / scalars["first"] / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps)
+        u = (
+            new["exp_avg"]
+            / scalars["first"]
+            / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps)
+        )
         u = u + self.weight_decay * p if self.weight_decay else u
         return p - scalars["lr"] * _ratio((p * p).sum() ** 0.5, (u * u).sum() ** 0.5, xp) * u, new
 
@@ -228,10 +261,12 @@ def _ratio(above: Array, below: Array, xp: Any) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Lion(Rule):
-    """The sign of a mean: ``p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * g)``.
+    """The sign of a mean: ``p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) *
+    g)``.
 
-    The mean itself follows the second weight: ``m = beta2 * m + (1 - beta2) * g``. A learning rate three to ten times
-    smaller than Adam's, and as much more decay, suit it. Source: Chen et al. 2023, arXiv 2302.06675.
+    The mean itself follows the second weight: ``m = beta2 * m + (1 - beta2) * g``. A learning rate
+    three to ten times smaller than Adam's, and as much more decay, suit it. Source: Chen et al.
+    2023, arXiv 2302.06675.
     """
 
     betas: tuple[float, float] = (0.9, 0.99)
@@ -241,18 +276,26 @@ class Lion(Rule):
         """The mean of gradients."""
         return ("exp_avg",)
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
         towards = beta1 * mean + (1.0 - beta1) * g
-        direction = xp.where(towards == towards, xp.sign(towards), towards)  # PyTorch's sign of NaN is 0
-        return self._shrunk(p, scalars) - scalars["lr"] * direction, {"exp_avg": beta2 * mean + (1.0 - beta2) * g}
+        direction = xp.where(
+            towards == towards, xp.sign(towards), towards
+        )  # PyTorch's sign of NaN is 0
+        return self._shrunk(p, scalars) - scalars["lr"] * direction, {
+            "exp_avg": beta2 * mean + (1.0 - beta2) * g
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class RMSprop(Rule):
-    """``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum outside of which the learning rate stays."""
+    """``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum outside of which the learning
+    rate stays.
+    """
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -263,13 +306,17 @@ class RMSprop(Rule):
         """The mean of squares, and the velocity where there is a momentum."""
         return ("square_avg", *(("momentum_buffer",) if self.momentum else ()))
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         g = self._decayed(p, g)
         square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * (g * g)
         direction, new = g / (square**0.5 + self.eps), {"square_avg": square}
         if self.momentum:
-            direction = new["momentum_buffer"] = self.momentum * state["momentum_buffer"] + direction
+            direction = new["momentum_buffer"] = (
+                self.momentum * state["momentum_buffer"] + direction
+            )
         return p - scalars["lr"] * direction, new
 
 
@@ -287,7 +334,9 @@ class Adagrad(Rule):
         """The sum of squares."""
         return ("sum",)
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         g = self._decayed(p, g)
         total = state["sum"] + g * g
@@ -296,9 +345,11 @@ class Adagrad(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta(Rule):
-    """``d = sqrt(u + eps) / sqrt(v + eps) * g; p -= lr * d``, v and u means of the squares of g and of d.
+    """``d = sqrt(u + eps) / sqrt(v + eps) * g; p -= lr * d``, v and u means of the squares of g and
+    of d.
 
-    `weight_decay` is added to the gradient; the paper's learning rate is 1. Source: Zeiler 2012, arXiv 1212.5701.
+    `weight_decay` is added to the gradient; the paper's learning rate is 1. Source: Zeiler 2012,
+    arXiv 1212.5701.
 
     Attributes:
         rho: The weight of the old means.
@@ -312,7 +363,9 @@ class Adadelta(Rule):
         """The two means."""
         return ("square_avg", "acc_delta")
 
-    def update(self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any) -> tuple[Array, State]:
+    def update(
+        self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
+    ) -> tuple[Array, State]:
         """One step."""
         g = self._decayed(p, g)
         square = self.rho * state["square_avg"] + (1.0 - self.rho) * (g * g)

@@ -1,4 +1,6 @@
-"""Data parallelism, the framework-free half: scatter and gather, replicas side by side, hooks, callbacks."""
+"""Data parallelism, the framework-free half: scatter and gather, replicas side by side, hooks,
+callbacks.
+"""
 
 from deliralike.optim.loss import in_replicas
 from deliralike.parallel.averaging.averaged_updates import AveragedUpdates

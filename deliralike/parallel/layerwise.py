@@ -1,6 +1,8 @@
-"""Networks whose gradients are averaged while backward goes on, and whose updates wait until they are needed.
+"""Networks whose gradients are averaged while backward goes on, and whose updates wait until they
+are needed.
 
-The framework-free half: which gradients travel together, what was noted to be done with them, and who waits when.
+The framework-free half: which gradients travel together, what was noted to be done with them, and
+who waits when.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and li
 
 
 class LayerwiseNetwork(ABC):
-    """A network in several processes, each of which computes the gradients of its own batch; updates follow their mean.
+    """A network in several processes, each of which computes the gradients of its own batch;
+    updates follow their mean.
 
-    Blocking, the gradients are the means when backward is done. Else their sums are under way then: `step` notes the
-    update, with the optimizer's settings of that time, and it is made for each bucket of parameters when the next
-    forward pass reaches one of them. Whatever else looks at the network through this object, or calls it, saves it or
-    switches it to evaluation, finds it finished.
+    Blocking, the gradients are the means when backward is done. Else their sums are under way then:
+    `step` notes the update, with the optimizer's settings of that time, and it is made for each
+    bucket of parameters when the next forward pass reaches one of them. Whatever else looks at the
+    network through this object, or calls it, saves it or switches it to evaluation, finds it
+    finished.
 
     What is not said here is answered by the network itself.
 
@@ -41,20 +45,33 @@ class LayerwiseNetwork(ABC):
     """
 
     in_backward = False  # whether gradients are sent while backward goes on, or at its end
-    by_layer = False  # whether an update can wait for each bucket by itself, or is one for the whole network
+    # whether an update can wait for each bucket by itself, or is one for the whole network
+    by_layer = False
     _finishing = False
 
     def __init__(
-        self, network: AbstractNetwork, module: Any, processes: Processes, *, blocking: bool, wire: str | None,
+        self,
+        network: AbstractNetwork,
+        module: Any,
+        processes: Processes,
+        *,
+        blocking: bool,
+        wire: str | None,
         bucket_bytes: int,
-    ) -> None:  # fmt: skip
-        """The network in these processes, which start with the root's weights and buffers; no random state changes."""
+    ) -> None:
+        """The network in these processes, which start with the root's weights and buffers; no
+        random state changes.
+        """
         state = processes.of_root("weights", network.neutral_state())
         if not processes.is_root:
             network.load_neutral_state(state)
         if wire not in (None, "bfloat16"):
-            raise SettingError(f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type")
-        vars(self).update(network=network, given=module)  # which PyTorch would take for parts of this object
+            raise SettingError(
+                f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type"
+            )
+        vars(self).update(
+            network=network, given=module
+        )  # which PyTorch would take for parts of this object
         self.processes, self.blocking = processes, blocking
         self._limit, self._wire = bucket_bytes, wire
         self._described: dict[str, Described] = {}
@@ -66,10 +83,13 @@ class LayerwiseNetwork(ABC):
         self._updated: list[str] = []
         self._stepped: dict[int, int] = {}  # the round at the latest step of each optimizer
         processes.waiting.add(self)
-        weakref.finalize(self, finish_all, self._buckets)  # MPI must not end while messages are under way
+        weakref.finalize(
+            self, finish_all, self._buckets
+        )  # MPI must not end while messages are under way
         self.look()
 
-    # What a backend provides -----------------------------------------------------------------------------------------
+    # What a backend provides
+    # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def trainable(self) -> dict[str, Described]:
@@ -89,14 +109,20 @@ class LayerwiseNetwork(ABC):
 
     @abstractmethod
     def from_host(self, name: str, average: np.ndarray) -> Any:
-        """The native gradient of a parameter that stands in the host's memory, which may be shared."""
+        """The native gradient of a parameter that stands in the host's memory, which may be
+        shared.
+        """
 
     @abstractmethod
-    def settings_of(self, optimizer: AbstractOptimizer) -> Callable[[], AbstractContextManager[None]]:
+    def settings_of(
+        self, optimizer: AbstractOptimizer
+    ) -> Callable[[], AbstractContextManager[None]]:
         """What makes contexts in which an optimizer has the settings of now."""
 
     def is_touched(self, name: str) -> bool:
-        """Whether the gradient of a parameter was cleared or changed by others since it was sent."""
+        """Whether the gradient of a parameter was cleared or changed by others since it was
+        sent.
+        """
         return self.gradient(name) is None
 
     def update_some(self, optimizer: AbstractOptimizer, names: Collection[str]) -> None:
@@ -108,7 +134,9 @@ class LayerwiseNetwork(ABC):
         return False
 
     def watch(self) -> None:
-        """Sums are under way from now on: finish them when somebody looks at the module that was given."""
+        """Sums are under way from now on: finish them when somebody looks at the module that was
+        given.
+        """
 
     def unwatch(self) -> None:
         """Nothing is under way any more."""
@@ -116,7 +144,8 @@ class LayerwiseNetwork(ABC):
     def bind(self, optimizer: AbstractOptimizer) -> None:
         """Prepare for the steps of an optimizer."""
 
-    # Rounds: each gradient is sent once in a round -------------------------------------------------------------------
+    # Rounds: each gradient is sent once in a round
+    # -------------------------------------------------------------------
 
     def look(self) -> None:
         """Form buckets anew if other parameters are to be trained than before."""
@@ -124,25 +153,31 @@ class LayerwiseNetwork(ABC):
             return
         self.finish()
         self._described = now
-        self._buckets[:] = [Bucket({name: now[name] for name in names}) for names in bucketed(now, self._limit)]
+        self._buckets[:] = [
+            Bucket({name: now[name] for name in names}) for names in bucketed(now, self._limit)
+        ]
         self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
 
     def arrived(self, name: str) -> None:
         """The gradient of a parameter is complete: send its bucket if it is the last one of it.
 
-        Buckets are sent in one order, so that processes that come to their layers in different orders do the same.
+        Buckets are sent in one order, so that processes that come to their layers in different
+        orders do the same.
         """
         if name not in self._bucket_of:
             return
         if name not in self._bucket_of[name].missing or self._bucket_of[name].is_under_way:
-            self.begin_rest()  # a further backward pass: what was sent is made good, and all is sent again
+            # a further backward pass: what was sent is made good, and all is sent again
+            self.begin_rest()
             self.finish()
         self._bucket_of[name].missing.discard(name)
         while self._begun < len(self._buckets) and not self._buckets[self._begun].missing:
             self._begin_next()
 
     def begin_rest(self) -> None:
-        """Send what was not sent, as at the end of backward; parameters that took no part count as zero."""
+        """Send what was not sent, as at the end of backward; parameters that took no part count as
+        zero.
+        """
         while self._begun < len(self._buckets):
             self._begin_next()
 
@@ -165,26 +200,36 @@ class LayerwiseNetwork(ABC):
         return any(bucket.is_under_way for bucket in self._buckets)
 
     def finish(self, names: Collection[str] | None = None) -> None:
-        """Wait for the gradients of these parameters, or of all, and make the update that was noted for them."""
+        """Wait for the gradients of these parameters, or of all, and make the update that was noted
+        for them.
+        """
         if self._finishing or self._begun < len(self._buckets):
             return  # within an update, or within backward
         if names is None or (self._update is not None and not self.by_layer):
             chosen = [bucket for bucket in self._buckets if bucket.is_under_way]
         else:
-            owners = {id(bucket): bucket for bucket in (self._bucket_of.get(name) for name in names) if bucket}
+            owners = {
+                id(bucket): bucket
+                for bucket in (self._bucket_of.get(name) for name in names)
+                if bucket
+            }
             chosen = [bucket for bucket in owners.values() if bucket.is_under_way]
         if not chosen:
             return
         self._finishing = True
         try:
-            self._settle({name: average for bucket in chosen for name, average in bucket.wait().items()})
+            self._settle(
+                {name: average for bucket in chosen for name, average in bucket.wait().items()}
+            )
         finally:
             self._finishing = False
         if not self.is_under_way:
             self._end_round()
 
     def _settle(self, averages: Mapping[str, np.ndarray | None]) -> None:
-        """Set gradients to their averages, and update by them; those that others have touched since are theirs."""
+        """Set gradients to their averages, and update by them; those that others have touched since
+        are theirs.
+        """
         kept = {name: self.gradient(name) for name in averages if self.is_touched(name)}
         for name, average in averages.items():
             self.put_gradient(name, None if average is None else self.from_host(name, average))
@@ -207,12 +252,16 @@ class LayerwiseNetwork(ABC):
         if self.blocking:
             self.finish()
 
-    # Steps -----------------------------------------------------------------------------------------------------------
+    # Steps
+    # -----------------------------------------------------------------------------------------------------------
 
     def step(self, optimizer: AbstractOptimizer) -> None:
-        """Update by the means of all gradients since they were cleared: now, or when they are needed."""
+        """Update by the means of all gradients since they were cleared: now, or when they are
+        needed.
+        """
         if not self.in_backward or self._stepped.get(id(optimizer), 0) == self._rounds:
-            self.begin_rest()  # backward does not send by itself, or nothing of this process took part in it
+            # backward does not send by itself, or nothing of this process took part in it
+            self.begin_rest()
         self._stepped[id(optimizer)] = self._rounds
         if self.blocking or not self.is_under_way or self._update is not None:
             self.finish()
@@ -240,21 +289,30 @@ class LayerwiseNetwork(ABC):
         self._update, self._noted = update, optimizer if self.by_layer else None
 
     def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
-        """Clear the gradients of an optimizer's parameters; an update that was noted keeps its own."""
+        """Clear the gradients of an optimizer's parameters; an update that was noted keeps its
+        own.
+        """
         for name in self._described:
             if optimizer.owns(name):
                 self.put_gradient(name, None)
 
-    def gradients_of(self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple) -> Any:
-        """What a loss function gives for this process's batch; the gradients are left with the parameters."""
-        loss_function = computing_in(optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision)
+    def gradients_of(
+        self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple
+    ) -> Any:
+        """What a loss function gives for this process's batch; the gradients are left with the
+        parameters.
+        """
+        loss_function = computing_in(
+            optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision
+        )
         with self.reaching():
             result, gradients = optimizer.gradients(loss_function, *optimizer.prepared(batch))
         for name, gradient in gradients.items():
             self.put_gradient(name, gradient)
         return result
 
-    # The network -----------------------------------------------------------------------------------------------------
+    # The network
+    # -----------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs for this process's batch."""
@@ -298,7 +356,11 @@ def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
 @contextmanager
 def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator[None]:
     """Entries of a dict that are others in this block; it may be another dict in the end."""
-    changed = {name: value for name, value in find().items() if name in values and values[name] is not value}
+    changed = {
+        name: value
+        for name, value in find().items()
+        if name in values and values[name] is not value
+    }
     find().update(values)
     try:
         yield

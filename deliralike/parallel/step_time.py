@@ -1,14 +1,16 @@
-"""A model of how long a training step takes: ranks, bytes, latency and bandwidth; pure functions, no message is sent.
+"""A model of how long a training step takes: ranks, bytes, latency and bandwidth; pure functions,
+no message is sent.
 
 Times are in seconds, sizes in bytes, bandwidths in bytes a second. A message of s bytes takes
-``latency + s/bandwidth``, and each rank sends and receives one at a time, both at once. What a rank computes takes the
-same time on each, and does not slow its messages down.
+``latency + s/bandwidth``, and each rank sends and receives one at a time, both at once. What a rank
+computes takes the same time on each, and does not slow its messages down.
 
-Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH" (recursive
-doubling, trees, and when which is faster); Patarasuk and Yuan 2009, "Bandwidth Optimal All-reduce Algorithms for
-Clusters of Workstations" (the ring); Li et al. 2020, "PyTorch Distributed" (buckets during backward); Stich 2019,
-"Local SGD Converges Fast and Communicates Little"; Coquelin et al. 2021, "Accelerating Neural Network Training with the
-Distributed Asynchronous and Selective Optimization (DASO) Method".
+Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations
+in MPICH" (recursive doubling, trees, and when which is faster); Patarasuk and Yuan 2009, "Bandwidth
+Optimal All-reduce Algorithms for Clusters of Workstations" (the ring); Li et al. 2020, "PyTorch
+Distributed" (buckets during backward); Stich 2019, "Local SGD Converges Fast and Communicates
+Little"; Coquelin et al. 2021, "Accelerating Neural Network Training with the Distributed
+Asynchronous and Selective Optimization (DASO) Method".
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ BUCKET = 25 * 2**20  # bytes, PyTorch's default
 
 @dataclass(frozen=True)
 class Link:
-    """What connects two ranks: seconds until the first byte has arrived, and bytes a second from then on.
+    """What connects two ranks: seconds until the first byte has arrived, and bytes a second from
+    then on.
 
     Raises:
         SettingError: The latency is negative, or the bandwidth not positive.
@@ -37,8 +40,10 @@ class Link:
 
     def __post_init__(self) -> None:
         if not (self.latency >= 0 and self.bandwidth > 0):
-            raise SettingError(f"a link of {self.latency} s and {self.bandwidth} bytes/s: wanted a latency of zero or "
-                               f"more, and a bandwidth above zero")  # fmt: skip
+            raise SettingError(
+                f"a link of {self.latency} s and {self.bandwidth} bytes/s: wanted a latency of "
+                "zero or more, and a bandwidth above zero"
+            )
 
     def message(self, size: float) -> float:
         """Seconds that a message of so many bytes takes."""
@@ -47,7 +52,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does in a step: seconds of forward, backward and update, and the bytes of its gradients."""
+    """What a rank does in a step: seconds of forward, backward and update, and the bytes of its
+    gradients.
+    """
 
     forward: float
     backward: float
@@ -67,20 +74,24 @@ class Work:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of so many members each, the link inside a node, and the one that its members share to other nodes."""
+    """Nodes of so many members each, the link inside a node, and the one that its members share to
+    other nodes.
+    """
 
     members: int
     inside: Link
     across: Link
 
 
-# Collectives ---------------------------------------------------------------------------------------------------------
+# Collectives
+# ---------------------------------------------------------------------------------------------------------
 
 
 def ring_all_reduce(ranks: int, size: float, link: Link) -> float:
     """Seconds of a sum by a ring: 2(n-1) rounds, in each of which every rank passes an n-th on.
 
-    ``2(n-1)·latency + 2(n-1)/n·size/bandwidth``; no algorithm sends fewer bytes (Patarasuk and Yuan 2009).
+    ``2(n-1)·latency + 2(n-1)/n·size/bandwidth``; no algorithm sends fewer bytes (Patarasuk and Yuan
+    2009).
 
     Raises:
         SettingError: There is no rank.
@@ -93,10 +104,12 @@ def ring_all_reduce(ranks: int, size: float, link: Link) -> float:
 
 
 def recursive_doubling(ranks: int, size: float, link: Link) -> float:
-    """Seconds of a sum by exchanges of everything with a partner at distance 1, 2, 4 …: few messages, many bytes.
+    """Seconds of a sum by exchanges of everything with a partner at distance 1, 2, 4 …: few
+    messages, many bytes.
 
-    ``log2(n)·(latency + size/bandwidth)`` (Thakur et al. 2005). Where n is no power of two, the ranks above the largest
-    one send theirs to a partner first, and get the sum from it in the end: two more rounds.
+    ``log2(n)·(latency + size/bandwidth)`` (Thakur et al. 2005). Where n is no power of two, the
+    ranks above the largest one send theirs to a partner first, and get the sum from it in the end:
+    two more rounds.
 
     Raises:
         SettingError: There is no rank.
@@ -106,22 +119,27 @@ def recursive_doubling(ranks: int, size: float, link: Link) -> float:
 
 
 def all_reduce(ranks: int, size: float, link: Link) -> float:
-    """Seconds of a sum by the faster of the two: recursive doubling for small messages, the ring for large ones."""
+    """Seconds of a sum by the faster of the two: recursive doubling for small messages, the ring
+    for large ones.
+    """
     return min(ring_all_reduce(ranks, size, link), recursive_doubling(ranks, size, link))
 
 
 def hierarchical_all_reduce(nodes: int, size: float, cluster: Cluster) -> float:
     """Seconds of a sum inside nodes and across them.
 
-    The first half of a ring inside each node leaves every member with a part; members with the same part add it up
-    across nodes, all of them at once through the link that they share; the second half of the ring brings the parts
-    together.
+    The first half of a ring inside each node leaves every member with a part; members with the same
+    part add it up across nodes, all of them at once through the link that they share; the second
+    half of the ring brings the parts together.
     """
-    return ring_all_reduce(cluster.members, size, cluster.inside) + all_reduce(nodes, size, cluster.across)
+    return ring_all_reduce(cluster.members, size, cluster.inside) + all_reduce(
+        nodes, size, cluster.across
+    )
 
 
 def broadcast(ranks: int, size: float, link: Link) -> float:
-    """Seconds after which all have what one has, by a binomial tree: ``ceil(log2 n)·(latency + size/bandwidth)``.
+    """Seconds after which all have what one has, by a binomial tree: ``ceil(log2 n)·(latency +
+    size/bandwidth)``.
 
     Thakur et al. 2005.
 
@@ -131,15 +149,18 @@ def broadcast(ranks: int, size: float, link: Link) -> float:
     return (_positive("ranks", ranks) - 1).bit_length() * link.message(size)
 
 
-# Steps ---------------------------------------------------------------------------------------------------------------
+# Steps
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
-    """Seconds of a step in which the gradients of all ranks are added, in buckets, while backward goes on.
+    """Seconds of a step in which the gradients of all ranks are added, in buckets, while backward
+    goes on.
 
-    Buckets are of one size, and become ready at equal times during backward; they are added one after the other. Either
-    the first one is waited for and all others wait in line, or backward is the slower of the two and the last bucket is
-    added after it (Li et al. 2020). One bucket is added after backward.
+    Buckets are of one size, and become ready at equal times during backward; they are added one
+    after the other. Either the first one is waited for and all others wait in line, or backward is
+    the slower of the two and the last bucket is added after it (Li et al. 2020). One bucket is
+    added after backward.
 
     Args:
         reduce: Seconds of a sum of so many bytes.
@@ -160,7 +181,8 @@ def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
 
 
 def local_sgd(work: Work, reduce: Reduce, every: int) -> float:
-    """Seconds of a step, in the mean, where ranks train by themselves and average parameters after every so many.
+    """Seconds of a step, in the mean, where ranks train by themselves and average parameters after
+    every so many.
 
     Args:
         reduce: Seconds of a sum of so many bytes.
@@ -172,29 +194,44 @@ def local_sgd(work: Work, reduce: Reduce, every: int) -> float:
 
 
 def daso(
-    work: Work, nodes: int, cluster: Cluster, *, between: int = 4, wait: int = 1, local: int = 1, buckets: int = 1
+    work: Work,
+    nodes: int,
+    cluster: Cluster,
+    *,
+    between: int = 4,
+    wait: int = 1,
+    local: int = 1,
+    buckets: int = 1,
 ) -> float:
     """Seconds of a step of DASO, in the mean, while it cycles.
 
-    Inside a node gradients are added in every `local` batches. After `between` batches one member of each node sends
-    its parameters across; `wait` batches later, during which training goes on, the sum is waited for, merged, and
-    broadcast inside the node (Coquelin et al. 2021). With ``wait=0`` it is a blocking average. One node by itself sends
-    nothing.
+    Inside a node gradients are added in every `local` batches. After `between` batches one member
+    of each node sends its parameters across; `wait` batches later, during which training goes on,
+    the sum is waited for, merged, and broadcast inside the node (Coquelin et al. 2021). With
+    ``wait=0`` it is a blocking average. One node by itself sends nothing.
 
     Raises:
-        SettingError: `between`, `local` or `buckets` is less than one, or `wait` negative or above `between`.
+        SettingError: `between`, `local` or `buckets` is less than one, or `wait` negative or above
+            `between`.
     """
     if not 0 <= wait <= _positive("between", between):
-        raise SettingError(f"wait={wait}: wanted from 0 to between={between}, as one sending ends before the next")
-    inside = synchronous(work, lambda size: ring_all_reduce(cluster.members, size, cluster.inside), buckets)
+        raise SettingError(
+            f"wait={wait}: wanted from 0 to between={between}, as one sending ends before the next"
+        )
+    inside = synchronous(
+        work, lambda size: ring_all_reduce(cluster.members, size, cluster.inside), buckets
+    )
     step = work.compute + (inside - work.compute) / _positive("local", local)
     late = max(0.0, all_reduce(nodes, work.size, cluster.across) - wait * step)
     shared = broadcast(cluster.members, work.size, cluster.inside) if nodes > 1 else 0.0
     return step + (late + shared) / between
 
 
-def predicted(work: Work, ranks: int, cluster: Cluster, *, every: int = 8, between: int = 4, wait: int = 1) -> dict:
-    """Seconds of a step on so many ranks of a cluster whose nodes are full, for each way of training.
+def predicted(
+    work: Work, ranks: int, cluster: Cluster, *, every: int = 8, between: int = 4, wait: int = 1
+) -> dict:
+    """Seconds of a step on so many ranks of a cluster whose nodes are full, for each way of
+    training.
 
     Returns:
         ``"synchronous"``, ``"local SGD"`` and ``"DASO"``.

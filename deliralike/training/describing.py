@@ -54,7 +54,7 @@ def described(path: str, value: Any, array_bytes: int = ARRAY_BYTES) -> Texts:
     description = _Description(array_bytes)
     try:
         description.add(path, value, 0)
-    except Exception:  # noqa: BLE001 - attributes of any object may be properties that do anything
+    except Exception:  # noqa: BLE001
         return {path: UNKNOWN}
     return description.texts
 

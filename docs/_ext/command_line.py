@@ -1,4 +1,5 @@
-"""The directive ``command-line``: what ``--help`` says, for every subcommand, when the pages are built."""
+"""The directive ``command-line``: what ``--help`` says, for every subcommand, when the pages are
+built."""
 
 import typer
 from sphinx.util.docutils import SphinxDirective
@@ -22,7 +23,9 @@ class CommandLine(SphinxDirective):
 
 
 def _section(title, words):
-    printed = CliRunner().invoke(app, [*words, "--help"], env=TERMINAL, prog_name="deliralike").output
+    printed = (
+        CliRunner().invoke(app, [*words, "--help"], env=TERMINAL, prog_name="deliralike").output
+    )
     text = [f"   {line}".rstrip() for line in printed.strip("\n").splitlines()]
     return [title, "-" * len(title), "", ".. code-block:: text", "", *text, ""]
 

@@ -1,7 +1,8 @@
-"""The directive ``gallery``: the families of the zoo for one task, with a drawing, a table, names and an example each.
+"""The directive ``gallery``: the families of the zoo for one task, with a drawing, a table, names
+and an example each.
 
-Everything is made from the code when the pages are built: the architectures from their registrations, the text from the
-docstrings of the families' modules.
+Everything is made from the code when the pages are built: the architectures from their
+registrations, the text from the docstrings of the families' modules.
 """
 
 import importlib
@@ -46,10 +47,13 @@ def families(task):
 
 
 def example(name):
-    """A few lines that build an architecture and run it on a random sample; with four classes where it has classes."""
+    """A few lines that build an architecture and run it on a random sample; with four classes where
+    it has classes."""
     architecture = zoo.find(name)
     built = architecture.on(BACKEND)()
-    has_classes = built.head_paths and ("classification" in architecture.task or architecture.task == "segmentation")
+    has_classes = built.head_paths and (
+        "classification" in architecture.task or architecture.task == "segmentation"
+    )
     setting = f"{built.outputs}=4" if has_classes else ""
     return "\n".join(
         [
@@ -75,15 +79,29 @@ def _section(module, names, folder):
     first = names[0]
     draw(first, folder / f"{first}.svg")
     return [
-        f"## {title}", "",
-        *inspect.getdoc(importlib.import_module(module)).splitlines(), "",
-        f"![The architecture of {first}](/_generated/gallery/{first}.svg)", "",
-        *_table(names), "",
-        f"Names and shapes in the state of `{first}`:", "",
-        "```text", *_names(first), "```", "",
-        "```python", example(smallest(names)), "```", "",
-        "```{eval-rst}", *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes), "```", "",
-    ]  # fmt: skip
+        f"## {title}",
+        "",
+        *inspect.getdoc(importlib.import_module(module)).splitlines(),
+        "",
+        f"![The architecture of {first}](/_generated/gallery/{first}.svg)",
+        "",
+        *_table(names),
+        "",
+        f"Names and shapes in the state of `{first}`:",
+        "",
+        "```text",
+        *_names(first),
+        "```",
+        "",
+        "```python",
+        example(smallest(names)),
+        "```",
+        "",
+        "```{eval-rst}",
+        *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes),
+        "```",
+        "",
+    ]
 
 
 def _class_of(name):
@@ -102,8 +120,15 @@ def _row(name):
     architecture, sketch = zoo.find(name), zoo.outline(name)
     shapes = ", ".join(_sizes(shape[1:]) for shape in sketch.inputs)
     axes = ", ".join(map(str, architecture.dims))
-    return [f"`{name}`", f"{sketch.parameters:,}", _giga(sketch.multiply_adds), shapes,
-            _output(sketch.output), axes, architecture.source]  # fmt: skip
+    return [
+        f"`{name}`",
+        f"{sketch.parameters:,}",
+        _giga(sketch.multiply_adds),
+        shapes,
+        _output(sketch.output),
+        axes,
+        architecture.source,
+    ]
 
 
 def _giga(count):
@@ -125,7 +150,10 @@ def _sizes(shape):
 
 
 def _names(name, shown=5):
-    slots = [f"{key} {tuple(slot.shape)}" for key, slot in zoo.find(name).on(BACKEND)().neutral_slots().items()]
+    slots = [
+        f"{key} {tuple(slot.shape)}"
+        for key, slot in zoo.find(name).on(BACKEND)().neutral_slots().items()
+    ]
     if len(slots) <= 2 * shown:
         return slots
     return [*slots[:shown], f"… {len(slots) - 2 * shown} more …", *slots[-shown:]]

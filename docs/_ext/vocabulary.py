@@ -17,7 +17,8 @@ from deliralike.nn.layers import LAYERS
 
 
 class Vocabulary(SphinxDirective):
-    """One entry for each name in the content; names joined by ``/`` have the same arguments and share an entry."""
+    """One entry for each name in the content; names joined by ``/`` have the same arguments and
+    share an entry."""
 
     has_content = True
 
@@ -42,8 +43,11 @@ def _described(name):
 
 
 def _docstring(described, config):
-    """The docstring as reStructuredText; where it refers to a function of the vocabulary, a link to that."""
-    text = re.sub(r"`deliralike\.nn\.\w+\.\w+\.(\w+)`", r":py:func:`nn.\1`", inspect.getdoc(described) or "")
+    """The docstring as reStructuredText; where it refers to a function of the vocabulary, a link to
+    that."""
+    text = re.sub(
+        r"`deliralike\.nn\.\w+\.\w+\.(\w+)`", r":py:func:`nn.\1`", inspect.getdoc(described) or ""
+    )
     return GoogleDocstring(text, config).lines()
 
 
@@ -54,7 +58,8 @@ def _signature(described):
 
 
 def _class_signature(app, what, name, described, options, signature, returns):
-    """A network is created by its metaclass, whose signature says nothing: show that of ``__init__``, if it has one."""
+    """A network is created by its metaclass, whose signature says nothing: show that of
+    ``__init__``, if it has one."""
     if what == "class" and isinstance(described, NetworkType):
         return "" if described.__init__ is object.__init__ else _signature(described), returns
     return None

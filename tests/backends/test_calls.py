@@ -1,4 +1,5 @@
-"""Calls of blocks and functions go through another function, and are as before afterwards; the seam of proofs."""
+"""Calls of blocks and functions go through another function, and are as before afterwards; the seam
+of proofs."""
 
 import os
 import subprocess
@@ -13,14 +14,30 @@ from deliralike import nest
 from deliralike.backends.calls import functions_called_through
 from deliralike.errors import DtypeError
 from tests.conformance import small
-from tests.conformance.small import KINDS, Block, Deep, Network, Plain, Shared, batch, get, made, native, squares
+from tests.conformance.small import (
+    KINDS,
+    Block,
+    Deep,
+    Network,
+    Plain,
+    Shared,
+    batch,
+    get,
+    made,
+    native,
+    squares,
+)
 
 NAMES = ("torch", "chainer", "jax")
 
 
 def called(network, around, x):
     """A network's output with its calls going through a function."""
-    with network.backend.op_by_op(), network.backend.evaluating(), network.backend.called_through(network, around):
+    with (
+        network.backend.op_by_op(),
+        network.backend.evaluating(),
+        network.backend.called_through(network, around),
+    ):
         return network.backend.to_numpy(network(*network.backend.prepare((x,), network)))
 
 
@@ -49,8 +66,21 @@ def plain(state, x):
 def test_every_call_of_a_block_is_followed(backend):
     network, calls = made(Deep, backend), []
     called(network, noting(calls), batch()[0])
-    paths = ["", "first", "first.fc", "first.act", "norm", "inner", "inner.left", "inner.left.fc", "inner.left.act",
-             "inner.right", "inner.right.fc", "inner.right.act", "head"]  # fmt: skip
+    paths = [
+        "",
+        "first",
+        "first.fc",
+        "first.act",
+        "norm",
+        "inner",
+        "inner.left",
+        "inner.left.fc",
+        "inner.left.act",
+        "inner.right",
+        "inner.right.fc",
+        "inner.right.act",
+        "head",
+    ]
     assert calls == [(path, (5, 4)) for path in paths]
 
 
@@ -96,7 +126,11 @@ def test_methods_are_as_before_afterwards(name, kind, raises):
     after = methods(network)
     assert all(x is z and y is w for (x, y), (z, w) in zip(before, after, strict=True))
     calls = []
-    called(network, lambda path, block, call, args, kwargs: calls.append(path) or call(*args, **kwargs), batch()[0])
+    called(
+        network,
+        lambda path, block, call, args, kwargs: calls.append(path) or call(*args, **kwargs),
+        batch()[0],
+    )
     assert "two" in calls
 
 
@@ -122,7 +156,9 @@ def test_other_networks_of_the_same_class_are_not_followed(backend):
     one, other, calls = native(kind, backend.name), native(kind, backend.name, seed=2), []
     with backend.op_by_op(), backend.evaluating(), backend.called_through(one, noting(calls)):
         x = backend.prepare((batch()[0],), other)
-        np.testing.assert_allclose(backend.numpy(other(*x)), plain(other.neutral_state(), batch()[0]), rtol=1e-12)
+        np.testing.assert_allclose(
+            backend.numpy(other(*x)), plain(other.neutral_state(), batch()[0]), rtol=1e-12
+        )
     assert calls == []
 
 
@@ -158,7 +194,8 @@ def test_a_block_with_two_names_is_followed_once_a_call(backend):
     assert calls[1] == calls[2]
 
 
-# Functions of nn -------------------------------------------------------------------------------------------------
+# Functions of nn
+# -------------------------------------------------------------------------------------------------
 
 
 def test_functions_are_followed_and_replaced(backend):
@@ -176,12 +213,17 @@ def test_functions_are_followed_and_replaced(backend):
     assert vars(backend.nn) == before
     state = network.neutral_state()
     hidden = 2.0 * np.tanh(x @ state["one.weight"].T + state["one.bias"])
-    np.testing.assert_allclose(output, (x + hidden) @ state["two.weight"].T + state["two.bias"], rtol=1e-12)
+    np.testing.assert_allclose(
+        output, (x + hidden) @ state["two.weight"].T + state["two.bias"], rtol=1e-12
+    )
 
 
 def test_functions_are_as_before_after_an_error(backend):
     before = dict(vars(backend.nn))
-    with pytest.raises(ZeroDivisionError), functions_called_through(backend.nn, lambda *given: 1 / 0):
+    with (
+        pytest.raises(ZeroDivisionError),
+        functions_called_through(backend.nn, lambda *given: 1 / 0),
+    ):
         backend.nn.tanh(backend.array(np.zeros(3)))
     assert vars(backend.nn) == before
 
@@ -203,7 +245,8 @@ def test_other_threads_are_not_followed():
     assert calls == ["tanh"]
 
 
-# Types -----------------------------------------------------------------------------------------------------------
+# Types
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *((name, Deep) for name in NAMES)])
@@ -230,7 +273,9 @@ def test_the_mode_of_a_copy_is_that_of_the_network(backend):
     for training in (True, False):
         twin = backend.in_dtype(made(Deep, backend).train(training), "float32")
         assert twin.training == training
-        assert {block.training for path, block in twin.named_blocks() if path == "norm"} == {training}
+        assert {block.training for path, block in twin.named_blocks() if path == "norm"} == {
+            training
+        }
 
 
 def test_a_type_that_a_backend_lacks_is_refused(backend):
@@ -242,13 +287,17 @@ def test_both_widths_compute_what_they_say(backend):
     """Forth and back is the network with rounded weights."""
     network = made(Plain, backend)
     twin = backend.in_dtype(backend.in_dtype(network, "float32"), "float64")
-    state = {key: value.astype(np.float32).astype(np.float64) for key, value in network.neutral_state().items()}
+    state = {
+        key: value.astype(np.float32).astype(np.float64)
+        for key, value in network.neutral_state().items()
+    }
     output = called(twin, noting([]), batch()[0])
     assert output.dtype == np.float64
     np.testing.assert_allclose(output, plain(state, batch()[0]), rtol=1e-13)
 
 
-# Gradients -------------------------------------------------------------------------------------------------------
+# Gradients
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):
@@ -256,13 +305,19 @@ def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):
 
     def loss(network, x):
         output = network(x)
-        return squares(network, x), {"output": output, "name": "kept", "list": [output * 2.0, 7, None]}, x
+        return (
+            squares(network, x),
+            {"output": output, "name": "kept", "list": [output * 2.0, 7, None]},
+            x,
+        )
 
     with backend.op_by_op():
         found, alone = backend.gradients(loss, network, x), backend.gradients(squares, network, x)
     wanted = plain(network.neutral_state(), x)
     assert len(found.beside) == 2
-    assert all(isinstance(leaf, np.ndarray | str | int | None) for leaf in nest.leaves(found.beside))
+    assert all(
+        isinstance(leaf, np.ndarray | str | int | None) for leaf in nest.leaves(found.beside)
+    )
     np.testing.assert_allclose(found.beside[0]["output"], wanted, rtol=1e-12)
     np.testing.assert_allclose(found.beside[0]["list"][0], 2 * wanted, rtol=1e-12)
     assert (found.beside[0]["name"], found.beside[0]["list"][1:]) == ("kept", [7, None])
@@ -295,7 +350,8 @@ def test_a_layer_of_flax_that_was_told_another_type_keeps_it():
 
 
 def test_devices_and_quick_compiling_are_settings_of_a_process_that_has_not_started(backend):
-    """In a process of its own: the settings last. Afterwards it computes, on so many devices where a CPU is split."""
+    """In a process of its own: the settings last. Afterwards it computes, on so many devices where
+    a CPU is split."""
     code = f"""
 import numpy as np
 from deliralike import backends
@@ -306,8 +362,12 @@ backend.prepare_process(devices=5)
 print(len(backend.devices()))
 """
     environment = {
-        name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
     }
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     count = 1 if "threads" in backend.capabilities else 3
     assert done.stdout.splitlines() == [f"[0.0, 2.0, 4.0] {count}", str(count)]

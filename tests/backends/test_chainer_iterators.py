@@ -15,7 +15,9 @@ SIZE = 3
 
 def dataset(samples=8):
     generator = np.random.default_rng(1)
-    return chainer.datasets.TupleDataset(generator.normal(size=(samples, 5)).astype("f"), generator.integers(0, 2, 8))
+    return chainer.datasets.TupleDataset(
+        generator.normal(size=(samples, 5)).astype("f"), generator.integers(0, 2, 8)
+    )
 
 
 def fitted(train):
@@ -44,14 +46,23 @@ def test_in_their_own_order_the_batches_are_those_of_the_iterator():
 
 
 def test_evaluation_takes_iterators():
-    trainer = Trainer(zoo.build("mlp", backend="chainer", in_features=5, out_features=2), rules.rule("sgd", lr=0.1))
+    trainer = Trainer(
+        zoo.build("mlp", backend="chainer", in_features=5, out_features=2),
+        rules.rule("sgd", lr=0.1),
+    )
     native = chainer.iterators.SerialIterator(dataset(), SIZE, repeat=False, shuffle=False)
     assert trainer.evaluate(native) == pytest.approx(trainer.evaluate(dataset()), rel=1e-6)
 
 
 def test_an_order_of_its_own_and_missing_data_are_refused():
-    reverse = chainer.iterators.SerialIterator(dataset(), SIZE, order_sampler=lambda order, position: order[::-1])
-    with pytest.raises(SettingError, match="order is drawn by a function: give a deliralike.data.Loader"):
+    reverse = chainer.iterators.SerialIterator(
+        dataset(), SIZE, order_sampler=lambda order, position: order[::-1]
+    )
+    with pytest.raises(
+        SettingError, match="order is drawn by a function: give a deliralike.data.Loader"
+    ):
         fitted(reverse)
-    with pytest.raises(ArgumentError, match="Iterator does not tell its dataset: give the trainer the dataset"):
+    with pytest.raises(
+        ArgumentError, match="Iterator does not tell its dataset: give the trainer the dataset"
+    ):
         fitted(chainer.dataset.Iterator())

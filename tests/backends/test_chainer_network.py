@@ -1,4 +1,5 @@
-"""What is specific to Chainer: its own machinery works on networks written once, and its own links fit in."""
+"""What is specific to Chainer: its own machinery works on networks written once, and its own links
+fit in."""
 
 import copy
 import io
@@ -8,20 +9,28 @@ import numpy as np
 import pytest
 
 from deliralike import backends, random
-from deliralike.errors import ArgumentError, ConstructionError, DeviceError, DtypeError, ShapeError, StateError
+from deliralike.errors import (
+    ArgumentError,
+    ConstructionError,
+    DeviceError,
+    DtypeError,
+    ShapeError,
+    StateError,
+)
 from deliralike.network import Network, build
 from deliralike.optim.rules import rule
 
 BACKEND = backends.get("chainer")
 TORCH = backends.get("torch")
 
-import chainer  # noqa: E402 - the backend has to prepare it first
+import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 
 
 class Net(Network):
-    """A convolution, a batch norm and a linear layer; written so that creation order is not the alphabet's."""
+    """A convolution, a batch norm and a linear layer; written so that creation order is not the
+    alphabet's."""
 
     def __init__(self):
         super().__init__()
@@ -60,8 +69,16 @@ class Native(BACKEND.network_base):
         return self.head(F.relu(self.a(self.z(x))))
 
 
-NAMES = ["stem.weight", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var",
-         "norm.num_batches_tracked", "fc.weight", "fc.bias"]  # fmt: skip
+NAMES = [
+    "stem.weight",
+    "norm.weight",
+    "norm.bias",
+    "norm.running_mean",
+    "norm.running_var",
+    "norm.num_batches_tracked",
+    "fc.weight",
+    "fc.bias",
+]
 X = np.random.default_rng(0).standard_normal((4, 3, 9, 7)).astype(np.float32)
 
 
@@ -173,7 +190,9 @@ def test_chainers_updater_and_evaluator_run_in_the_right_mode(tmp_path):
     )
     trainer = chainer.training.Trainer(updater, (2, "iteration"), out=str(tmp_path))
     validation = chainer.iterators.SerialIterator(data, 4, repeat=False, shuffle=False)
-    trainer.extend(chainer.training.extensions.Evaluator(validation, model), trigger=(1, "iteration"))
+    trainer.extend(
+        chainer.training.extensions.Evaluator(validation, model), trigger=(1, "iteration")
+    )
     trainer.run()
     assert model.neutral_state()["net.norm.num_batches_tracked"] == 2
 
@@ -219,7 +238,8 @@ def test_chainers_own_copy_keeps_what_is_shared(mode):
     assert np.array_equal(network.neutral_state()["a.weight"], before) == (mode != "share")
 
 
-# Training mode -----------------------------------------------------------------------------------------------------
+# Training mode
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_chainers_switch_turns_training_off_and_leaves_no_trace():
@@ -265,7 +285,8 @@ def test_a_switch_set_inside_forward_holds_for_the_blocks_below_it():
     assert (dropped.array == 0).any()
 
 
-# Native links ------------------------------------------------------------------------------------------------------
+# Native links
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -312,15 +333,21 @@ def test_a_shape_that_is_not_known_yet_is_an_error_until_the_first_call():
 
 
 def test_weights_of_a_link_by_hand_go_into_the_layer_written_once():
-    by_hand, layer = BACKEND.wrap(L.Convolution2D(3, 4, 3, stride=2, pad=1)), BACKEND.nn.Conv2d(3, 4, 3, 2, 1)
+    by_hand, layer = (
+        BACKEND.wrap(L.Convolution2D(3, 4, 3, stride=2, pad=1)),
+        BACKEND.nn.Conv2d(3, 4, 3, 2, 1),
+    )
     layer.load_neutral_state(by_hand.neutral_state())
     np.testing.assert_allclose(layer(X).array, by_hand(X).array, atol=1e-6)
 
 
-# Optimizers --------------------------------------------------------------------------------------------------------
+# Optimizers
+# --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("native", [chainer.optimizers.Adam, chainer.optimizers.CorrectedMomentumSGD])
+@pytest.mark.parametrize(
+    "native", [chainer.optimizers.Adam, chainer.optimizers.CorrectedMomentumSGD]
+)
 @pytest.mark.parametrize("is_set_up", [True, False])
 def test_a_native_optimizer_can_be_wrapped_before_or_after_its_setup(native, is_set_up):
     network = net()
@@ -348,7 +375,9 @@ def test_a_parameter_without_gradient_does_not_decay(native):
 def test_steps_with_an_unused_branch_and_a_new_rate_equal_pytorchs(name):
     networks = [Branches.on(backend, dtype="float64")() for backend in ("torch", "chainer")]
     settings = {"momentum": 0.9} if name in ("sgd", "rmsprop") else {}
-    steps = [n.backend.optimizer(rule(name, lr=0.1, weight_decay=0.1, **settings), n) for n in networks]
+    steps = [
+        n.backend.optimizer(rule(name, lr=0.1, weight_decay=0.1, **settings), n) for n in networks
+    ]
     for optimizer in steps:
         for both in (True, False, False, True):
             optimizer.update(squares, X[:, :, 0, 0], both)
@@ -376,7 +405,9 @@ def test_an_optimizers_state_from_pytorch_goes_on_here(name):
 
 def test_an_unknown_name_in_an_optimizers_state_is_refused():
     with pytest.raises(StateError, match="nowhere.weight"):
-        BACKEND.optimizer(rule("adam", lr=0.1), net()).load_neutral_state({"steps": 1, "nowhere.weight/exp_avg": 0})
+        BACKEND.optimizer(rule("adam", lr=0.1), net()).load_neutral_state(
+            {"steps": 1, "nowhere.weight/exp_avg": 0}
+        )
 
 
 def test_gradients_leave_no_gradient_behind():
@@ -386,7 +417,8 @@ def test_gradients_leave_no_gradient_behind():
     assert all(parameter.grad is None for parameter in network.params())
 
 
-# Arrays and attributes ---------------------------------------------------------------------------------------------
+# Arrays and attributes
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -395,7 +427,12 @@ def test_no_result_or_gradient_is_wider_than_the_network(dtype):
     x = chainer.Variable(X.astype(dtype))
     loss = network.nn.cross_entropy(network(x), np.array([0, 1, 2, 3]), label_smoothing=0.1)
     loss.backward()
-    values = [loss, x.grad, network.norm.running_mean, *(parameter.grad for parameter in network.params())]
+    values = [
+        loss,
+        x.grad,
+        network.norm.running_mean,
+        *(parameter.grad for parameter in network.params()),
+    ]
     assert {str(value.dtype) for value in values} == {dtype}
 
 
@@ -455,7 +492,11 @@ def test_repr_shows_the_tree_in_creation_order():
         (lambda: setattr(net(), "xp", L.Linear(1, 1)), ConstructionError, "every Chainer link has"),
         (lambda: BACKEND.array(1, dtype="float31"), DtypeError, "float32"),
         (lambda: BACKEND.check_device("@cupy:99"), DeviceError, "@numpy"),
-        (lambda: BACKEND.nn.conv2d(X, np.zeros((4, 5, 3, 3), np.float32)), ShapeError, "does not fit"),
+        (
+            lambda: BACKEND.nn.conv2d(X, np.zeros((4, 5, 3, 3), np.float32)),
+            ShapeError,
+            "does not fit",
+        ),
         (lambda: BACKEND.nn.conv2d(X, np.zeros((4, 3, 3, 3))), DtypeError, "convert one"),
     ],
 )
@@ -489,7 +530,11 @@ def test_a_state_without_counts_for_each_parameter_goes_on_from_the_common_count
     first, second = (BACKEND.optimizer(rule("adam", lr=0.1), n) for n in (network, other))
     first.update(squares, X[:, :, 0, 0], True)
     other.load_neutral_state(network.neutral_state())
-    second.load_neutral_state({k: v for k, v in first.neutral_state().items() if not k.endswith("/step")})
+    second.load_neutral_state(
+        {k: v for k, v in first.neutral_state().items() if not k.endswith("/step")}
+    )
     for optimizer in (first, second):
         optimizer.update(squares, X[:, :, 0, 0], True)
-    np.testing.assert_array_equal(other.neutral_state()["a.weight"], network.neutral_state()["a.weight"])
+    np.testing.assert_array_equal(
+        other.neutral_state()["a.weight"], network.neutral_state()["a.weight"]
+    )

@@ -1,4 +1,5 @@
-"""Programs with the channels last give the values and gradients of the programs that they were made from."""
+"""Programs with the channels last give the values and gradients of the programs that they were made
+from."""
 
 from functools import partial
 
@@ -47,41 +48,65 @@ FUNCTIONS = {
     "a convolution": conv,
     "one in groups": lambda x: conv(conv(x), DEPTH, groups=6),
     "a pointwise one in groups": lambda x: conv(
-        conv(x), array(6, 2, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), groups=3),
+        conv(x), array(6, 2, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), groups=3
+    ),
     "a pointwise one": lambda x: conv(x, POINT, (1, 1), ((0, 0), (0, 0))),
     "a pointwise one with strides": lambda x: conv(x, POINT, (3, 2), ((0, 0), (0, 0))),
     "a pointwise one with padding": lambda x: conv(x, POINT, (1, 1), ((1, 0), (0, 2))),
     "a transposed one": transposed,
     "normalisation": lambda x: NN.batch_norm_train(conv(x), array(6), array(6))[0],
     "layer norm over the channels": lambda x: NN.permute(
-        NN.layer_norm(NN.permute(conv(x), (0, 2, 3, 1)), (6,)), (0, 3, 1, 2)),
+        NN.layer_norm(NN.permute(conv(x), (0, 2, 3, 1)), (6,)), (0, 3, 1, 2)
+    ),
     "group norm": lambda x: NN.group_norm(conv(x), 3),
-    "activations": lambda x: NN.relu(NN.silu(NN.gelu(NN.clip(conv(x), -1.0, 2.0)))) + NN.softplus(conv(x)),
+    "activations": lambda x: (
+        NN.relu(NN.silu(NN.gelu(NN.clip(conv(x), -1.0, 2.0)))) + NN.softplus(conv(x))
+    ),
     "a derivative of its own": lambda x: own(conv(x)),
     "pooling by taps": lambda x: NN.max_windows(conv(x), (2, 3), (2, 1), ((1, 0), (1, 1)), (1, 1)),
-    "pooling by windows": lambda x: NN.max_windows(conv(x), (1, 17), (1, 1), ((0, 0), (8, 8)), (1, 1)),
+    "pooling by windows": lambda x: NN.max_windows(
+        conv(x), (1, 17), (1, 1), ((0, 0), (8, 8)), (1, 1)
+    ),
     "average pooling": lambda x: NN.sum_windows(conv(x), (3, 2), (2, 2), ((1, 1), (0, 1))),
-    "a residual block": lambda x: NN.relu(conv(x, POINT, (1, 1), ((0, 0),) * 2) + jnp.tile(x, (1, 2, 1, 1))),
-    "squeeze and excite": lambda x: conv(x) * NN.sigmoid(jnp.tile(
-        conv(NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2), (1, 2, 1, 1))[:, :6]),
-    "broadcasting": lambda x: conv(x) + NN.mean(conv(x), 2, keepdim=True) * jnp.broadcast_to(conv(x)[:, :, :1], (
-        2, 6, *conv(x).shape[2:])),
+    "a residual block": lambda x: NN.relu(
+        conv(x, POINT, (1, 1), ((0, 0),) * 2) + jnp.tile(x, (1, 2, 1, 1))
+    ),
+    "squeeze and excite": lambda x: (
+        conv(x)
+        * NN.sigmoid(
+            jnp.tile(
+                conv(NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2),
+                (1, 2, 1, 1),
+            )[:, :6]
+        )
+    ),
+    "broadcasting": lambda x: (
+        conv(x)
+        + NN.mean(conv(x), 2, keepdim=True)
+        * jnp.broadcast_to(conv(x)[:, :, :1], (2, 6, *conv(x).shape[2:]))
+    ),
     "a new axis": lambda x: jnp.broadcast_to(conv(x)[..., None], (*conv(x).shape, 2)),
-    "concatenation": lambda x: NN.concatenate([conv(x), NN.exp(conv(x)), jnp.ones((2, 1, *conv(x).shape[2:]))], 1),
+    "concatenation": lambda x: NN.concatenate(
+        [conv(x), NN.exp(conv(x)), jnp.ones((2, 1, *conv(x).shape[2:]))], 1
+    ),
     "concatenation along positions": lambda x: NN.concatenate([conv(x), conv(x)], 3),
     "splitting": lambda x: sum(jnp.split(conv(x), 3, axis=1)),
     "cutting": lambda x: conv(x)[:, 1:5:2, 1:, ::2],
     "padding": lambda x: NN.pad_constant(conv(x), ((0, 0), (0, 2), (1, 0), (3, 1)), 2.0),
     "flipping": lambda x: NN.flip(conv(x), 3) + NN.flip(conv(x), 1),
-    "reductions to a table": lambda x: (NN.sum(conv(x), (2, 3)), NN.max(conv(x), 1), NN.sum(conv(x), 0), jnp.prod(0.1 *
-        conv(x), (1, 3))),
+    "reductions to a table": lambda x: (
+        NN.sum(conv(x), (2, 3)),
+        NN.max(conv(x), 1),
+        NN.sum(conv(x), 0),
+        jnp.prod(0.1 * conv(x), (1, 3)),
+    ),
     "a choice": lambda x: jnp.where(conv(x) > 0, conv(x), array(2, 6, *conv(x).shape[2:])),
     "attention": lambda x: NN.einsum("bcij,bdij->bcd", conv(x), conv(x)),
     "a loop": lambda x: lax.scan(lambda c, _: (c * 0.5 + conv(x), None), conv(x), None, 3)[0],
     "a branch": lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y, conv(x)),
     "a checkpoint": lambda x: jax.checkpoint(lambda x: NN.relu(conv(conv(x), DEPTH, groups=6)))(x),
     "nothing to change": lambda x: x[0] @ x[1].swapaxes(1, 2),
-}  # fmt: skip
+}
 
 
 @partial(jax.jit, static_argnums=0)
@@ -97,11 +122,17 @@ def value_and_gradient(function, x):
 
 def test_values_and_gradients_are_the_same():
     x = jnp.asarray(array(2, 3, 11, 9))
-    programs, shapes = zip(*(jax.make_jaxpr(each, return_shape=True)(x) for each in FUNCTIONS.values()), strict=True)
+    programs, shapes = zip(
+        *(jax.make_jaxpr(each, return_shape=True)(x) for each in FUNCTIONS.values()), strict=True
+    )
     wanted = values_and_gradients(tuple(FUNCTIONS.values()), x)
     found = values_and_gradients(tuple(channels_last(program) for program in programs), x)
-    for name, shape, (came, gradient_here), (value, gradient) in zip(FUNCTIONS, shapes, found, wanted, strict=True):
-        assert [leaf.shape for leaf in came] == [leaf.shape for leaf in jax.tree.leaves(shape)], name
+    for name, shape, (came, gradient_here), (value, gradient) in zip(
+        FUNCTIONS, shapes, found, wanted, strict=True
+    ):
+        assert [leaf.shape for leaf in came] == [leaf.shape for leaf in jax.tree.leaves(shape)], (
+            name
+        )
         for mine, leaf in zip(came, jax.tree.leaves(value), strict=True):
             np.testing.assert_allclose(mine, leaf, rtol=1e-12, atol=1e-13, err_msg=name)
         np.testing.assert_allclose(gradient_here, gradient, rtol=1e-12, atol=1e-12, err_msg=name)
@@ -123,7 +154,9 @@ def test_between_convolutions_nothing_is_copied_into_another_order():
 
     def function(x):
         for _ in range(4):
-            x = NN.relu(NN.batch_norm_train(conv(x, W[:3], (1, 1), ((1, 1), (1, 1))), array(3), array(3))[0])
+            x = NN.relu(
+                NN.batch_norm_train(conv(x, W[:3], (1, 1), ((1, 1), (1, 1))), array(3), array(3))[0]
+            )
         return x
 
     x = jnp.asarray(array(2, 3, 9, 9))

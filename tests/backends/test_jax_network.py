@@ -1,4 +1,5 @@
-"""What is particular to JAX: nnx's own tools on our networks, flax's own layers in ours, compiled steps."""
+"""What is particular to JAX: nnx's own tools on our networks, flax's own layers in ours, compiled
+steps."""
 
 import copy
 import pickle
@@ -139,7 +140,9 @@ def test_a_plain_list_of_layers_is_refused_with_our_own_message():
             super().__init__()
             self.layers = [self.nn.Linear(2, 2)]
 
-    with pytest.raises(ConstructionError, match="'layers' is a plain list of layers.*nn.ModuleList"):
+    with pytest.raises(
+        ConstructionError, match="'layers' is a plain list of layers.*nn.ModuleList"
+    ):
         Listed.on("jax")()
 
 
@@ -147,7 +150,8 @@ def test_a_counter_is_int64_in_the_neutral_state_whatever_jax_counts_in(net):
     assert net.neutral_state()["bn.num_batches_tracked"].dtype == np.int64
 
 
-# flax's own layers -----------------------------------------------------------------------------------------------
+# flax's own layers
+# -----------------------------------------------------------------------------------------------
 
 
 def native(layer, *args, **kwargs):
@@ -159,7 +163,10 @@ def channels_last(x):
 
 
 def test_flax_linear_has_pytorchs_name_and_layout():
-    net, x = native(nnx.Linear, 3, 2), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    net, x = (
+        native(nnx.Linear, 3, 2),
+        np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
+    )
     state = net.neutral_state()
     expected = x @ state["weight"].T + state["bias"]
     assert list(state) == ["weight", "bias"]
@@ -174,10 +181,14 @@ def test_flax_convolutions_have_pytorchs_layouts(n, transpose_kernel):
     if transpose_kernel is None:
         net, name = native(nnx.Conv, 3, 4, kernel, padding="VALID"), f"conv{n}d"
     else:
-        net = native(nnx.ConvTranspose, 3, 4, kernel, padding="VALID", transpose_kernel=transpose_kernel)
+        net = native(
+            nnx.ConvTranspose, 3, 4, kernel, padding="VALID", transpose_kernel=transpose_kernel
+        )
         name = f"conv_transpose{n}d"
     state = {key: torch.from_numpy(value) for key, value in net.neutral_state().items()}
-    expected = getattr(torch.nn.functional, name)(torch.from_numpy(x), state["weight"], state["bias"])
+    expected = getattr(torch.nn.functional, name)(
+        torch.from_numpy(x), state["weight"], state["bias"]
+    )
     assert np.allclose(np.moveaxis(np.asarray(net(channels_last(x))), -1, 1), expected, atol=1e-5)
 
 
@@ -197,7 +208,10 @@ LAYERS = {
 def test_weights_of_flax_layers_make_the_way_there_and_back_bit_by_bit(which):
     layer, args, kwargs = LAYERS[which]
     net = native(layer, *args, **kwargs)
-    state = {k: np.random.default_rng(1).normal(size=v.shape).astype(v.dtype) for k, v in net.neutral_state().items()}
+    state = {
+        k: np.random.default_rng(1).normal(size=v.shape).astype(v.dtype)
+        for k, v in net.neutral_state().items()
+    }
     net.load_neutral_state(state)
     assert all(np.array_equal(value, state[name]) for name, value in net.neutral_state().items())
 
@@ -225,7 +239,8 @@ def test_training_mode_reaches_flax_layers_and_is_restored():
     assert not layer.layers[1].deterministic
 
 
-# Functions -------------------------------------------------------------------------------------------------------
+# Functions
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("index", [-1, 3])
@@ -243,7 +258,9 @@ def test_a_convolution_to_a_tiny_output_equals_pytorchs_with_its_gradients(strid
     (y**2).sum().backward()
     with jax.enable_x64(True):
         conv = lambda x, w: JAX.nn.conv2d(x, w, None, stride, padding)  # noqa: E731
-        found = jax.grad(lambda x, w: (conv(x, w) ** 2).sum(), (0, 1))(jnp.asarray(x), jnp.asarray(w))
+        found = jax.grad(lambda x, w: (conv(x, w) ** 2).sum(), (0, 1))(
+            jnp.asarray(x), jnp.asarray(w)
+        )
         assert np.allclose(conv(x, w), y.detach())
         assert all(np.allclose(a, b.grad) for a, b in zip(found, (tx, tw), strict=True))
 
@@ -273,7 +290,9 @@ print("asking for float64 turns it on:", jax.config.jax_enable_x64)
 
 
 def test_what_a_fresh_process_does():
-    done = subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == [
         "import starts no device: True",
         "import leaves float64 off: True",
@@ -281,7 +300,8 @@ def test_what_a_fresh_process_does():
     ]
 
 
-# Chance ----------------------------------------------------------------------------------------------------------
+# Chance
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_seeding_makes_masks_of_existing_networks_repeat():
@@ -310,10 +330,13 @@ def test_portable_masks_in_a_compiled_program_follow_a_traced_step():
             return net(jnp.ones((2, 5)))
 
     for step in (0, 7):
-        assert np.array_equal(np.asarray(masks(step)) > 0, random.keep_mask(3, "", step, 0, (2, 5), 0.5))
+        assert np.array_equal(
+            np.asarray(masks(step)) > 0, random.keep_mask(3, "", step, 0, (2, 5), 0.5)
+        )
 
 
-# Optimizers ------------------------------------------------------------------------------------------------------
+# Optimizers
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_an_optimizer_draws_the_portable_masks_of_each_step():
@@ -347,17 +370,26 @@ def test_parameters_that_take_no_part_are_left_alone(kind):
     net = Partly.on("jax")()
     before = net.neutral_state()
     rule = rules.rule("adamw", lr=0.1, weight_decay=0.5)
-    optimizer = JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(optax.adamw(0.1), net)
+    optimizer = (
+        JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(optax.adamw(0.1), net)
+    )
     optimizer.update(squares, np.ones((2, 3), np.float32))
-    moved = {name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])}
+    moved = {
+        name
+        for name, value in net.neutral_state().items()
+        if not np.array_equal(value, before[name])
+    }
     assert moved == {"used.weight", "used.bias"}
 
 
 @pytest.mark.parametrize("kind", ["neutral", "optax"])
 def test_a_frozen_parameter_rests_and_goes_on_when_thawed(kind):
     net = Partly.on("jax")()
-    optimizer = (JAX.optimizer(rules.rule("adam", lr=0.1), net) if kind == "neutral"
-                 else JAX.wrap_optimizer(optax.adam(0.1), net))  # fmt: skip
+    optimizer = (
+        JAX.optimizer(rules.rule("adam", lr=0.1), net)
+        if kind == "neutral"
+        else JAX.wrap_optimizer(optax.adam(0.1), net)
+    )
     values = []
     for trainable in (True, False, True):
         net.set_trainable("used.weight", trainable)
@@ -371,8 +403,11 @@ def test_optax_sgd_equals_the_neutral_rule():
     states = []
     for native_optimizer in (False, True):
         net = Partly.on("jax")()
-        optimizer = (JAX.wrap_optimizer(optax.sgd(0.1, momentum=0.9), net) if native_optimizer
-                     else JAX.optimizer(rules.rule("sgd", lr=0.1, momentum=0.9), net))  # fmt: skip
+        optimizer = (
+            JAX.wrap_optimizer(optax.sgd(0.1, momentum=0.9), net)
+            if native_optimizer
+            else JAX.optimizer(rules.rule("sgd", lr=0.1, momentum=0.9), net)
+        )
         for _ in range(3):
             optimizer.update(squares, np.ones((2, 3), np.float32))
         states.append(net.neutral_state())
@@ -384,7 +419,9 @@ def test_training_goes_on_from_a_saved_state_as_if_nothing_had_happened(kind):
     def make():
         net = Partly.on("jax")()
         rule = rules.rule("adam", lr=0.1)
-        return net, JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(optax.adam(0.1), net)
+        return net, JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(
+            optax.adam(0.1), net
+        )
 
     x = np.ones((2, 3), np.float32)
     (net, optimizer), (other, resumed) = make(), make()
@@ -394,7 +431,10 @@ def test_training_goes_on_from_a_saved_state_as_if_nothing_had_happened(kind):
     optimizer.update(squares, x)
     resumed.update(squares, x)
     assert resumed.steps == 2
-    assert all(np.array_equal(value, other.neutral_state()[name]) for name, value in net.neutral_state().items())
+    assert all(
+        np.array_equal(value, other.neutral_state()[name])
+        for name, value in net.neutral_state().items()
+    )
 
 
 def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():
@@ -417,13 +457,22 @@ def test_update_equals_gradients_hooks_and_apply_one_by_one():
 
     (a, b), states = (Partly.on("jax")(), Partly.on("jax")()), []
     x = np.ones((2, 3), np.float32)
-    whole, parts = (JAX.optimizer(rules.rule("adam", lr=0.1, weight_decay=0.1), net) for net in (a, b))
+    whole, parts = (
+        JAX.optimizer(rules.rule("adam", lr=0.1, weight_decay=0.1), net) for net in (a, b)
+    )
     whole.pre_update_hooks.append(halve)
     whole.update(squares, x)
     _, gradients = parts.gradients(squares, jnp.asarray(x))
     parts.apply(halve(parts, gradients))
     states = a.neutral_state(), b.neutral_state()
-    assert list(gradients) == ["used.weight", "used.bias", "unused.weight", "unused.bias", "cut.weight", "cut.bias"]
+    assert list(gradients) == [
+        "used.weight",
+        "used.bias",
+        "unused.weight",
+        "unused.bias",
+        "cut.weight",
+        "cut.bias",
+    ]
     assert all(np.allclose(states[0][name], states[1][name], rtol=1e-6) for name in states[0])
 
 
@@ -432,7 +481,10 @@ def test_a_hook_sees_the_parameters_of_its_own_step():
 
     def decay(optimizer, gradients):
         slots = optimizer.network.neutral_slots()
-        return {name: None if g is None else g * 0 + slots[name].native[...] for name, g in gradients.items()}
+        return {
+            name: None if g is None else g * 0 + slots[name].native[...]
+            for name, g in gradients.items()
+        }
 
     net = Partly.on("jax")()
     optimizer = JAX.optimizer(rules.rule("sgd", lr=0.5), net)
@@ -453,7 +505,9 @@ def test_an_array_taken_from_a_network_stays_valid_after_a_step():
 def test_a_loss_that_is_no_scalar_is_refused():
     net = Partly.on("jax")()
     with pytest.raises(ShapeError, match=r"shape \(2, 2\), wanted a scalar"):
-        JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(lambda net, x: net(x), np.ones((2, 3), np.float32))
+        JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(
+            lambda net, x: net(x), np.ones((2, 3), np.float32)
+        )
 
 
 def test_a_new_lambda_at_each_step_is_warned_about():
@@ -467,20 +521,25 @@ def test_a_new_lambda_at_each_step_is_warned_about():
 def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names():
     net = Partly.on("jax")()
     programs = Programs(net)
-    with pytest.warns(UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"):
+    with pytest.warns(
+        UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"
+    ):
         for _ in range(17):
             net.note = {"step": object()}
             programs.compiled(("update", id(programs.members())), object)
 
 
-@pytest.mark.parametrize(("before", "after", "is_same"), [
-    ((1, ("a", 2.0)), (1, ("a", float("2"))), True),
-    (frozenset({"a", (1, None)}), frozenset({(1, None), "a"}), True),
-    ((1, ("a", 2.0)), (1, ("a", 2.5)), False),
-    (1, 1.0, False),
-    (1, True, False),
-    ((1,), (1.0,), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ((1, ("a", 2.0)), (1, ("a", float("2"))), True),
+        (frozenset({"a", (1, None)}), frozenset({(1, None), "a"}), True),
+        ((1, ("a", 2.0)), (1, ("a", 2.5)), False),
+        (1, 1.0, False),
+        (1, True, False),
+        ((1,), (1.0,), False),
+    ],
+)
 def test_equal_settings_of_one_type_are_one_network_to_compile(before, after, is_same):
     net = Partly.on("jax")()
     programs = Programs(net)
@@ -494,7 +553,9 @@ def test_what_a_loss_function_gives_beside_the_loss_comes_back():
     net = Partly.on("jax")()
     optimizer = JAX.optimizer(rules.rule("sgd", lr=0.1), net)
     x = np.ones((2, 3), np.float32)
-    loss, extra = optimizer.update(lambda net, x: (squares(net, x), {"outputs": net(x), "name": "train"}), x)
+    loss, extra = optimizer.update(
+        lambda net, x: (squares(net, x), {"outputs": net(x), "name": "train"}), x
+    )
     assert (extra["name"], extra["outputs"].shape, loss.shape) == ("train", (2, 2), ())
 
 
@@ -502,6 +563,8 @@ def test_gradients_are_none_at_inputs_that_are_no_floating_arrays():
     def scaled(net, x, factor, number):
         return squares(net, x) * factor + number.sum()
 
-    found = JAX.gradients(scaled, Partly.on("jax")(), np.ones((2, 3), np.float32), 0.5, np.arange(2))
+    found = JAX.gradients(
+        scaled, Partly.on("jax")(), np.ones((2, 3), np.float32), 0.5, np.arange(2)
+    )
     assert found.inputs[0].shape == (2, 3)
     assert found.inputs[1:] == (None, None)

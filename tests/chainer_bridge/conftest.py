@@ -1,4 +1,5 @@
-"""What the tests of Chainer under the bridge share: the bridge itself and the comparison with independent answers."""
+"""What the tests of Chainer under the bridge share: the bridge itself and the comparison with
+independent answers."""
 
 import importlib.util
 
@@ -20,13 +21,15 @@ def rng():
 
 @pytest.fixture
 def agree():
-    """A check: outputs and gradients of a Chainer function are those of a torch oracle, and of finite differences."""
+    """A check: outputs and gradients of a Chainer function are those of a torch oracle, and of
+    finite differences."""
     return _agree
 
 
 @pytest.fixture
 def slope():
-    """A check: the gradients of a Chainer function are those of finite differences along a random direction."""
+    """A check: the gradients of a Chainer function are those of finite differences along a random
+    direction."""
     return _slope
 
 
@@ -51,13 +54,19 @@ def _slope(function, *arrays, step=1e-6, tolerance=1e-6):
 
     def moved(by):
         outputs, _ = _chainer_side(
-            function, [(array + by * d).astype(array.dtype) for array, d in zip(arrays, directions, strict=True)]
+            function,
+            [
+                (array + by * d).astype(array.dtype)
+                for array, d in zip(arrays, directions, strict=True)
+            ],
         )
         return sum(float((y * _weights(y.shape)).sum()) for y in outputs)
 
     numerical = (moved(step) - moved(-step)) / (2 * step)
     analytical = sum(
-        float((gradient * d).sum()) for gradient, d in zip(gradients, directions, strict=True) if gradient is not None
+        float((gradient * d).sum())
+        for gradient, d in zip(gradients, directions, strict=True)
+        if gradient is not None
     )
     np.testing.assert_allclose(analytical, numerical, rtol=tolerance, atol=tolerance)
 

@@ -30,11 +30,14 @@ ROOT = pathlib.Path(bridge.__file__).parents[3]
 
 @pytest.fixture
 def run():
-    """Runs code in a fresh process where warnings are errors, with the module `bridge` loaded; gives what it prints."""
+    """Runs code in a fresh process where warnings are errors, with the module `bridge` loaded;
+    gives what it prints."""
 
     def run(code, path=ROOT):
         code = LOAD + f"sys.path.insert(0, {str(path)!r})\n" + textwrap.dedent(code)
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600
+        )
         assert done.stderr == ""
         return done.stdout.strip()
 
@@ -53,7 +56,8 @@ def another_chainer(tmp_path):
 
 @pytest.fixture
 def small_chainermn(tmp_path):
-    """A folder with the one corrected module of chainermn, of three lines, in place of the real package."""
+    """A folder with the one corrected module of chainermn, of three lines, in place of the real
+    package."""
     package = tmp_path / "chainermn" / "iterators"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
@@ -136,12 +140,20 @@ def test_another_chainer_is_refused_by_name_and_version(run, another_chainer):
             print(error.name, error)
     """
     said = run(code, another_chainer)
-    assert said.startswith("chainer.variable module 'chainer.variable' does not have the text \"device = getattr(")
-    assert "wanted chainer 7.8.1, found " in said and said.endswith("Run: pip install chainer==7.8.1")
+    assert said.startswith(
+        "chainer.variable module 'chainer.variable' does not have the text \"device = getattr("
+    )
+    assert "wanted chainer 7.8.1, found " in said and said.endswith(
+        "Run: pip install chainer==7.8.1"
+    )
 
 
 @pytest.mark.parametrize(
-    "before", ["import chainer", "try: import chainer.broken\nexcept ZeroDivisionError: del sys.modules['chainer']"]
+    "before",
+    [
+        "import chainer",
+        "try: import chainer.broken\nexcept ZeroDivisionError: del sys.modules['chainer']",
+    ],
 )
 def test_it_refuses_to_come_too_late(run, another_chainer, before):
     (another_chainer / "chainer" / "part.py").touch()
@@ -194,7 +206,9 @@ def test_a_corrected_module_can_be_reloaded_inspected_and_pickled(run, small_cha
         assert pickle.loads(pickle.dumps(module.__spec__.origin)) == module.__file__
         print(inspect.getsourcelines(module.Size.get))
     """
-    assert run(code, small_chainermn) == (r"(['    def get(self, _size):\n', '        return int(_size.item())\n'], 2)")
+    assert run(code, small_chainermn) == (
+        r"(['    def get(self, _size):\n', '        return int(_size.item())\n'], 2)"
+    )
 
 
 def test_a_traceback_shows_the_line_that_ran(run, small_chainermn):
@@ -272,8 +286,14 @@ def test_requirements_of_chainers_own_tests_are_checked():
 
         return getattr(Case, "__unittest_skip__", False)
 
-    assert [skipped(with_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")] == [False, True, True]
-    assert [skipped(without_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")] == [
+    assert [skipped(with_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")] == [
+        False,
+        True,
+        True,
+    ]
+    assert [
+        skipped(without_requires, r) for r in ("numpy>=1.0", "numpy<1.0", "no-such-package")
+    ] == [
         True,
         False,
         False,

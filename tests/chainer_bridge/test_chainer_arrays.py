@@ -14,7 +14,9 @@ pytestmark = pytest.mark.filterwarnings("error")
 def test_resize_images_is_the_bilinear_interpolation_of_torch(size, align_corners, rng, agree):
     agree(
         lambda x: F.resize_images(x, size, align_corners=align_corners),
-        lambda x: torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=align_corners),
+        lambda x: torch.nn.functional.interpolate(
+            x, size, mode="bilinear", align_corners=align_corners
+        ),
         rng.normal(size=(2, 3, 5, 7)),
     )
 
@@ -64,7 +66,9 @@ def test_pad_surrounds_with_a_constant(rng, agree):
 def test_pad_sequence_fills_up_behind_each_sequence(length, rng, agree):
     def oracle(*xs):
         padded = torch.nn.utils.rnn.pad_sequence(xs, batch_first=True, padding_value=-1.0)
-        return torch.nn.functional.pad(padded, (0, 0, 0, (length or 4) - padded.shape[1]), value=-1.0)
+        return torch.nn.functional.pad(
+            padded, (0, 0, 0, (length or 4) - padded.shape[1]), value=-1.0
+        )
 
     agree(
         lambda *xs: F.pad_sequence(list(xs), length, padding=-1.0),
@@ -73,7 +77,9 @@ def test_pad_sequence_fills_up_behind_each_sequence(length, rng, agree):
     )
 
 
-@pytest.mark.parametrize(("dtype", "filled"), [("int32", -1), ("uint8", 255), ("uint32", 2**32 - 1)])
+@pytest.mark.parametrize(
+    ("dtype", "filled"), [("int32", -1), ("uint8", 255), ("uint32", 2**32 - 1)]
+)
 def test_minus_one_pads_integers_by_wrapping_around(dtype, filled):
     y = F.pad_sequence([np.array([1, 2], dtype), np.array([3], dtype)], padding=-1)
     np.testing.assert_array_equal(y.array, [[1, 2], [3, filled]])
@@ -104,7 +110,9 @@ FUNCTIONS = {
     "where": (lambda x: F.where(x.array > 0, x, 2 * x), lambda x: torch.where(x > 0, x, 2 * x)),
     "depth2space": (
         lambda x: F.depth2space(x[None, :, :, :2][:, [0, 1, 2, 0]], 2).reshape(-1),
-        lambda x: x[[0, 1, 2, 0], :, :2].reshape(1, 2, 2, 1, 4, 2).permute(0, 3, 4, 1, 5, 2).reshape(-1),
+        lambda x: (
+            x[[0, 1, 2, 0], :, :2].reshape(1, 2, 2, 1, 4, 2).permute(0, 3, 4, 1, 5, 2).reshape(-1)
+        ),
     ),
     "permutate": (lambda x: F.permutate(x, np.array([2, 0, 1]), axis=0), lambda x: x[[2, 0, 1]]),
     "slice": (lambda x: x[1:, ::2, -1], lambda x: x[1:, ::2, -1]),
@@ -121,11 +129,17 @@ FUNCTIONS = {
     "erf": (F.erf, torch.erf),
     "maximum": (lambda x: F.maximum(x, 0.3 * x), lambda x: torch.maximum(x, 0.3 * x)),
     "norm": (lambda x: F.batch_l2_norm_squared(x), lambda x: (x**2).sum((1, 2))),
-    "einsum": (lambda x: F.einsum("ijk,ilk->jl", x, x), lambda x: torch.einsum("ijk,ilk->jl", x, x)),
+    "einsum": (
+        lambda x: F.einsum("ijk,ilk->jl", x, x),
+        lambda x: torch.einsum("ijk,ilk->jl", x, x),
+    ),
     "einsum_implicit": (lambda x: F.einsum("...k,...k->...", x, x), lambda x: (x * x).sum(-1)),
     "matmul": (lambda x: F.matmul(x, x, transb=True), lambda x: x @ x.transpose(1, 2)),
     "matmul_operator": (lambda x: x @ F.transpose(x, (0, 2, 1)), lambda x: x @ x.transpose(1, 2)),
-    "tensordot": (lambda x: F.tensordot(x, x, axes=((0, 2), (0, 2))), lambda x: torch.einsum("ijk,ilk->jl", x, x)),
+    "tensordot": (
+        lambda x: F.tensordot(x, x, axes=((0, 2), (0, 2))),
+        lambda x: torch.einsum("ijk,ilk->jl", x, x),
+    ),
     "inv": (
         lambda x: F.batch_inv(F.matmul(x, x, transb=True) + np.eye(4)),
         lambda x: torch.linalg.inv(x @ x.transpose(1, 2) + torch.eye(4, dtype=x.dtype)),
@@ -183,7 +197,9 @@ def test_a_spatial_transformer_samples_the_grid_as_torch_does(rng, agree):
         return torch.nn.functional.grid_sample(x, grid, align_corners=True)
 
     agree(
-        lambda x, theta: F.spatial_transformer_sampler(x, F.spatial_transformer_grid(theta, (4, 5))),
+        lambda x, theta: F.spatial_transformer_sampler(
+            x, F.spatial_transformer_grid(theta, (4, 5))
+        ),
         oracle,
         rng.normal(size=(2, 3, 5, 7)),
         np.array([[[0.6, 0.1, 0.05], [-0.1, 0.5, 0.02]]] * 2),

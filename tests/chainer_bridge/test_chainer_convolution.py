@@ -11,7 +11,11 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 SIZES = {1: (11,), 2: (9, 7), 3: (7, 5, 6)}
 KERNELS = {1: (3,), 2: (3, 2), 3: (3, 2, 2)}
-CONVOLUTIONS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+CONVOLUTIONS = {
+    1: torch.nn.functional.conv1d,
+    2: torch.nn.functional.conv2d,
+    3: torch.nn.functional.conv3d,
+}
 TRANSPOSES = {
     1: torch.nn.functional.conv_transpose1d,
     2: torch.nn.functional.conv_transpose2d,
@@ -83,7 +87,9 @@ def test_the_weight_of_a_first_deconvolution_gets_its_gradient(batch, rng):
 def test_outsize_adds_rows_at_the_end_of_a_deconvolution(extra, rng, agree):
     agree(
         lambda x, w: F.deconvolution_2d(x, w, stride=2, pad=1, outsize=(9 + extra, 5 + extra)),
-        lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1, output_padding=extra),
+        lambda x, w: torch.nn.functional.conv_transpose2d(
+            x, w, stride=2, padding=1, output_padding=extra
+        ),
         rng.normal(size=(2, 3, 5, 3)),
         rng.normal(size=(3, 2, 3, 3)),
     )
@@ -92,7 +98,9 @@ def test_outsize_adds_rows_at_the_end_of_a_deconvolution(extra, rng, agree):
 def test_cover_all_adds_the_window_that_sticks_out(rng, agree):
     agree(
         lambda x, w: F.convolution_2d(x, w, stride=2, cover_all=True),
-        lambda x, w: torch.nn.functional.conv2d(torch.nn.functional.pad(x, (0, 1, 0, 1)), w, stride=2),
+        lambda x, w: torch.nn.functional.conv2d(
+            torch.nn.functional.pad(x, (0, 1, 0, 1)), w, stride=2
+        ),
         rng.normal(size=(2, 3, 8, 6)),
         rng.normal(size=(2, 3, 3, 3)),
     )
@@ -116,7 +124,9 @@ def test_a_convolution_keeps_the_dtype_of_its_input(dtype, rng):
     y = F.convolution_2d(x, w, stride=2)
     F.sum(y).backward()
     assert (y.dtype, w.grad.dtype) == (np.dtype(dtype), np.dtype(dtype))
-    expected = torch.nn.functional.conv2d(*(torch.tensor(a.astype("float64")) for a in (x, w.array)), stride=2)
+    expected = torch.nn.functional.conv2d(
+        *(torch.tensor(a.astype("float64")) for a in (x, w.array)), stride=2
+    )
     np.testing.assert_allclose(
         y.array, expected, **{"float16": {"rtol": 2e-2, "atol": 2e-2}}.get(dtype, {"rtol": 1e-4})
     )

@@ -11,7 +11,10 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 ACTIVATIONS = {
     "relu": (F.relu, torch.relu),
-    "leaky_relu": (lambda x: F.leaky_relu(x, 0.1), lambda x: torch.nn.functional.leaky_relu(x, 0.1)),
+    "leaky_relu": (
+        lambda x: F.leaky_relu(x, 0.1),
+        lambda x: torch.nn.functional.leaky_relu(x, 0.1),
+    ),
     "elu": (lambda x: F.elu(x, 0.7), lambda x: torch.nn.functional.elu(x, 0.7)),
     "selu": (F.selu, torch.selu),
     "sigmoid": (F.sigmoid, torch.sigmoid),
@@ -48,7 +51,9 @@ def test_linear_over_several_batch_axes(rng, agree):
 
 def test_bilinear_is_a_sum_over_both_inputs(rng):
     x, y, w = (rng.normal(size=shape).astype("float32") for shape in [(5, 3), (5, 2), (3, 2, 7)])
-    np.testing.assert_allclose(F.bilinear(x, y, w).array, np.einsum("bi,bj,ijk->bk", x, y, w), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        F.bilinear(x, y, w).array, np.einsum("bi,bj,ijk->bk", x, y, w), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_an_embedding_picks_rows_and_adds_up_their_gradients(rng, agree):
@@ -71,7 +76,9 @@ def test_an_ignored_label_embeds_as_zeros_and_gets_no_gradient(rng):
 @pytest.mark.parametrize("reduce", ["mean", "no"])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("shape", [(7, 4), (3, 4, 5, 2)], ids=str)
-def test_softmax_cross_entropy_divides_by_the_labels_that_count(shape, weighted, reduce, rng, agree):
+def test_softmax_cross_entropy_divides_by_the_labels_that_count(
+    shape, weighted, reduce, rng, agree
+):
     labels = rng.integers(-1, 4, size=(shape[0], *shape[2:]))
     weights = rng.uniform(0.5, 2, size=4) if weighted else None
 
@@ -82,7 +89,9 @@ def test_softmax_cross_entropy_divides_by_the_labels_that_count(shape, weighted,
         return losses if reduce == "no" else losses.sum() / (labels != -1).sum()
 
     agree(
-        lambda x: F.softmax_cross_entropy(x, labels, class_weight=weights, reduce=reduce, normalize=True),
+        lambda x: F.softmax_cross_entropy(
+            x, labels, class_weight=weights, reduce=reduce, normalize=True
+        ),
         oracle,
         rng.normal(size=shape),
     )
@@ -91,7 +100,10 @@ def test_softmax_cross_entropy_divides_by_the_labels_that_count(shape, weighted,
 def test_softmax_cross_entropy_without_normalize_divides_by_the_batch(rng):
     x, labels = rng.normal(size=(3, 4, 5)), rng.integers(0, 4, size=(3, 5))
     loss = F.softmax_cross_entropy(x, labels, normalize=False).array
-    expected = torch.nn.functional.cross_entropy(torch.tensor(x), torch.tensor(labels), reduction="sum") / 3
+    expected = (
+        torch.nn.functional.cross_entropy(torch.tensor(x), torch.tensor(labels), reduction="sum")
+        / 3
+    )
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
 
 
@@ -115,7 +127,9 @@ LOSSES = {
     ),
     "bernoulli_nll": (
         lambda x, y: F.bernoulli_nll(F.sigmoid(x), y),
-        lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(y, torch.sigmoid(x), reduction="sum"),
+        lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(
+            y, torch.sigmoid(x), reduction="sum"
+        ),
     ),
     "gaussian_kl_divergence": (
         F.gaussian_kl_divergence,
@@ -138,9 +152,15 @@ def test_connectionist_temporal_classification_is_that_of_torch(rng, agree):
     lengths, label_lengths = np.array([5, 4], "int32"), np.array([2, 1], "int32")
     labels = np.array([[1, 2], [2, 0]], "int32")
     agree(
-        lambda x: F.connectionist_temporal_classification(list(x), labels, 0, lengths, label_lengths, reduce="no"),
+        lambda x: F.connectionist_temporal_classification(
+            list(x), labels, 0, lengths, label_lengths, reduce="no"
+        ),
         lambda x: torch.nn.functional.ctc_loss(
-            x.log_softmax(2), torch.tensor(labels), torch.tensor(lengths), torch.tensor(label_lengths), reduction="none"
+            x.log_softmax(2),
+            torch.tensor(labels),
+            torch.tensor(lengths),
+            torch.tensor(label_lengths),
+            reduction="none",
         ),
         rng.normal(size=(5, 2, 4)),
     )

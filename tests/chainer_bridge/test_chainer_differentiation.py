@@ -31,12 +31,16 @@ TWICE = {
     ),
     "batch_normalization": (
         lambda x, g, b: F.batch_normalization(x, g, b, eps=1e-3),
-        lambda x, g, b: torch.nn.functional.batch_norm(x, None, None, g, b, training=True, eps=1e-3),
+        lambda x, g, b: torch.nn.functional.batch_norm(
+            x, None, None, g, b, training=True, eps=1e-3
+        ),
         [(5, 3), (3,), (3,)],
     ),
     "resize_images": (
         lambda x: F.resize_images(x, (9, 4)) ** 2,
-        lambda x: torch.nn.functional.interpolate(x, (9, 4), mode="bilinear", align_corners=True) ** 2,
+        lambda x: (
+            torch.nn.functional.interpolate(x, (9, 4), mode="bilinear", align_corners=True) ** 2
+        ),
         [(2, 3, 5, 7)],
     ),
     "getitem": (lambda x: x[[0, 2, 0], 1] ** 3, lambda x: x[[0, 2, 0], [1, 1, 1]] ** 3, [(5, 3)]),
@@ -50,7 +54,9 @@ def test_the_gradient_of_a_gradient_is_that_of_torch(name, rng):
     arrays = [rng.normal(size=shape) for shape in shapes]
     variables = [chainer.Variable(a) for a in arrays]
     tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
-    first = chainer.grad([F.sum(F.sin(function(*variables)))], variables, enable_double_backprop=True)
+    first = chainer.grad(
+        [F.sum(F.sin(function(*variables)))], variables, enable_double_backprop=True
+    )
     sum(F.sum(g**2) for g in first).backward()
     expected = torch.autograd.grad(torch.sin(oracle(*tensors)).sum(), tensors, create_graph=True)
     sum((g**2).sum() for g in expected).backward()
@@ -64,15 +70,21 @@ def test_a_categorical_gives_the_log_probability_of_each_index(shape, rng):
     indices = rng.integers(0, 4, size=shape[:-1])
     expected = np.log(np.take_along_axis(p, np.asarray(indices)[..., None], -1)[..., 0])
     categorical = distributions.Categorical(p)
-    np.testing.assert_allclose(categorical.log_prob(np.asarray(indices)).array, expected, rtol=1e-12)
-    np.testing.assert_allclose(categorical.log_prob(chainer.Variable(np.asarray(indices))).array, expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        categorical.log_prob(np.asarray(indices)).array, expected, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        categorical.log_prob(chainer.Variable(np.asarray(indices))).array, expected, rtol=1e-12
+    )
 
 
 def test_a_categorical_has_the_entropy_and_divergence_of_its_probabilities(rng):
     p, q = rng.dirichlet(np.ones(4), size=(2, 3))
     ours, theirs = distributions.Categorical(p), distributions.Categorical(logit=np.log(q) + 1)
     np.testing.assert_allclose(ours.entropy.array, scipy.stats.entropy(p, axis=1), rtol=1e-12)
-    np.testing.assert_allclose(chainer.kl_divergence(ours, theirs).array, scipy.stats.entropy(p, q, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        chainer.kl_divergence(ours, theirs).array, scipy.stats.entropy(p, q, axis=1), rtol=1e-9
+    )
 
 
 def test_a_categorical_samples_with_its_probabilities():
@@ -82,11 +94,23 @@ def test_a_categorical_samples_with_its_probabilities():
 
 
 CONTINUOUS = {
-    "normal": (lambda: distributions.Normal(np.array(0.5), np.array(2.0)), scipy.stats.norm(0.5, 2)),
-    "uniform": (lambda: distributions.Uniform(low=np.array(-1.0), high=np.array(3.0)), scipy.stats.uniform(-1, 4)),
-    "gamma": (lambda: distributions.Gamma(np.array(2.0), np.array(1.5)), scipy.stats.gamma(2, scale=1.5)),
+    "normal": (
+        lambda: distributions.Normal(np.array(0.5), np.array(2.0)),
+        scipy.stats.norm(0.5, 2),
+    ),
+    "uniform": (
+        lambda: distributions.Uniform(low=np.array(-1.0), high=np.array(3.0)),
+        scipy.stats.uniform(-1, 4),
+    ),
+    "gamma": (
+        lambda: distributions.Gamma(np.array(2.0), np.array(1.5)),
+        scipy.stats.gamma(2, scale=1.5),
+    ),
     "beta": (lambda: distributions.Beta(np.array(2.0), np.array(3.0)), scipy.stats.beta(2, 3)),
-    "laplace": (lambda: distributions.Laplace(np.array(0.5), np.array(2.0)), scipy.stats.laplace(0.5, 2)),
+    "laplace": (
+        lambda: distributions.Laplace(np.array(0.5), np.array(2.0)),
+        scipy.stats.laplace(0.5, 2),
+    ),
 }
 
 
@@ -96,17 +120,23 @@ def test_a_distribution_is_that_of_scipy(name):
     ours, x = ours(), np.array(0.7)
     np.testing.assert_allclose(ours.log_prob(x).array, expected.logpdf(x), rtol=1e-9)
     np.testing.assert_allclose(ours.entropy.array, expected.entropy(), rtol=1e-9)
-    np.testing.assert_allclose([ours.mean.array, ours.variance.array], expected.stats("mv"), rtol=1e-9)
+    np.testing.assert_allclose(
+        [ours.mean.array, ours.variance.array], expected.stats("mv"), rtol=1e-9
+    )
 
 
 def _mostly_zero(rng, shape, dtype):
     return (rng.normal(size=shape) * (rng.random(size=shape) < 0.4)).astype(dtype)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-2), ("float32", 1e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 1e-2), ("float32", 1e-5), ("float64", 1e-12)]
+)
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
 @pytest.mark.parametrize(("transa", "transb"), [(False, False), (True, False), (False, True)])
-def test_a_sparse_product_is_the_dense_one_with_its_gradients(transa, transb, batch, dtype, tolerance, rng):
+def test_a_sparse_product_is_the_dense_one_with_its_gradients(
+    transa, transb, batch, dtype, tolerance, rng
+):
     dense = _mostly_zero(rng, (*batch, *((4, 5) if transa else (5, 4))), dtype)
     other = rng.normal(size=(*batch, *((3, 4) if transb else (4, 3)))).astype(dtype)
     sparse, variable = chainer.utils.to_coo(dense, requires_grad=True), chainer.Variable(other)
@@ -129,7 +159,9 @@ def test_a_dense_times_a_sparse_matrix(rng):
 
 def test_forget_computes_again_what_it_did_not_keep(rng, agree):
     agree(
-        lambda x: F.forget(lambda x: F.tanh(F.sin(x)), x), lambda x: torch.tanh(torch.sin(x)), rng.normal(size=(3, 2))
+        lambda x: F.forget(lambda x: F.tanh(F.sin(x)), x),
+        lambda x: torch.tanh(torch.sin(x)),
+        rng.normal(size=(3, 2)),
     )
 
 
@@ -162,7 +194,11 @@ def test_spectral_normalization_brings_the_largest_singular_value_to_one(rng):
 
 def test_debug_mode_finds_a_nan_in_a_gradient():
     x = chainer.Variable(np.zeros(3, "float32"))
-    with chainer.using_config("debug", True), np.errstate(all="ignore"), pytest.raises(RuntimeError, match="NaN"):
+    with (
+        chainer.using_config("debug", True),
+        np.errstate(all="ignore"),
+        pytest.raises(RuntimeError, match="NaN"),
+    ):
         F.sum(F.sqrt(x) * np.zeros(3, "float32")).backward()
 
 

@@ -1,4 +1,5 @@
-"""What a library above needs of Chainer's links: parameters, copies, pickles, configuration and files."""
+"""What a library above needs of Chainer's links: parameters, copies, pickles, configuration and
+files."""
 
 import copy
 import pickle
@@ -18,7 +19,9 @@ class Network(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.features = chainer.Sequential(L.Convolution2D(3, 4, 3, stride=2), L.BatchNormalization(4), F.relu)
+            self.features = chainer.Sequential(
+                L.Convolution2D(3, 4, 3, stride=2), L.BatchNormalization(4), F.relu
+            )
             self.heads = chainer.ChainList(L.Linear(4, 2), L.Linear(4, 3))
             self.scale = chainer.Parameter(1.0, (1,))
         self.not_a_parameter = np.zeros(2)
@@ -26,7 +29,9 @@ class Network(chainer.Chain):
 
     def forward(self, x):
         pooled = F.average(self.features(x), axis=(2, 3))
-        return F.concat([head(pooled) for head in self.heads], axis=1) * F.broadcast_to(self.scale, (len(x), 5))
+        return F.concat([head(pooled) for head in self.heads], axis=1) * F.broadcast_to(
+            self.scale, (len(x), 5)
+        )
 
 
 @pytest.fixture
@@ -66,7 +71,12 @@ def test_only_what_is_set_inside_init_scope_is_registered(network):
 
 
 def test_links_are_named_by_their_paths(network):
-    assert [name for name, _ in network.namedlinks()][:4] == ["/", "/features", "/features/0", "/features/1"]
+    assert [name for name, _ in network.namedlinks()][:4] == [
+        "/",
+        "/features",
+        "/features/0",
+        "/features/1",
+    ]
 
 
 def test_the_gradient_of_a_new_parameter_is_nan_until_it_is_cleared(network):
@@ -87,11 +97,14 @@ def test_a_parameter_made_from_an_array_has_no_gradient_yet_and_cannot_be_drawn_
 def test_every_parameter_gets_a_gradient(network, x):
     network.cleargrads()
     _trained_a_little(network, x)
-    assert [name for name, p in network.namedparams() if p.grad is None or np.isnan(p.grad).any()] == []
+    assert [
+        name for name, p in network.namedparams() if p.grad is None or np.isnan(p.grad).any()
+    ] == []
 
 
 @pytest.mark.parametrize(
-    ("mode", "shared", "same"), [("share", True, True), ("copy", False, True), ("init", False, False)]
+    ("mode", "shared", "same"),
+    [("share", True, True), ("copy", False, True), ("init", False, False)],
 )
 def test_the_mode_of_a_copy_says_whether_arrays_are_shared(network, mode, shared, same):
     other = network.copy(mode=mode)
@@ -164,7 +177,13 @@ def test_hdf5_strings_are_read_as_strings(tmp_path):
 
 def test_hdf5_keeps_none_numbers_and_every_float(tmp_path):
     h5py = pytest.importorskip("h5py")
-    values = {"none": None, "int": 3, "float": 0.1, "half": np.float16([0.1]), "double": np.float64([0.1, 2])}
+    values = {
+        "none": None,
+        "int": 3,
+        "float": 0.1,
+        "half": np.float16([0.1]),
+        "double": np.float64([0.1, 2]),
+    }
     with h5py.File(tmp_path / "file", "w") as file:
         writer, reader = serializers.HDF5Serializer(file), serializers.HDF5Deserializer(file)
         for key, value in values.items():
@@ -200,7 +219,9 @@ def test_maxout_gives_a_callable_initializer_the_array_in_three_axes(rng):
 
     link = L.Maxout(2, 3, 4, initialW=fill, initial_bias=fill)
     x = rng.normal(size=(5, 2)).astype("float32")
-    pre = np.einsum("bi,opi->bop", x, np.arange(24.0).reshape(3, 4, 2)) + np.arange(12.0).reshape(3, 4)
+    pre = np.einsum("bi,opi->bop", x, np.arange(24.0).reshape(3, 4, 2)) + np.arange(12.0).reshape(
+        3, 4
+    )
     assert shapes == [(3, 4, 2), (3, 4)]
     np.testing.assert_allclose(link(x).array, pre.max(2), rtol=1e-5)
 
@@ -217,7 +238,9 @@ def test_frozen_parameters_are_passed_over_by_the_optimizer(network, x):
     network.heads.disable_update()
     before = {name: p.array.copy() for name, p in network.namedparams()}
     optimizer.update(lambda: F.sum(network(x)))
-    changed = {name for name, p in network.namedparams() if not np.array_equal(p.array, before[name])}
+    changed = {
+        name for name, p in network.namedparams() if not np.array_equal(p.array, before[name])
+    }
     assert changed and not any(name.startswith("/heads") for name in changed)
 
 

@@ -17,7 +17,9 @@ def test_batch_normalization_is_that_of_torch(shape, rng, agree):
     axis = (0, *range(2, len(shape)))
     agree(
         lambda x, g, b: F.batch_normalization(x, g, b, eps=1e-3, axis=axis),
-        lambda x, g, b: torch.nn.functional.batch_norm(x, None, None, g, b, training=True, eps=1e-3),
+        lambda x, g, b: torch.nn.functional.batch_norm(
+            x, None, None, g, b, training=True, eps=1e-3
+        ),
         rng.normal(1, 2, size=shape),
         rng.normal(size=3),
         rng.normal(size=3),
@@ -29,7 +31,9 @@ def test_fixed_batch_normalization_uses_the_given_statistics(shape, rng, agree):
     axis = (0, *range(2, len(shape)))
     agree(
         lambda x, g, b, m, v: F.fixed_batch_normalization(x, g, b, m, v, eps=1e-3, axis=axis),
-        lambda x, g, b, m, v: torch.nn.functional.batch_norm(x, m.detach(), v.detach(), g, b, eps=1e-3),
+        lambda x, g, b, m, v: torch.nn.functional.batch_norm(
+            x, m.detach(), v.detach(), g, b, eps=1e-3
+        ),
         rng.normal(1, 2, size=shape),
         rng.normal(size=3),
         rng.normal(size=3),
@@ -40,7 +44,10 @@ def test_fixed_batch_normalization_uses_the_given_statistics(shape, rng, agree):
 
 def test_the_running_variance_is_the_unbiased_one_as_in_torch(rng):
     x = rng.normal(1, 2, size=(4, 3, 5, 3))
-    link, module = L.BatchNormalization(3, decay=0.9, eps=1e-5, dtype=np.float64), torch.nn.BatchNorm2d(3).double()
+    link, module = (
+        L.BatchNormalization(3, decay=0.9, eps=1e-5, dtype=np.float64),
+        torch.nn.BatchNorm2d(3).double(),
+    )
     with chainer.using_config("train", True):
         link(x)
         link(2 * x)
@@ -64,7 +71,9 @@ def test_evaluation_uses_the_running_statistics_and_leaves_them_alone(rng):
     x = rng.normal(size=(2, 3, 4))
     with chainer.using_config("train", False):
         y = link(x).array
-    np.testing.assert_allclose(y, (x - mean[:, None]) / np.sqrt(variance[:, None] + link.eps), rtol=1e-12)
+    np.testing.assert_allclose(
+        y, (x - mean[:, None]) / np.sqrt(variance[:, None] + link.eps), rtol=1e-12
+    )
     np.testing.assert_array_equal([link.avg_mean, link.avg_var], [mean, variance])
 
 
@@ -83,7 +92,9 @@ def test_a_float16_batch_is_normalized_with_float32_statistics(rng):
     link = L.BatchNormalization(3, dtype=np.float16)
     with chainer.using_config("train", True):
         y = link(x)
-    expected = (x - x.mean((0, 2), keepdims=True, dtype=float)) / x.std((0, 2), keepdims=True, dtype=float)
+    expected = (x - x.mean((0, 2), keepdims=True, dtype=float)) / x.std(
+        (0, 2), keepdims=True, dtype=float
+    )
     assert y.dtype == np.float16
     np.testing.assert_allclose(y.array, expected, atol=1e-2)
 
@@ -131,7 +142,9 @@ WITH_NUMPY_SCALARS = {
     "group": lambda x, ones: F.group_normalization(x, 3, ones, ones, eps=SMALL),
     "layer": lambda x, ones: F.layer_normalization(x, ones, ones, eps=SMALL),
     "l2": lambda x, ones: F.normalize(x, eps=SMALL),
-    "local response": lambda x, ones: F.local_response_normalization(x, k=SMALL, alpha=SMALL, beta=SMALL),
+    "local response": lambda x, ones: F.local_response_normalization(
+        x, k=SMALL, alpha=SMALL, beta=SMALL
+    ),
     "dropout": lambda x, ones: F.dropout(x, SMALL),
     "clip": lambda x, ones: F.clip(x, -SMALL, SMALL),
     "leaky relu": lambda x, ones: F.leaky_relu(x, SMALL),

@@ -10,12 +10,21 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
 
 SIZES = {1: (11,), 2: (9, 7), 3: (7, 5, 6)}
-MAXIMA = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}
-MEANS = {1: torch.nn.functional.avg_pool1d, 2: torch.nn.functional.avg_pool2d, 3: torch.nn.functional.avg_pool3d}
+MAXIMA = {
+    1: torch.nn.functional.max_pool1d,
+    2: torch.nn.functional.max_pool2d,
+    3: torch.nn.functional.max_pool3d,
+}
+MEANS = {
+    1: torch.nn.functional.avg_pool1d,
+    2: torch.nn.functional.avg_pool2d,
+    3: torch.nn.functional.avg_pool3d,
+}
 
 
 def _windows(x, kernel, stride, pad, cover_all):
-    """For each output position, the part of `x` below its window: {position: array (batch, channels, values)}."""
+    """For each output position, the part of `x` below its window: {position: array (batch,
+    channels, values)}."""
     spans = []
     for size in x.shape[2:]:
         room = size + 2 * pad - kernel
@@ -24,7 +33,9 @@ def _windows(x, kernel, stride, pad, cover_all):
         spans.append([slice(max(start, 0), max(min(start + kernel, size), 0)) for start in starts])
     positions = itertools.product(*(range(len(span)) for span in spans))
     return {
-        position: x[(..., *(span[i] for span, i in zip(spans, position, strict=True)))].reshape(*x.shape[:2], -1)
+        position: x[(..., *(span[i] for span, i in zip(spans, position, strict=True)))].reshape(
+            *x.shape[:2], -1
+        )
         for position in positions
     }
 
@@ -32,7 +43,9 @@ def _windows(x, kernel, stride, pad, cover_all):
 @pytest.mark.parametrize("cover_all", [True, False])
 @pytest.mark.parametrize(("kernel", "stride", "pad"), [(3, 2, 0), (3, 2, 1), (4, 3, 1)])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_max_pooling_takes_the_largest_of_each_window(ndim, kernel, stride, pad, cover_all, rng, slope):
+def test_max_pooling_takes_the_largest_of_each_window(
+    ndim, kernel, stride, pad, cover_all, rng, slope
+):
     x = rng.permutation(6 * np.prod(SIZES[ndim])).reshape(3, 2, *SIZES[ndim]).astype("float64")
 
     def pool(x):
@@ -86,7 +99,9 @@ def test_upsampling_puts_the_maxima_back_where_they_were(rng):
     y, indexes = F.max_pooling_2d(x, 2, 2, return_indices=True)
     back = F.upsampling_2d(y, indexes, 2, 2, outsize=(4, 6)).array
     tensor, places = torch.nn.functional.max_pool2d(torch.tensor(x), 2, 2, return_indices=True)
-    np.testing.assert_array_equal(back, torch.nn.functional.max_unpool2d(tensor, places, 2, 2).numpy())
+    np.testing.assert_array_equal(
+        back, torch.nn.functional.max_unpool2d(tensor, places, 2, 2).numpy()
+    )
 
 
 @pytest.mark.parametrize("cover_all", [True, False])
@@ -108,16 +123,22 @@ def test_unpooling_nd_adds_up_overlapping_windows(ndim, rng, agree):
     }
     agree(
         lambda x: F.unpooling_nd(x, 3, 2, 1, cover_all=False),
-        lambda x: transposes[ndim](x, torch.ones(2, 1, *[3] * ndim, dtype=x.dtype), stride=2, padding=1, groups=2),
+        lambda x: transposes[ndim](
+            x, torch.ones(2, 1, *[3] * ndim, dtype=x.dtype), stride=2, padding=1, groups=2
+        ),
         rng.normal(size=(3, 2, *sizes)),
     )
 
 
 def test_global_average_pooling_is_a_mean(rng, agree):
-    agree(lambda x: F.average(x, axis=(2, 3)), lambda x: x.mean((2, 3)), rng.normal(size=(3, 2, 5, 7)))
+    agree(
+        lambda x: F.average(x, axis=(2, 3)), lambda x: x.mean((2, 3)), rng.normal(size=(3, 2, 5, 7))
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_pooling_keeps_the_dtype(dtype, rng):
     x = rng.normal(size=(2, 3, 7, 5)).astype(dtype)
-    assert {F.max_pooling_2d(x, 3, 2).dtype, F.average_pooling_2d(x, 3, 2).dtype} == {np.dtype(dtype)}
+    assert {F.max_pooling_2d(x, 3, 2).dtype, F.average_pooling_2d(x, 3, 2).dtype} == {
+        np.dtype(dtype)
+    }

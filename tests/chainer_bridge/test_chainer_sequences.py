@@ -10,12 +10,15 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("error")
 
 LENGTHS = (5, 3, 2)
-# Both have the gates in the same order: (input, forget, cell, output) in an LSTM, (reset, update, new) in a GRU.
+# Both have the gates in the same order: (input, forget, cell, output) in an LSTM, (reset, update,
+# new) in a GRU.
 GATES = {"lstm": 4, "gru": 3}
 
 
 def _copied_to_torch(link, kind, bidirectional):
-    module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](3, 4, 2, bidirectional=bidirectional).double()
+    module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](
+        3, 4, 2, bidirectional=bidirectional
+    ).double()
     gates, directions = GATES[kind], 1 + bidirectional
     for i, layer in enumerate(link):
         suffix = f"_l{i // directions}" + ("_reverse" if i % directions else "")
@@ -83,6 +86,10 @@ def test_dropout_between_layers_works_only_in_training(rng):
     link = L.NStepLSTM(2, 3, 4, 0.5)
     xs = [rng.normal(size=(5, 3)).astype("float32")]
     with chainer.using_config("train", False):
-        np.testing.assert_array_equal(link(None, None, xs)[2][0].array, link(None, None, xs)[2][0].array)
+        np.testing.assert_array_equal(
+            link(None, None, xs)[2][0].array, link(None, None, xs)[2][0].array
+        )
     with chainer.using_config("train", True):
-        assert not np.array_equal(link(None, None, xs)[2][0].array, link(None, None, xs)[2][0].array)
+        assert not np.array_equal(
+            link(None, None, xs)[2][0].array, link(None, None, xs)[2][0].array
+        )

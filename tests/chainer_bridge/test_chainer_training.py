@@ -24,7 +24,10 @@ OPTIMIZERS = {
         lambda: chainer.optimizers.MomentumSGD(0.1, 0.9),
         lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
     ),
-    "Adam": (lambda: chainer.optimizers.Adam(0.1, eps=1e-8), lambda p: torch.optim.Adam(p, 0.1, eps=1e-8)),
+    "Adam": (
+        lambda: chainer.optimizers.Adam(0.1, eps=1e-8),
+        lambda p: torch.optim.Adam(p, 0.1, eps=1e-8),
+    ),
     "AMSGrad": (
         lambda: chainer.optimizers.Adam(0.1, eps=1e-12, amsgrad=True),
         lambda p: torch.optim.Adam(p, 0.1, eps=1e-12, amsgrad=True),
@@ -33,7 +36,10 @@ OPTIMIZERS = {
         lambda: chainer.optimizers.AdamW(0.1, eps=1e-8, weight_decay_rate=1e-3),
         lambda p: torch.optim.AdamW(p, 0.1, eps=1e-8, weight_decay=1e-2),
     ),
-    "AdaGrad": (lambda: chainer.optimizers.AdaGrad(0.1, eps=1e-8), lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-8)),
+    "AdaGrad": (
+        lambda: chainer.optimizers.AdaGrad(0.1, eps=1e-8),
+        lambda p: torch.optim.Adagrad(p, 0.1, eps=1e-8),
+    ),
     "AdaDelta": (
         lambda: chainer.optimizers.AdaDelta(0.95, 1e-6),
         lambda p: torch.optim.Adadelta(p, 1.0, rho=0.95, eps=1e-6),
@@ -71,7 +77,9 @@ def test_an_optimizer_makes_the_steps_of_torch(name, rng):
     np.testing.assert_allclose(link.W.array, tensor.detach(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["NesterovAG", "SMORMS3", "MSVAG", "RMSpropGraves", "CorrectedMomentumSGD"])
+@pytest.mark.parametrize(
+    "name", ["NesterovAG", "SMORMS3", "MSVAG", "RMSpropGraves", "CorrectedMomentumSGD"]
+)
 def test_a_few_steps_lower_the_loss(name, data):
     link = L.Classifier(L.Linear(3, 2))
     optimizer = getattr(chainer.optimizers, name)(lr=0.01).setup(link)
@@ -98,10 +106,15 @@ HOOKS = {
         chainer.optimizer_hooks.GradientClipping(0.5),
         lambda w, g: g * min(1, 0.5 / np.linalg.norm(g)),
     ),
-    "GradientHardClipping": (chainer.optimizer_hooks.GradientHardClipping(-0.3, 0.2), lambda w, g: g.clip(-0.3, 0.2)),
+    "GradientHardClipping": (
+        chainer.optimizer_hooks.GradientHardClipping(-0.3, 0.2),
+        lambda w, g: g.clip(-0.3, 0.2),
+    ),
     "GradientLARS": (
         chainer.optimizer_hooks.GradientLARS(0.01, 0.1, eps=1e-9),
-        lambda w, g: np.linalg.norm(w) / (1e-9 + np.linalg.norm(g) + 0.1 * np.linalg.norm(w)) * (g + 0.1 * w),
+        lambda w, g: (
+            np.linalg.norm(w) / (1e-9 + np.linalg.norm(g) + 0.1 * np.linalg.norm(w)) * (g + 0.1 * w)
+        ),
     ),
 }
 
@@ -110,7 +123,9 @@ HOOKS = {
 def test_a_hook_changes_the_gradient_before_the_update(name, rng):
     hook, formula = HOOKS[name]
     weight, gradient = rng.normal(size=(2, 2, 3))
-    np.testing.assert_allclose(_gradient_after(hook, weight, gradient), formula(weight, gradient), rtol=1e-9)
+    np.testing.assert_allclose(
+        _gradient_after(hook, weight, gradient), formula(weight, gradient), rtol=1e-9
+    )
 
 
 def test_gradient_noise_starts_with_the_square_root_of_eta_as_its_spread():
@@ -175,7 +190,8 @@ def test_a_shuffled_epoch_gives_each_sample_once(kind):
     iterator.finalize()
 
 
-# Chainer forks its workers, which is safe only in a process where no other test has started JAX's threads.
+# Chainer forks its workers, which is safe only in a process where no other test has started JAX's
+# threads.
 FORKED = """
 from deliralike.backends.chainer import bridge
 bridge.install()
@@ -193,8 +209,15 @@ shuffled.finalize()
 
 def test_the_iterator_with_processes_gives_each_sample_once(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    options = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]  # of forking, from Python 3.12 on
-    run = subprocess.run([sys.executable, *options, "-c", FORKED], capture_output=True, text=True, timeout=600)
+    options = [
+        "-W",
+        "error",
+        "-W",
+        "ignore:This process:DeprecationWarning",
+    ]  # of forking, from Python 3.12 on
+    run = subprocess.run(
+        [sys.executable, *options, "-c", FORKED], capture_output=True, text=True, timeout=600
+    )
     assert run.returncode == 0, run.stderr
     batches, samples, epoch = json.loads(run.stdout)
     assert batches == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12]]
@@ -223,21 +246,35 @@ def test_examples_are_padded_to_the_largest_of_the_batch():
 @pytest.mark.parametrize("batch", [[{"a": 1.5}, {"a": 2.5}], [(1.5,), (2.5,)], [1.5, 2.5]], ids=str)
 def test_examples_of_any_kind_are_put_together(batch):
     joined = chainer.dataset.concat_examples(batch)
-    (values,) = joined.values() if isinstance(joined, dict) else joined if isinstance(joined, tuple) else (joined,)
+    (values,) = (
+        joined.values()
+        if isinstance(joined, dict)
+        else joined
+        if isinstance(joined, tuple)
+        else (joined,)
+    )
     np.testing.assert_array_equal(values, [1.5, 2.5])
 
 
 def _trainer(data, directory, epochs=2, out=None):
     np.random.seed(1)  # Chainer draws start values and orders from NumPy's global generator
-    model = L.Classifier(chainer.Sequential(L.Linear(3, 8), L.BatchNormalization(8), F.relu, L.Linear(8, 2)))
+    model = L.Classifier(
+        chainer.Sequential(L.Linear(3, 8), L.BatchNormalization(8), F.relu, L.Linear(8, 2))
+    )
     optimizer = chainer.optimizers.Adam(0.05).setup(model)
     optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(1e-4))
-    updater = training.updaters.StandardUpdater(chainer.iterators.SerialIterator(data, 4), optimizer, device="@numpy")
+    updater = training.updaters.StandardUpdater(
+        chainer.iterators.SerialIterator(data, 4), optimizer, device="@numpy"
+    )
     trainer = training.Trainer(updater, (epochs, "epoch"), out=str(directory))
     evaluation = chainer.iterators.SerialIterator(data, 4, repeat=False, shuffle=False)
     trainer.extend(extensions.Evaluator(evaluation, model, device="@numpy"))
     trainer.extend(extensions.LogReport())
-    trainer.extend(extensions.PrintReport(["epoch", "main/loss", "validation/main/accuracy"], out=out or io.StringIO()))
+    trainer.extend(
+        extensions.PrintReport(
+            ["epoch", "main/loss", "validation/main/accuracy"], out=out or io.StringIO()
+        )
+    )
     trainer.extend(extensions.snapshot(filename="snapshot_{.updater.epoch}"), trigger=(1, "epoch"))
     trainer.extend(extensions.ExponentialShift("alpha", 0.5), trigger=(1, "epoch"))
     trainer.extend(extensions.FailOnNonNumber())
@@ -268,7 +305,11 @@ def test_a_trainer_resumes_from_its_snapshot(data, tmp_path):
     ):
         np.testing.assert_array_equal(a.array, b.array)
     resumed.run()
-    assert [entry["epoch"] for entry in json.loads((tmp_path / "resumed" / "log").read_text())] == [1, 2, 3]
+    assert [entry["epoch"] for entry in json.loads((tmp_path / "resumed" / "log").read_text())] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_parallel_updater_on_one_device_makes_the_steps_of_the_standard_one(data):
@@ -276,7 +317,9 @@ def test_a_parallel_updater_on_one_device_makes_the_steps_of_the_standard_one(da
     for updater in (training.updaters.StandardUpdater, training.updaters.ParallelUpdater):
         model = L.Classifier(L.Linear(3, 2, initialW=np.ones((2, 3), "float32")))
         optimizer = chainer.optimizers.SGD(0.1).setup(model)
-        options = {"devices": {"main": "@numpy"}} if updater is training.updaters.ParallelUpdater else {}
+        options = (
+            {"devices": {"main": "@numpy"}} if updater is training.updaters.ParallelUpdater else {}
+        )
         iterator = chainer.iterators.SerialIterator(data, 4, shuffle=False)
         updater = updater(iterator, optimizer, **options)
         for _ in range(3):

@@ -33,7 +33,9 @@ def run(*arguments, code=0, **options):
 def python(*arguments, **options):
     """Run Python in a process of its own."""
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, **options
+    )
 
 
 #: Tests that share a demo, or a trained run, share a process, so that it is made once.
@@ -43,7 +45,12 @@ OF_DEMO, OF_TRAINED = pytest.mark.xdist_group("cli-demo"), pytest.mark.xdist_gro
 def some_digits():
     """A part of the digits: XLA convolves in float64 slowly."""
     digits = data.load("digits")
-    return data.Dataset("digits", digits.train.take(slice(130)), digits.held_out.take(slice(60)), tuple("0123456789"))
+    return data.Dataset(
+        "digits",
+        digits.train.take(slice(130)),
+        digits.held_out.take(slice(60)),
+        tuple("0123456789"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +67,23 @@ def demo(tmp_path_factory):
 def trained(tmp_path_factory):
     """A small trained run."""
     folder = tmp_path_factory.mktemp("runs") / "mlp"
-    options = ["--epochs", 2, "--seed", 3, "--set", "hidden=(16,)", "--set", "dropout=0.1", "--lr", 0.1]
+    options = [
+        "--epochs",
+        2,
+        "--seed",
+        3,
+        "--set",
+        "hidden=(16,)",
+        "--set",
+        "dropout=0.1",
+        "--lr",
+        0.1,
+    ]
     return run("train", "mlp", *options, "--out", folder).stdout, folder
 
 
-# The demo --------------------------------------------------------------------------------------------------------
+# The demo
+# --------------------------------------------------------------------------------------------------------
 
 
 @OF_DEMO
@@ -118,14 +137,19 @@ def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
     _, folder = demo
     network = zoo.build("resnet8", backend="torch", dtype="float64", in_channels=1, num_classes=10)
     weights.load(network, folder / name / "weights.safetensors")
-    wanted = next(row for row in json.loads((folder / "summary.json").read_text()) if row["backend"] == name)
+    wanted = next(
+        row for row in json.loads((folder / "summary.json").read_text()) if row["backend"] == name
+    )
     assert evaluate(network, some_digits().held_out)["accuracy"] == wanted["accuracy"]
 
 
 @OF_DEMO
 def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
-    assert "of 359 held-out samples are right" in run("predict", folder / "chainer", "--backend", "torch").stdout
+    assert (
+        "of 359 held-out samples are right"
+        in run("predict", folder / "chainer", "--backend", "torch").stdout
+    )
 
 
 @OF_DEMO
@@ -138,10 +162,12 @@ def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
     absent = backends.Entry("absent:BACKEND", ("no_such_package",), "pip install something")
     monkeypatch.setitem(backends._OWN, "absent", absent)
     out = tmp_path / "x"
-    printed = run("demo", "--backends", "absent,torch", "--epochs", 1, "--batch-size", 719, "--out", out).stdout
+    printed = run(
+        "demo", "--backends", "absent,torch", "--epochs", 1, "--batch-size", 719, "--out", out
+    ).stdout
     assert (
-        "absent: backend 'absent' needs the package 'no_such_package', not installed here: pip install something"
-        in printed
+        "absent: backend 'absent' needs the package 'no_such_package', not installed here: pip "
+        "install something" in printed
     )
     assert "not available" in printed
     assert (out / "torch" / "weights.safetensors").exists()
@@ -156,13 +182,21 @@ def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
     assert printed.count("ready") == 3
 
 
-# Training and prediction -----------------------------------------------------------------------------------------
+# Training and prediction
+# -----------------------------------------------------------------------------------------
 
 
 @OF_TRAINED
 def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
     _, folder = trained
-    files = {"code.json", "curves.png", "environment.json", "epochs.csv", "metrics.jsonl", "settings.toml"}
+    files = {
+        "code.json",
+        "curves.png",
+        "environment.json",
+        "epochs.csv",
+        "metrics.jsonl",
+        "settings.toml",
+    }
     files |= {"checkpoints", "status.json", "steps.csv", "weights.safetensors"}
     assert files <= set(os.listdir(folder))
     settings = tomllib.loads((folder / "settings.toml").read_text())
@@ -183,7 +217,11 @@ def test_predictions_are_the_same_on_every_backend(trained):
         right = np.mean([row[1] == row[2] for row in rows[name][1:]])
         assert f"{right:.2%} of 359" in printed
     assert len(rows["torch"]) == 360
-    assert [r[:3] for r in rows["torch"]] == [r[:3] for r in rows["chainer"]] == [r[:3] for r in rows["jax"]]
+    assert (
+        [r[:3] for r in rows["torch"]]
+        == [r[:3] for r in rows["chainer"]]
+        == [r[:3] for r in rows["jax"]]
+    )
     scores = {name: np.array([r[3:] for r in table[1:]], float) for name, table in rows.items()}
     assert np.allclose(scores["torch"], scores["jax"], atol=1e-4)
 
@@ -218,16 +256,22 @@ def test_weights_are_converted_for_an_architecture_and_checked(trained, tmp_path
     settings, folder = trained
     source, target = folder / "weights.safetensors", tmp_path / "weights.npz"
     state = load_file(source)
-    sizes = f"in_features={state['layers.0.weight'].shape[1]}", f"out_features={len(state['layers.1.bias'])}"
+    sizes = (
+        f"in_features={state['layers.0.weight'].shape[1]}",
+        f"out_features={len(state['layers.1.bias'])}",
+    )
     hidden = f"hidden=({len(state['layers.0.bias'])},)"
     chosen = [part for size in (*sizes, hidden) for part in ("--set", size)]
-    printed = run("convert", source, target, "--model", "mlp", "--to", "chainer", "--check", *chosen).stdout
+    printed = run(
+        "convert", source, target, "--model", "mlp", "--to", "chainer", "--check", *chosen
+    ).stdout
     assert "written as chainer: 4 renamed, 0 in another layout" in printed
     assert "largest difference of the outputs in float64: 0" in printed
     assert (np.load(target)["layers/1/W"] == state["layers.1.weight"]).all()
 
 
-# The zoo ---------------------------------------------------------------------------------------------------------
+# The zoo
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_zoo_lists_every_network_with_its_published_count():
@@ -243,7 +287,8 @@ def test_a_network_is_shown_with_settings_layers_and_source():
         assert part in printed
 
 
-# Mistakes --------------------------------------------------------------------------------------------------------
+# Mistakes
+# --------------------------------------------------------------------------------------------------------
 
 
 #: What is wrong with a command, and what is said of it.
@@ -253,28 +298,43 @@ MISTAKES = [
         "train mlp --backend tourch",
         "BackendUnavailable: backend: there is no backend 'tourch'. Did you mean 'torch'?",
     ),
-    ("train mlp --data digit", "UnknownName: data: there is no dataset 'digit'. Did you mean 'digits'?"),
-    ("train unet", "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification"),
+    (
+        "train mlp --data digit",
+        "UnknownName: data: there is no dataset 'digit'. Did you mean 'digits'?",
+    ),
+    (
+        "train unet",
+        "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification",
+    ),
     ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
     ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
     ("train mlp --set in_features=65", "ShapeError:"),
     ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
     ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
     ("train mlp --optimizer sdg", "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?"),
-    ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'"),
+    (
+        "train mlp --optimizer-set mu=1",
+        "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'",
+    ),
     ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),
     ("train mlp --out file/x", "SettingError: the folder 'file/x' cannot be made"),
     ("train mlp --epochs 0", "--epochs"),
     ("train mlp --lr quick", "--lr"),
     ("trian", "No such command 'trian'"),
-    ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it"),
+    (
+        "predict nowhere",
+        "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it",
+    ),
     ("predict torn", "does not hold settings"),
     ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
     ("convert file x.npz", "is not a weight file: found an empty file"),
     ("convert file x.npz --model resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
     ("convert file x.npz --check", "SettingError: which network the weights belong to is not said"),
     ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
-    ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
+    (
+        "zoo resnet18 --input 3xA",
+        "SettingError: --input '3xA': wanted whole numbers like 3x224x224",
+    ),
     ("demo --backends torch,foo", "BackendUnavailable: there is no backend 'foo'"),
     ("demo --out .", "SettingError: '.' exists already"),
 ]
@@ -289,8 +349,11 @@ def test_a_mistake_is_one_message_and_exit_code_2(tmp_path, monkeypatch):
 
 
 def wrongly_refused(mistakes):
-    """The commands that do not end with their one message and exit code 2, or that leave something behind."""
-    return [found for arguments, message in mistakes if (found := _wrongly_refused(arguments, message))]
+    """The commands that do not end with their one message and exit code 2, or that leave something
+    behind."""
+    return [
+        found for arguments, message in mistakes if (found := _wrongly_refused(arguments, message))
+    ]
 
 
 def _wrongly_refused(arguments, message):
@@ -321,11 +384,19 @@ def test_ctrl_c_ends_cleanly(monkeypatch):
     assert result.stderr == "deliralike: stopped\n"
 
 
-# Processes of their own ------------------------------------------------------------------------------------------
+# Processes of their own
+# ------------------------------------------------------------------------------------------
 
 
 def test_an_error_in_a_process_of_its_own_has_no_traceback(tmp_path):
-    result = python("-m", "deliralike", "train", "resnet81", cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+    result = python(
+        "-m",
+        "deliralike",
+        "train",
+        "resnet81",
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+    )
     assert (result.returncode, result.stdout) == (2, "")
     assert (
         result.stderr
@@ -348,7 +419,8 @@ def test_looking_around_loads_no_framework():
         "    sys.argv = ['deliralike', *arguments]\n"
         "    try: main()\n"
         "    except SystemExit as end:\n"
-        f"        print(*arguments, end.code, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+        f"        print(*arguments, end.code, [name for name in {HEAVY} if name in sys.modules], "
+        "file=sys.stderr)"
     )
     result = python("-c", code)
     assert result.stderr.splitlines() == [f"{' '.join(arguments)} 0 []" for arguments in LOOKING]
@@ -374,4 +446,11 @@ def test_a_reader_that_stops_early_gets_no_traceback():
 
 def test_key_values_are_python_literals_or_text():
     pairs = ["a=1", "b=(2, 3)", "c=relu", "d=None", "e=x=y", "f="]
-    assert key_values(pairs, "--set") == {"a": 1, "b": (2, 3), "c": "relu", "d": None, "e": "x=y", "f": ""}
+    assert key_values(pairs, "--set") == {
+        "a": 1,
+        "b": (2, 3),
+        "c": "relu",
+        "d": None,
+        "e": "x=y",
+        "f": "",
+    }

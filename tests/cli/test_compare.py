@@ -10,7 +10,17 @@ from deliralike.cli import app
 from deliralike.conformance import comparing
 from deliralike.conformance.proof import load
 
-MLP = ["mlp", "--set", "in_features=5", "--set", "out_features=3", "--set", "hidden=(7,)", "--input", "5"]
+MLP = [
+    "mlp",
+    "--set",
+    "in_features=5",
+    "--set",
+    "out_features=3",
+    "--set",
+    "hidden=(7,)",
+    "--input",
+    "5",
+]
 TWO = ["--backends", "torch,chainer"]
 
 
@@ -24,7 +34,17 @@ def run(*arguments, code=0):
 
 def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
     paths = [tmp_path / f"report.{ending}" for ending in ("html", "md", "json", "txt")]
-    printed = run(*MLP, *TWO, "--batch", 4, "--steps", 3, "--seed", 2, *[x for p in paths for x in ("--report", p)])
+    printed = run(
+        *MLP,
+        *TWO,
+        "--batch",
+        4,
+        "--steps",
+        3,
+        "--seed",
+        2,
+        *[x for p in paths for x in ("--report", p)],
+    )
     assert "on torch" in printed
     assert "on chainer" in printed
     proof = load(tmp_path / "report.json")
@@ -34,12 +54,27 @@ def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
     assert len(proof.level("L5").figures["curves"]["reference"]) == 3
     text = (tmp_path / "report.txt").read_text(encoding="utf-8")
     assert text == f"{proof}\n"
-    assert (tmp_path / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+    assert (
+        (tmp_path / "report.html")
+        .read_text(encoding="utf-8")
+        .lstrip()
+        .lower()
+        .startswith("<!doctype html")
+    )
     assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("#")
 
 
 def test_trying_the_network_leaves_its_running_statistics(tmp_path):
-    run("resnet8", "--set", "in_channels=1", *TWO, "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    run(
+        "resnet8",
+        "--set",
+        "in_channels=1",
+        *TWO,
+        "--levels",
+        "L0,L1",
+        "--report",
+        tmp_path / "a.json",
+    )
     assert load(tmp_path / "a.json").proved
 
 
@@ -68,11 +103,18 @@ def test_the_reference_is_compared_with_itself_over_replicas_alone(tmp_path):
     assert load(tmp_path / "b.json").candidate == "MLP on chainer"  # one proof, not two
 
 
-@pytest.mark.parametrize(("name", "settings", "shape"), [
-    ("resnet8", {}, "(5, 1, 8, 8)"),  # smaller as it is
-    ("squeezenet1_1", {"num_classes": 3}, "(5, 3, 64, 64)"),
-    ("vit_b_16", {"image_size": 80, "num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 7}, "(5, 3, 80, 80)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "settings", "shape"),
+    [
+        ("resnet8", {}, "(5, 1, 8, 8)"),  # smaller as it is
+        ("squeezenet1_1", {"num_classes": 3}, "(5, 3, 64, 64)"),
+        (
+            "vit_b_16",
+            {"image_size": 80, "num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 7},
+            "(5, 3, 80, 80)",
+        ),
+    ],
+)
 def test_pictures_are_small_where_the_network_takes_them(name, settings, shape, tmp_path):
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     run(name, *given, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
@@ -129,17 +171,31 @@ def test_bad_input_is_refused_with_exit_code_2(tmp_path, monkeypatch):
 def wrongly_refused(arguments, words):
     result = CliRunner().invoke(app, ["compare", *arguments], env={"COLUMNS": "200"})
     flat = " ".join(result.output.split())
-    refused = result.exit_code == 2 and all(word in flat for word in words) and "Traceback" not in flat
+    refused = (
+        result.exit_code == 2 and all(word in flat for word in words) and "Traceback" not in flat
+    )
     return "" if refused else f"{arguments}: {result!r} {result.output}"
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch):
     monkeypatch.setattr(comparing, "compare", None)
-    assert "a report cannot be written to 'a.pdf'" in run(*MLP, *TWO, "--report", "a.html", "--report", "a.pdf", code=2)
+    assert "a report cannot be written to 'a.pdf'" in run(
+        *MLP, *TWO, "--report", "a.html", "--report", "a.pdf", code=2
+    )
 
 
 def test_a_network_without_labels_is_compared_by_a_distance(tmp_path):
     """A variational autoencoder gives a tuple."""
-    run("vae", "--backends", "torch", "--levels", "L1", "--batch", 2, "--report", tmp_path / "a.json")
+    run(
+        "vae",
+        "--backends",
+        "torch",
+        "--levels",
+        "L1",
+        "--batch",
+        2,
+        "--report",
+        tmp_path / "a.json",
+    )
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert load(tmp_path / "a.json").proved

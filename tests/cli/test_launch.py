@@ -28,7 +28,10 @@ WAIT = 600  # seconds
 def deliralike(*arguments):
     """A command in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "deliralike", *arguments], capture_output=True, text=True, timeout=WAIT
+        [sys.executable, "-m", "deliralike", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
     )
 
 
@@ -46,37 +49,73 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "engine", ["torch", *(pytest.param(each, marks=pytest.mark.long) for each in ("mpi", "chainermn", "jax"))]
+    "engine",
+    [
+        "torch",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("mpi", "chainermn", "jax")),
+    ],
 )
 def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, alone, tmp_path):
     several = tmp_path / "several"
     train = [*TRAIN, "--epochs", "2", "--backend", BACKENDS[engine], "--out", str(several)]
     done = deliralike("launch", "--processes", "2", "--engine", engine, *train)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("held-out accuracy") == done.stdout.count("in 2 processes, writing to") == 1
+    assert (
+        done.stdout.count("held-out accuracy")
+        == done.stdout.count("in 2 processes, writing to")
+        == 1
+    )
     assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
     assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
 
 
 @pytest.mark.long
 def test_a_proof_over_processes_is_shown_once(tmp_path):
-    mlp = ["mlp", "--set", "in_features=5", "--set", "out_features=3", "--backends", "torch,chainer"]
-    done = deliralike("launch", "--processes", "2", "--engine", "mpi", "compare", *mlp, "--levels", "L0,L1,L6",
-                      "--report", str(tmp_path / "a.json"))  # fmt: skip
+    mlp = [
+        "mlp",
+        "--set",
+        "in_features=5",
+        "--set",
+        "out_features=3",
+        "--backends",
+        "torch,chainer",
+    ]
+    done = deliralike(
+        "launch",
+        "--processes",
+        "2",
+        "--engine",
+        "mpi",
+        "compare",
+        *mlp,
+        "--levels",
+        "L0,L1,L6",
+        "--report",
+        str(tmp_path / "a.json"),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 of 2 proved") == 1
     assert (tmp_path / "a.json").read_text().count("2 processes (MPI)") == 2
 
 
 def said_under_slurm(job, *arguments):
-    """What two processes print, as srun starts them: they know their number, the first one's host, and the job."""
-    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": str(job)}
+    """What two processes print, as srun starts them: they know their number, the first one's host,
+    and the job."""
+    of_step = {
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+        "SLURM_JOB_ID": str(job),
+    }
     command = [sys.executable, *arguments]
     tasks = [
-        subprocess.Popen(command, env=os.environ | of_step | {"SLURM_PROCID": str(rank)}, stdout=subprocess.PIPE,
-                         text=True)
+        subprocess.Popen(
+            command,
+            env=os.environ | of_step | {"SLURM_PROCID": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     said = [task.communicate(timeout=WAIT)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0]
     return said
@@ -104,15 +143,18 @@ def test_under_slurm_the_tasks_of_a_step_train_together_and_one_of_them_shows(tm
     assert "in 2 processes" in said[0] and not said[1]
 
 
-@pytest.mark.parametrize(("variables", "engine"), [
-    ({"SLURM_STEP_NUM_TASKS": "2", "PMIX_RANK": "0"}, "mpi"),
-    ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, "torch"),
-    ({"SLURM_NTASKS": "2", "SLURM_PROCID": "0"}, None),  # a batch script by itself
-    ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"),
-    ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
-    ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
-    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "torch"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variables", "engine"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "2", "PMIX_RANK": "0"}, "mpi"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, "torch"),
+        ({"SLURM_NTASKS": "2", "SLURM_PROCID": "0"}, None),  # a batch script by itself
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
+        ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "torch"),
+    ],
+)
 def test_the_engine_is_that_of_whatever_started_the_process(variables, engine, monkeypatch):
     monkeypatch.setattr(joining.os, "environ", variables)
     assert joining._started_by() == engine
@@ -127,7 +169,13 @@ def test_wrong_settings_end_all_processes_with_one_message(engine, tmp_path):
     assert "exists already and is left as it is" in done.stderr
 
 
-LONG_RUN = [*TRAIN, "--epochs", "30", "--set", "checkpoints.every_steps=3"]  # which a signal reaches before its end
+LONG_RUN = [
+    *TRAIN,
+    "--epochs",
+    "30",
+    "--set",
+    "checkpoints.every_steps=3",
+]  # which a signal reaches before its end
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +186,21 @@ def long_alone(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("engine", "name"), [
-    ("mpi", "SIGTERM"), pytest.param("mpi", "SIGINT", marks=pytest.mark.long),
-    *(pytest.param(engine, name, marks=pytest.mark.long)
-      for engine in ("torch", "chainermn", "jax") for name in ("SIGTERM", "SIGINT")),
-])  # fmt: skip
-def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, name, long_alone, tmp_path):
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("mpi", "SIGTERM"),
+        pytest.param("mpi", "SIGINT", marks=pytest.mark.long),
+        *(
+            pytest.param(engine, name, marks=pytest.mark.long)
+            for engine in ("torch", "chainermn", "jax")
+            for name in ("SIGTERM", "SIGINT")
+        ),
+    ],
+)
+def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(
+    engine, name, long_alone, tmp_path
+):
     several = tmp_path / "several"
     train = [*LONG_RUN, "--backend", BACKENDS[engine], "--out", str(several)]
     command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train]
@@ -171,48 +228,74 @@ def test_a_run_that_is_continued_begins_once_and_ends_once(tmp_path):
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["train", "mlp", "--continue"], "name it, --out FOLDER"),
-    (["launch"], "what is to be run?"),
-    (["launch", "--engine", "mpu", "train", "mlp"], "there is no engine 'mpu'. Did you mean 'mpi'"),
-    (["launch", "--nodes", "2", "train", "mlp"], "say where the first one is"),
-    (["launch", "--node", "1", "train", "mlp"], "a node from 0 to 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "mlp", "--continue"], "name it, --out FOLDER"),
+        (["launch"], "what is to be run?"),
+        (
+            ["launch", "--engine", "mpu", "train", "mlp"],
+            "there is no engine 'mpu'. Did you mean 'mpi'",
+        ),
+        (["launch", "--nodes", "2", "train", "mlp"], "say where the first one is"),
+        (["launch", "--node", "1", "train", "mlp"], "a node from 0 to 0"),
+    ],
+)
 def test_bad_input_is_refused_with_exit_code_2(arguments, words):
     assert words in " ".join(run(*arguments, code=2).stderr.split())
 
 
-@pytest.mark.parametrize(("arguments", "backend"), [
-    (["train", "mlp"], None),
-    (["train", "mlp", "--backend", "jax", "--epochs", "2"], "jax"),
-    (["train", "mlp", "--backend=chainer"], "chainer"),
-    (["train", "{folder}/settings.toml"], "jax"),
-    (["train", "--resume", "{folder}"], "jax"),
-    (["train", "{folder}/settings.toml", "--backend", "torch"], "torch"),
-    (["train", "{folder}/broken.toml"], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "backend"),
+    [
+        (["train", "mlp"], None),
+        (["train", "mlp", "--backend", "jax", "--epochs", "2"], "jax"),
+        (["train", "mlp", "--backend=chainer"], "chainer"),
+        (["train", "{folder}/settings.toml"], "jax"),
+        (["train", "--resume", "{folder}"], "jax"),
+        (["train", "{folder}/settings.toml", "--backend", "torch"], "torch"),
+        (["train", "{folder}/broken.toml"], None),
+    ],
+)
 def test_the_engine_is_that_of_the_backend(arguments, backend, tmp_path):
     (tmp_path / "settings.toml").write_text('network = "mlp"\nbackend = "jax"\n')
     (tmp_path / "broken.toml").write_text("network = ")
-    assert launch._backend_in([argument.format(folder=tmp_path) for argument in arguments]) == backend
+    assert (
+        launch._backend_in([argument.format(folder=tmp_path) for argument in arguments]) == backend
+    )
 
 
 def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
     assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax", "stranger")] == [
-        "torch", "torch", "jax", "torch"]  # fmt: skip
-    monkeypatch.setattr(launching.importlib.util, "find_spec", lambda name: None if name == "torch" else "there")
-    assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax")] == ["mpi", "mpi", "jax"]
+        "torch",
+        "torch",
+        "jax",
+        "torch",
+    ]
+    monkeypatch.setattr(
+        launching.importlib.util, "find_spec", lambda name: None if name == "torch" else "there"
+    )
+    assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax")] == [
+        "mpi",
+        "mpi",
+        "jax",
+    ]
 
 
 def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
     monkeypatch.setattr(launching.os, "cpu_count", lambda: 9)
     assert launched("torch", 2, ["m"], environment={})[1]["OMP_NUM_THREADS"] == "4"
-    assert launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1]["OMP_NUM_THREADS"] == "3"
+    assert (
+        launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1]["OMP_NUM_THREADS"]
+        == "3"
+    )
 
 
 def test_several_machines_meet_at_an_address():
     command = launched("torch", 4, ["m"], nodes=2, node=1, address="first:29400")[0]
-    assert "--nnodes 2 --node-rank 1 --rdzv-backend static --rdzv-endpoint first:29400" in " ".join(command)
+    assert "--nnodes 2 --node-rank 1 --rdzv-backend static --rdzv-endpoint first:29400" in " ".join(
+        command
+    )
     assert "-n 8" in " ".join(launched("mpi", 4, ["m"], nodes=2)[0])
 
 
@@ -220,12 +303,16 @@ def test_a_launcher_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(launching.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ProcessError, match="PyTorch, which is not installed"):
         launched("torch", 2, ["m"])
-    with pytest.raises(ProcessError, match=r"needs mpiexec and mpi4py: pip install 'deliralike\[mpi\]'"):
+    with pytest.raises(
+        ProcessError, match=r"needs mpiexec and mpi4py: pip install 'deliralike\[mpi\]'"
+    ):
         launched("mpi", 2, ["m"])
 
 
 def test_joining_without_a_launcher_says_how_to_start():
-    with pytest.raises(ProcessError, match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: start"):
+    with pytest.raises(
+        ProcessError, match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: start"
+    ):
         join("torch")
     with pytest.raises(SettingError, match="no engine 'mpy'. Did you mean 'mpi'"):
         join("mpy")

@@ -13,7 +13,14 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from deliralike import data
-from deliralike.training.experiment import Experiment, Settings, Status, load_result, read_settings, read_status
+from deliralike.training.experiment import (
+    Experiment,
+    Settings,
+    Status,
+    load_result,
+    read_settings,
+    read_status,
+)
 from deliralike.training.experiment.folder import read_history, write_status
 from tests.cli.test_commands import ROOT, run, wrongly_refused
 
@@ -37,9 +44,13 @@ def place(tmp_path, monkeypatch):
 
 
 def test_settings_are_printed_as_a_file_that_can_be_trained_from(place):
-    printed = run("settings", "mlp", "--set", "optimizer.lr=0.25", "--set", "hidden=(5,)", "--set", "epochs=1").stdout
+    printed = run(
+        "settings", "mlp", "--set", "optimizer.lr=0.25", "--set", "hidden=(5,)", "--set", "epochs=1"
+    ).stdout
     (place / "own.toml").write_text(printed)
-    wanted = Settings(network="mlp", network_settings={"hidden": [5]}, optimizer_settings={"lr": 0.25}, epochs=1)
+    wanted = Settings(
+        network="mlp", network_settings={"hidden": [5]}, optimizer_settings={"lr": 0.25}, epochs=1
+    )
     assert read_settings(place / "own.toml") == wanted
     assert "# Samples in each batch.\nbatch_size = 32\n" in printed
     run("train", "own.toml", "--batch-size", 719, "--out", "run")
@@ -47,10 +58,35 @@ def test_settings_are_printed_as_a_file_that_can_be_trained_from(place):
 
 
 def test_options_come_before_the_file(place):
-    options = ["--backend", "chainer", "--epochs", 1, "--lr", 0.125, "--set", "clip_norm=2", "--set", "dropout=0.5"]
-    run("train", "settings.toml", *options, "--set", "drop_last=true", "--device", "@numpy", "--out", "run")
+    options = [
+        "--backend",
+        "chainer",
+        "--epochs",
+        1,
+        "--lr",
+        0.125,
+        "--set",
+        "clip_norm=2",
+        "--set",
+        "dropout=0.5",
+    ]
+    run(
+        "train",
+        "settings.toml",
+        *options,
+        "--set",
+        "drop_last=true",
+        "--device",
+        "@numpy",
+        "--out",
+        "run",
+    )
     settings = load_result("run").settings
-    assert (settings.backend, settings.epochs, settings.optimizer_settings["lr"]) == ("chainer", 1, 0.125)
+    assert (settings.backend, settings.epochs, settings.optimizer_settings["lr"]) == (
+        "chainer",
+        1,
+        0.125,
+    )
     assert (settings.clip_norm, settings.drop_last, settings.seed) == (2.0, True, 3)
     assert settings.network_settings["dropout"] == 0.5
     assert settings.network_settings["hidden"] == (5,)
@@ -71,13 +107,18 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
     command = [sys.executable, "-m", "deliralike", "train", "settings.toml", "--out", "run"]
     command += ["--epochs", "100000"]  # longer than this process may have to wait for its turn
     environment = {**os.environ, "PYTHONPATH": ROOT}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     while not (place / "run" / "metrics.jsonl").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=600)
-    assert (process.returncode, errors) == (130, "deliralike: stopped; to go on: deliralike train --resume run\n")
+    assert (process.returncode, errors) == (
+        130,
+        "deliralike: stopped; to go on: deliralike train --resume run\n",
+    )
     assert read_status(place / "run").status == "interrupted"
     assert "interrupted" in run("runs", ".").stdout
     epochs = len(read_history(place / "run").epochs) + 2
@@ -91,20 +132,34 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
 
 def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
     run("train", "settings.toml", "--epochs", 1, "--out", "run")
-    assert "held-out accuracy" in run("train", "--resume", "run", "--epochs", 2, "--backend", "chainer").stdout
+    assert (
+        "held-out accuracy"
+        in run("train", "--resume", "run", "--epochs", 2, "--backend", "chainer").stdout
+    )
     result = load_result("run")
     assert (result.settings.backend, len(result.history.epochs)) == ("chainer", 2)
-    backends = [entry["backend"].split()[0] for entry in json.loads((place / "run" / "environment.json").read_text())]
+    backends = [
+        entry["backend"].split()[0]
+        for entry in json.loads((place / "run" / "environment.json").read_text())
+    ]
     assert backends == ["torch", "chainer"]
 
 
-# Folds -------------------------------------------------------------------------------------------------------------
+# Folds
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_folds_end_with_a_table_and_are_not_repeated(place):
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
     rows = [line.split() for line in printed.splitlines() if line.startswith(" ") and line.strip()]
-    assert [row[0] for row in rows if row[0].isalnum()] == ["fold", "fold", "fold", "mean", "95", "to"]
+    assert [row[0] for row in rows if row[0].isalnum()] == [
+        "fold",
+        "fold",
+        "fold",
+        "mean",
+        "95",
+        "to",
+    ]
     assert rows[0] == ["held-out", "accuracy", "loss"]
     means = json.loads((place / "folds" / "summary.json").read_text())["metrics"]
     assert f"{means['accuracy']['mean']:.2%}" in printed
@@ -118,11 +173,14 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
     assert sorted(os.listdir("folds")) == ["fold-2", "settings.toml"]
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
     assert printed.count("finished already: folds/fold-2") == 1
-    assert "359" not in run("predict", "folds/fold-2").stdout  # judged on the fold's own 599 samples
+    assert (
+        "359" not in run("predict", "folds/fold-2").stdout
+    )  # judged on the fold's own 599 samples
     assert "of 599 held-out samples are right" in run("predict", "folds/fold-2").stdout
 
 
-# The list of runs ----------------------------------------------------------------------------------------------------
+# The list of runs
+# ----------------------------------------------------------------------------------------------------
 
 
 #: Tests that share the runs of `several` share a process, so that they are made once.
@@ -134,7 +192,18 @@ def several(tmp_path_factory):
     """Two runs, one that was killed, and one that is damaged."""
     folder = tmp_path_factory.mktemp("several") / "runs"
     for name, epochs in (("a", 1), ("b", 2)):
-        run("train", "mlp", "--set", "hidden=(4,)", "--batch-size", 359, "--epochs", epochs, "--out", folder / name)
+        run(
+            "train",
+            "mlp",
+            "--set",
+            "hidden=(4,)",
+            "--batch-size",
+            359,
+            "--epochs",
+            epochs,
+            "--out",
+            folder / name,
+        )
     (folder / "killed").mkdir()
     (folder / "killed" / "settings.toml").write_text((folder / "a" / "settings.toml").read_text())
     write_status(folder / "killed", Status("running", seconds=7384.0))
@@ -190,22 +259,44 @@ def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
     assert {(0x00, 0x72, 0xB2), (0xE6, 0x9F, 0x00)} <= {tuple(each) for each in pixels}
 
 
-# Mistakes ------------------------------------------------------------------------------------------------------------
+# Mistakes
+# ------------------------------------------------------------------------------------------------------------
 
 
 #: What is wrong with a command, and what is said of it.
 MISTAKES = [
     ("train", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
-    ("train mlp --resume x", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
-    ("train --resume x --out y", "SettingError: --resume goes on in the folder of the run: leave --out away"),
-    ("train --resume x", "SettingError: 'x' is not the folder of a run: there is no settings.toml in it"),
-    ("train nothing.toml", "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one"),
+    (
+        "train mlp --resume x",
+        "SettingError: give a file of settings or a network to train, or --resume FOLDER",
+    ),
+    (
+        "train --resume x --out y",
+        "SettingError: --resume goes on in the folder of the run: leave --out away",
+    ),
+    (
+        "train --resume x",
+        "SettingError: 'x' is not the folder of a run: there is no settings.toml in it",
+    ),
+    (
+        "train nothing.toml",
+        "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one",
+    ),
     ("train bad.toml", "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?"),
-    ("train settings.toml --set epochs=0", "SettingError: settings.toml: epochs=0 must be a whole number"),
-    ("train settings.toml --set optimizer.rl=1", "optimizer_settings: optimizer 'sgd' has no setting 'rl'"),
+    (
+        "train settings.toml --set epochs=0",
+        "SettingError: settings.toml: epochs=0 must be a whole number",
+    ),
+    (
+        "train settings.toml --set optimizer.rl=1",
+        "optimizer_settings: optimizer 'sgd' has no setting 'rl'",
+    ),
     ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
     ("train settings.toml --fold 2", "SettingError: settings.toml: fold=2 needs folds to be set"),
-    ("train settings.toml --folds 300", "SettingError: folds: 300 folds need at least 300 samples of each class"),
+    (
+        "train settings.toml --folds 300",
+        "SettingError: folds: 300 folds need at least 300 samples of each class",
+    ),
     (
         "train settings.toml --backend jaxx",
         "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
@@ -235,19 +326,35 @@ def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(pla
     run("train", "settings.toml", "--epochs", 1, "--out", "run")
     before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
     more = ("train", "--resume", "run", "--epochs", 2, "--set", "clip_norm=0.5")
-    assert "or take the change on purpose, accept=['clip_norm'] (--accept clip_norm)" in run(*more, code=2).stderr
-    assert "accept: a run has no 'clipnorm'. Did you mean" in run(*more[:5], "--accept", "clipnorm", code=2).stderr
-    assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+    assert (
+        "or take the change on purpose, accept=['clip_norm'] (--accept clip_norm)"
+        in run(*more, code=2).stderr
+    )
+    assert (
+        "accept: a run has no 'clipnorm'. Did you mean"
+        in run(*more[:5], "--accept", "clipnorm", code=2).stderr
+    )
+    assert {
+        path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()
+    } == before
     run(*more, "--accept", "clip_norm")
     assert load_result("run").settings.clip_norm == 0.5
-    assert "--accept is for one run" in run("train", "settings.toml", "--folds", 2, "--accept", "seed", code=2).stderr
+    assert (
+        "--accept is for one run"
+        in run("train", "settings.toml", "--folds", 2, "--accept", "seed", code=2).stderr
+    )
 
 
 def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
     held = data.load("digits").held_out
-    own = data.Dataset("digits", held.take(slice(200)), held.take(slice(200, None)), tuple("0123456789"))
+    own = data.Dataset(
+        "digits", held.take(slice(200)), held.take(slice(200, None)), tuple("0123456789")
+    )
     Experiment("settings.toml", dataset=own).run("run")
-    assert "the run was made on data of its own, called 'digits'" in run("predict", "run", code=2).stderr
+    assert (
+        "the run was made on data of its own, called 'digits'"
+        in run("predict", "run", code=2).stderr
+    )
     assert "of 359 held-out samples are right" in run("predict", "run", "--data", "digits").stdout
 
 

@@ -1,4 +1,5 @@
-"""Accused blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients by complex steps."""
+"""Accused blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients
+by complex steps."""
 
 import numpy as np
 
@@ -15,7 +16,11 @@ def numbers(*shape, seed=0):
 
 
 def floating(tree):
-    return {p: v for p, v in nest.leaves_with_paths(tree, "args") if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
+    return {
+        p: v
+        for p, v in nest.leaves_with_paths(tree, "args")
+        if isinstance(v, np.ndarray) and v.dtype.kind == "f"
+    }
 
 
 def gradient(scalar, tree, name):
@@ -65,7 +70,8 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
         leaves = [leaf for leaf in nest.leaves(y) if leaf is not None]
         given = [c for c in nest.leaves(cotangent) if c is not None]
         total = sum(
-            backend.nn.sum(leaf * backend.nn.constant(c, like=leaf)) for leaf, c in zip(leaves, given, strict=True)
+            backend.nn.sum(leaf * backend.nn.constant(c, like=leaf))
+            for leaf, c in zip(leaves, given, strict=True)
         )
         return total, y
 
@@ -80,17 +86,33 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
         nest.leaves_with_paths(found.inputs[1], "kwargs")
     )
     inputs = {path: value for path, value in inputs.items() if value is not None}
-    return before, cotangent, Observed(found.beside[0], inputs, found.parameters, made.neutral_state())
+    return (
+        before,
+        cotangent,
+        Observed(found.beside[0], inputs, found.parameters, made.neutral_state()),
+    )
 
 
 def accused(
-    kind, settings, args, candidate, training=True, state=None, kwargs=None, buffers=None, differ=True, backend="torch"
+    kind,
+    settings,
+    args,
+    candidate,
+    training=True,
+    state=None,
+    kwargs=None,
+    buffers=None,
+    differ=True,
+    backend="torch",
 ):
-    """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers` gives its own after the call.
+    """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers` gives its own
+    after the call.
 
     `differ` False leaves the reference's gradients (for those that are not differentiable).
     """
-    before, cotangent, right = reference(kind, settings, state, args, training, kwargs, backend=backend)
+    before, cotangent, right = reference(
+        kind, settings, state, args, training, kwargs, backend=backend
+    )
     y = candidate(before, *args)
     after = {**before, **(buffers(before, *args) if buffers else {})}
     weights = {name: before[name] for name in right.parameters}
@@ -101,14 +123,32 @@ def accused(
         given = [c for c in nest.leaves(cotangent) if c is not None]
 
         def scalar(tree):
-            outputs = [leaf for leaf in nest.leaves(candidate({**before, **tree[0]}, *tree[1])) if leaf is not None]
+            outputs = [
+                leaf
+                for leaf in nest.leaves(candidate({**before, **tree[0]}, *tree[1]))
+                if leaf is not None
+            ]
             return sum((leaf * c).sum() for leaf, c in zip(outputs, given, strict=True)) + 0j
 
         tree = (weights, tuple(args))
         parameters = {name: gradient(scalar, tree, f"args[0]['{name}']") for name in weights}
-        inputs = {path: gradient(scalar, tree, path.replace("args", "args[1]", 1)) for path in floating(tuple(args))}
+        inputs = {
+            path: gradient(scalar, tree, path.replace("args", "args[1]", 1))
+            for path in floating(tuple(args))
+        }
     wrong = Observed(y, inputs, parameters, after)
-    return Accused("block", kind, settings, before, tuple(args), kwargs or {}, cotangent, training, right, wrong)
+    return Accused(
+        "block",
+        kind,
+        settings,
+        before,
+        tuple(args),
+        kwargs or {},
+        cotangent,
+        training,
+        right,
+        wrong,
+    )
 
 
 def explained(*given, backend="torch", **how):

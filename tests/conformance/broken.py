@@ -1,4 +1,5 @@
-"""The stranger, broken on purpose: what is wrong, how it is planted, and the checks of the suite that are about it."""
+"""The stranger, broken on purpose: what is wrong, how it is planted, and the checks of the suite
+that are about it."""
 
 import numpy as np
 from autograd import numpy as anp
@@ -40,8 +41,18 @@ def add(title, name, wrong, *checks):
 RIGHT = {name: getattr(Functions, name) for name in dir(Functions) if not name.startswith("__")}
 SPATIAL = ((0, 0), (0, 0))
 
-add("relu with derivative 1 at 0", "relu", lambda self, x: x * (x >= 0), "functions/derivative of relu at 0")
-add("abs with derivative 1 at 0", "abs", lambda self, x: self.where(x >= 0, x, -x), "functions/derivative of abs at 0")
+add(
+    "relu with derivative 1 at 0",
+    "relu",
+    lambda self, x: x * (x >= 0),
+    "functions/derivative of relu at 0",
+)
+add(
+    "abs with derivative 1 at 0",
+    "abs",
+    lambda self, x: self.where(x >= 0, x, -x),
+    "functions/derivative of abs at 0",
+)
 add(
     "clip with derivative 0 at its bounds",
     "clip",
@@ -61,7 +72,12 @@ add(
     lambda self, x, dim: x.shape[dim] - 1 - np.argmax(np.flip(getval(x), dim), dim),
     "functions/first of equal maxima",
 )
-add("sigmoid by tanh", "sigmoid", lambda self, x: 0.5 * anp.tanh(0.5 * x) + 0.5, "functions/far tails")
+add(
+    "sigmoid by tanh",
+    "sigmoid",
+    lambda self, x: 0.5 * anp.tanh(0.5 * x) + 0.5,
+    "functions/far tails",
+)
 add(
     "softplus that is a relu far out",
     "softplus",
@@ -76,9 +92,17 @@ add(
 )
 add("gelu by tanh", "gelu", lambda self, x: RIGHT["gelu"](self, x, "tanh"), "functions/gelu")
 add(
-    "a slope of 0.2", "leaky_relu", lambda self, x, slope=0.2: RIGHT["leaky_relu"](self, x, 0.2), "functions/leaky_relu"
+    "a slope of 0.2",
+    "leaky_relu",
+    lambda self, x, slope=0.2: RIGHT["leaky_relu"](self, x, 0.2),
+    "functions/leaky_relu",
 )
-add("softmax over axis 1", "softmax", lambda self, x, dim: RIGHT["softmax"](self, x, 1), "functions/softmax")
+add(
+    "softmax over axis 1",
+    "softmax",
+    lambda self, x, dim: RIGHT["softmax"](self, x, 1),
+    "functions/softmax",
+)
 add(
     "unbiased variances",
     "var",
@@ -89,13 +113,17 @@ add(
 add(
     "a variance in one pass",
     "var",
-    lambda self, x, dim, keepdim=False, correction=0: self.mean(x * x, dim, keepdim) - self.mean(x, dim, keepdim) ** 2,
+    lambda self, x, dim, keepdim=False, correction=0: (
+        self.mean(x * x, dim, keepdim) - self.mean(x, dim, keepdim) ** 2
+    ),
     "functions/large means",
 )
 add(
     "layer norm with eps=1e-6",
     "layer_norm",
-    lambda self, x, shape, weight=None, bias=None, eps=1e-5: RIGHT["layer_norm"](self, x, shape, weight, bias, 1e-6),
+    lambda self, x, shape, weight=None, bias=None, eps=1e-5: RIGHT["layer_norm"](
+        self, x, shape, weight, bias, 1e-6
+    ),
     "functions/layer_norm",
     "layers/LayerNorm",
 )
@@ -116,20 +144,32 @@ add(
     lambda self, x, dim=1, eps=1e-12: x / (self.sqrt(self.sum(x * x, dim, keepdim=True)) + 1e-5),
     "functions/normalize",
 )
-add("indices that wrap", "concrete", lambda self, x: np.abs(getval(x)), "functions/positions out of range")
+add(
+    "indices that wrap",
+    "concrete",
+    lambda self, x: np.abs(getval(x)),
+    "functions/positions out of range",
+)
 add(
     "flags that count as numbers",
     "cast",
-    lambda self, x, dtype: getval(x).astype(float) if dtype == "bool" else RIGHT["cast"](self, x, dtype),
+    lambda self, x, dtype: (
+        getval(x).astype(float) if dtype == "bool" else RIGHT["cast"](self, x, dtype)
+    ),
     "functions/types of results",
 )
-add("stop_gradient that stops nothing", "stop_gradient", lambda self, x: x, "functions/stop gradient")
+add(
+    "stop_gradient that stops nothing",
+    "stop_gradient",
+    lambda self, x: x,
+    "functions/stop gradient",
+)
 add(
     "attention without a scale",
     "attention",
-    lambda self, q, k, v, bias=None, weights_mask=None, scale=None, need_weights=True: RIGHT["attention"](
-        self, q, k, v, bias, weights_mask, 1.0, need_weights
-    ),
+    lambda self, q, k, v, bias=None, weights_mask=None, scale=None, need_weights=True: RIGHT[
+        "attention"
+    ](self, q, k, v, bias, weights_mask, 1.0, need_weights),
     "functions/attention",
     "layers/MultiheadAttention",
 )
@@ -167,7 +207,9 @@ defvjp(_rows, _last_row_wins)
 add(
     "repeated positions whose last gradient wins",
     "select",
-    lambda self, x, index, dim: _rows(x, getval(index)) if dim == 0 else RIGHT["select"](self, x, index, dim),
+    lambda self, x, index, dim: (
+        _rows(x, getval(index)) if dim == 0 else RIGHT["select"](self, x, index, dim)
+    ),
     "functions/repeated positions",
     "layers/Embedding",
 )
@@ -179,7 +221,9 @@ def conv(**changes):
 
     def wrong(self, *arguments):
         given = dict(zip(names, arguments, strict=True))
-        return RIGHT["convolve"](self, *(given | {name: change(given) for name, change in changes.items()}).values())
+        return RIGHT["convolve"](
+            self, *(given | {name: change(given) for name, change in changes.items()}).values()
+        )
 
     return wrong
 
@@ -188,9 +232,20 @@ def ones(given):
     return (1,) * len(given["stride"])
 
 
-add("a stride that is ignored", "convolve", conv(stride=ones), "windows/convolve with a stride", "layers/Conv2d")
+add(
+    "a stride that is ignored",
+    "convolve",
+    conv(stride=ones),
+    "windows/convolve with a stride",
+    "layers/Conv2d",
+)
 add("a dilation that is ignored", "convolve", conv(dilation=ones), "windows/convolve with dilation")
-add("a kernel that is flipped", "convolve", conv(weight=lambda given: given["weight"][:, :, ::-1]), "windows/convolve")
+add(
+    "a kernel that is flipped",
+    "convolve",
+    conv(weight=lambda given: given["weight"][:, :, ::-1]),
+    "windows/convolve",
+)
 add(
     "padding on the other side",
     "convolve",
@@ -220,31 +275,38 @@ add(
 add(
     "padding of the output that is forgotten",
     "convolve_transposed",
-    lambda self, x, w, s, p, extra, d, g: RIGHT["convolve_transposed"](self, x, w, s, p, (0,) * len(s), d, g),
+    lambda self, x, w, s, p, extra, d, g: RIGHT["convolve_transposed"](
+        self, x, w, s, p, (0,) * len(s), d, g
+    ),
     "windows/convolve_transposed with padding",
 )
 add(
     "max pooling padded with zeros",
     "max_windows",
     lambda self, x, kernel, stride, pads, dilation: RIGHT["max_windows"](
-        self, self.pad_constant(x, (*SPATIAL, *pads)), kernel, stride, ((0, 0),) * len(pads), dilation
+        self,
+        self.pad_constant(x, (*SPATIAL, *pads)),
+        kernel,
+        stride,
+        ((0, 0),) * len(pads),
+        dilation,
     ),
     "windows/max_windows of negative numbers",
 )
 add(
     "averages without the padding",
     "avg_pool",
-    lambda self, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True: RIGHT["avg_pool"](
-        self, x, kernel, stride, padding, ceil_mode, False
-    ),
+    lambda self, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True: RIGHT[
+        "avg_pool"
+    ](self, x, kernel, stride, padding, ceil_mode, False),
     "windows/avg_pool",
 )
 add(
     "aligned corners",
     "interpolate",
-    lambda self, x, size=None, scale_factor=None, mode="nearest", align_corners=False: RIGHT["interpolate"](
-        self, x, size, scale_factor, mode, mode != "nearest"
-    ),
+    lambda self, x, size=None, scale_factor=None, mode="nearest", align_corners=False: RIGHT[
+        "interpolate"
+    ](self, x, size, scale_factor, mode, mode != "nearest"),
     "windows/interpolate, linear",
 )
 add(
@@ -259,13 +321,17 @@ add(
 
 def blocks(weight, order):
     """Rows of gates in another order."""
-    return anp.concatenate([weight[i * len(weight) // len(order) : (i + 1) * len(weight) // len(order)] for i in order])
+    return anp.concatenate(
+        [weight[i * len(weight) // len(order) : (i + 1) * len(weight) // len(order)] for i in order]
+    )
 
 
 add(
     "LSTM gates in the order i, g, f, o",
     "lstm",
-    lambda self, x, h, c, *weights: RIGHT["lstm"](self, x, h, c, *(blocks(w, (0, 2, 1, 3)) for w in weights)),
+    lambda self, x, h, c, *weights: RIGHT["lstm"](
+        self, x, h, c, *(blocks(w, (0, 2, 1, 3)) for w in weights)
+    ),
     "functions/lstm",
     "layers/LSTM",
 )
@@ -322,9 +388,9 @@ add(
 add(
     "smoothed labels that are not",
     "cross_entropy",
-    lambda self, x, y, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean": RIGHT["cross_entropy"](
-        self, x, y, weight, ignore_index, 0.0, reduction
-    ),
+    lambda self, x, y, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean": RIGHT[
+        "cross_entropy"
+    ](self, x, y, weight, ignore_index, 0.0, reduction),
     "losses/cross_entropy with smoothed labels",
 )
 
@@ -350,7 +416,9 @@ add(
 def masks_by_the_place_in_the_share(patch):
     def wrong(self, layer, shape, p, like):
         stream = random.current()
-        return random.keep_mask(stream.seed, layer.block_path, stream.step, 0, tuple(shape), p).astype(like.dtype)
+        return random.keep_mask(
+            stream.seed, layer.block_path, stream.step, 0, tuple(shape), p
+        ).astype(like.dtype)
 
     patch.setattr(Functions, "keep_mask", wrong)
 
@@ -367,7 +435,9 @@ def a_seed_that_does_nothing(patch):
 def a_biased_running_variance(patch):
     right = NN.BatchNorm2d._update
     patch.setattr(
-        NN.BatchNorm2d, "_update", lambda self, mean, var, count: right(self, mean, var * ((count - 1) / count), count)
+        NN.BatchNorm2d,
+        "_update",
+        lambda self, mean, var, count: right(self, mean, var * ((count - 1) / count), count),
     )
 
 
@@ -384,7 +454,8 @@ def buffers_that_ignore_assignments(patch):
         "__setattr__",
         lambda self, name, value: (
             None
-            if name in ("running_mean", "running_var", "calls", "num_batches_tracked") and name in vars(self)
+            if name in ("running_mean", "running_var", "calls", "num_batches_tracked")
+            and name in vars(self)
             else right(self, name, value)
         ),
     )
@@ -397,7 +468,9 @@ def evaluation_that_does_not_reach_the_layers(patch):
 
 @broken("layers/padding of embeddings")
 def padding_with_a_gradient(patch):
-    patch.setattr(NN.Embedding, "forward", lambda self, index: self.nn.embedding(index, self.weight))
+    patch.setattr(
+        NN.Embedding, "forward", lambda self, index: self.nn.embedding(index, self.weight)
+    )
 
 
 @broken("networks/names order and shapes")
@@ -426,13 +499,17 @@ def a_state_that_is_the_networks_own(patch):
 
 @broken("networks/reading and loading the state")
 def weights_that_are_kept_without_a_copy(patch):
-    patch.setattr(stranger.network.Variable, "write", lambda self, value: setattr(self, "_value", value))
+    patch.setattr(
+        stranger.network.Variable, "write", lambda self, value: setattr(self, "_value", value)
+    )
 
 
 @broken("networks/weights that do not fit")
 def weights_that_do_not_fit_and_are_taken(patch):
     right = AbstractNetwork.load_neutral_state
-    patch.setattr(Base, "load_neutral_state", lambda self, state, strict=True: right(self, state, False))
+    patch.setattr(
+        Base, "load_neutral_state", lambda self, state, strict=True: right(self, state, False)
+    )
 
 
 @broken("networks/tied parameters")
@@ -440,7 +517,9 @@ def ties_that_are_copies(patch):
     right = Base.__setattr__
 
     def wrong(self, name, value):
-        if isinstance(value, stranger.network.Variable) and isinstance(vars(self).get(name), stranger.network.Variable):
+        if isinstance(value, stranger.network.Variable) and isinstance(
+            vars(self).get(name), stranger.network.Variable
+        ):
             value = stranger.network.Variable(value.read(), is_parameter=True)
         right(self, name, value)
 
@@ -451,7 +530,9 @@ def ties_that_are_copies(patch):
 def float64_in_name_only(patch):
     right = Functions.matmul
     patch.setattr(
-        Functions, "matmul", lambda self, x, y: right(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+        Functions,
+        "matmul",
+        lambda self, x, y: right(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype),
     )
 
 
@@ -461,7 +542,9 @@ def float64_in_name_only(patch):
 @broken("arrays/storage of its own")
 def arrays_that_share_the_callers_storage(patch):
     patch.setattr(
-        type(BACKEND), "array", lambda self, value, dtype=None, device=None: np.asarray(getval(value), dtype=dtype)
+        type(BACKEND),
+        "array",
+        lambda self, value, dtype=None, device=None: np.asarray(getval(value), dtype=dtype),
     )
 
 
@@ -473,7 +556,9 @@ def arrays_that_are_handed_out(patch):
 @broken("arrays/split concatenate and stack")
 def pieces_in_reverse_order(patch):
     patch.setattr(
-        type(BACKEND), "concatenate", lambda self, values, dim, device=None: np.concatenate(values[::-1], dim)
+        type(BACKEND),
+        "concatenate",
+        lambda self, values, dim, device=None: np.concatenate(values[::-1], dim),
     )
 
 
@@ -488,20 +573,29 @@ def whole_numbers_of_32_bits(patch):
     patch.setattr(
         type(BACKEND),
         "array",
-        lambda self, value, dtype=None, device=None: right(value, "int32" if dtype == "int64" else dtype),
+        lambda self, value, dtype=None, device=None: right(
+            value, "int32" if dtype == "int64" else dtype
+        ),
     )
 
 
 # Gradients
 
 
-@broken("gradients/none where unused", "optimizers/unused parameters", "optimizers/hooks", "optimizers/adamw")
+@broken(
+    "gradients/none where unused",
+    "optimizers/unused parameters",
+    "optimizers/hooks",
+    "optimizers/adamw",
+)
 def zeros_where_there_is_no_gradient(patch):
     right = optimizer.differentiated
 
     def wrong(function, arrays):
         result, found = right(function, arrays)
-        return result, [np.zeros_like(array) if g is None else g for array, g in zip(arrays, found, strict=True)]
+        return result, [
+            np.zeros_like(array) if g is None else g for array, g in zip(arrays, found, strict=True)
+        ]
 
     patch.setattr(optimizer, "differentiated", wrong)
     patch.setattr(stranger, "differentiated", wrong)
@@ -510,15 +604,25 @@ def zeros_where_there_is_no_gradient(patch):
 @broken("gradients/none where unused", "optimizers/frozen parameters")
 def frozen_parameters_with_gradients(patch):
     def wrong(network, owns=lambda name: True):
-        return {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter and owns(name)}
+        return {
+            name: slot
+            for name, slot in network.neutral_slots().items()
+            if slot.is_parameter and owns(name)
+        }
 
     patch.setattr(optimizer, "trainable", wrong)
     patch.setattr(stranger, "trainable", wrong)
 
 
-@broken("second derivatives/gradient within a loss", "second derivatives/gradient through a network")
+@broken(
+    "second derivatives/gradient within a loss", "second derivatives/gradient through a network"
+)
 def gradients_that_are_constants(patch):
-    patch.setattr(Functions, "gradient", lambda self, function, x: getval(RIGHT["gradient"](self, function, x)))
+    patch.setattr(
+        Functions,
+        "gradient",
+        lambda self, function, x: getval(RIGHT["gradient"](self, function, x)),
+    )
 
 
 # Optimizers
@@ -531,7 +635,9 @@ def update(patch, rule, wrong):
 @broken("optimizers/sgd with momentum", "optimizers/a hundred updates by sgd")
 def the_learning_rate_inside_the_velocity(patch):
     def wrong(self, p, g, state, scalars, xp):
-        velocity = self.momentum * state.get("momentum_buffer", 0.0) + scalars["lr"] * self._decayed(p, g)
+        velocity = self.momentum * state.get("momentum_buffer", 0.0) + scalars[
+            "lr"
+        ] * self._decayed(p, g)
         return p - velocity, {"momentum_buffer": velocity}
 
     update(patch, rules.SGD, wrong)
@@ -540,12 +646,20 @@ def the_learning_rate_inside_the_velocity(patch):
 @broken("optimizers/sgd with Nesterov's momentum")
 def nesterov_that_is_lost(patch):
     right = rules.SGD.update
-    update(patch, rules.SGD, lambda self, *args: right(rules.SGD(lr=self.lr, momentum=self.momentum), *args))
+    update(
+        patch,
+        rules.SGD,
+        lambda self, *args: right(rules.SGD(lr=self.lr, momentum=self.momentum), *args),
+    )
 
 
 @broken("optimizers/adam", "optimizers/amsgrad")
 def adam_without_bias_correction(patch):
-    patch.setattr(rules.Adam, "scalars", lambda self, step: {"lr": self.lr, "step_size": self.lr, "scale": 1.0})
+    patch.setattr(
+        rules.Adam,
+        "scalars",
+        lambda self, step: {"lr": self.lr, "step_size": self.lr, "scale": 1.0},
+    )
 
 
 @broken("optimizers/adam", "optimizers/a hundred updates by adamw")
@@ -582,7 +696,10 @@ def decay_before_clipping(patch):
 
     def wrong(self, gradients):
         slots, rule = self.network.neutral_slots(), self._groups.rules[0]
-        decayed = {name: g if g is None else g + rule.weight_decay * slots[name].value for name, g in gradients.items()}
+        decayed = {
+            name: g if g is None else g + rule.weight_decay * slots[name].value
+            for name, g in gradients.items()
+        }
         self._groups = type(self._groups).of(type(rule)(lr=rule.lr))
         right(self, decayed)
 
@@ -616,18 +733,27 @@ def a_state_without_its_counts(patch):
     patch.setattr(Optimizer, "load_neutral_state", wrong)
 
 
-@broken("zoo/gradient of transformer_classifier", "zoo/gradient of unet", "gradients/of arrays used twice")
+@broken(
+    "zoo/gradient of transformer_classifier",
+    "zoo/gradient of unet",
+    "gradients/of arrays used twice",
+)
 def gradients_of_branches_that_are_not_added(patch):
     patch.setattr(optimizer, "add_outgrads", lambda known, new: (new, False))
 
 
-# What else may go wrong ----------------------------------------------------------------------------------------------
+# What else may go wrong
+# ----------------------------------------------------------------------------------------------
 
 
 @broken("arrays/types are kept and converted")
 def types_that_are_not_kept(patch):
     right = stranger.arrays.array
-    patch.setattr(type(BACKEND), "array", lambda self, value, dtype=None, device=None: right(value, dtype or "float64"))
+    patch.setattr(
+        type(BACKEND),
+        "array",
+        lambda self, value, dtype=None, device=None: right(value, dtype or "float64"),
+    )
 
 
 @broken("arrays/what is there is named")
@@ -637,9 +763,16 @@ def a_backend_without_a_version(patch):
 
 @broken("arrays/batches are prepared")
 def labels_that_become_floating(patch):
-    patch.setattr(type(BACKEND), "prepare", lambda self, batch, network: stranger.nest.map(
-        lambda leaf: self.array(leaf, network.dtype_name) if isinstance(leaf, np.ndarray) else leaf,
-        batch))  # fmt: skip
+    patch.setattr(
+        type(BACKEND),
+        "prepare",
+        lambda self, batch, network: stranger.nest.map(
+            lambda leaf: (
+                self.array(leaf, network.dtype_name) if isinstance(leaf, np.ndarray) else leaf
+            ),
+            batch,
+        ),
+    )
 
 
 @broken("files/safetensors")
@@ -657,18 +790,28 @@ def buffers_that_are_not_loaded(patch):
 @broken("networks/start values")
 def weights_that_are_rounded(patch):
     right = stranger.network.Variable.write
-    patch.setattr(stranger.network.Variable, "write", lambda self, value: right(self, np.float32(getval(value))))
+    patch.setattr(
+        stranger.network.Variable,
+        "write",
+        lambda self, value: right(self, np.float32(getval(value))),
+    )
 
 
 @broken("gradients/nests of inputs")
 def results_beside_a_loss_that_are_lost(patch):
     right = stranger.Gradients
-    patch.setattr(stranger, "Gradients", lambda loss, parameters, inputs, beside: right(loss, parameters, inputs))
+    patch.setattr(
+        stranger,
+        "Gradients",
+        lambda loss, parameters, inputs, beside: right(loss, parameters, inputs),
+    )
 
 
 @broken("second derivatives/gradient of what does not depend")
 def gradients_of_constants_that_are_not_zero(patch):
-    patch.setattr(Functions, "gradient", lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3)
+    patch.setattr(
+        Functions, "gradient", lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3
+    )
 
 
 @broken("layers/wrong inputs")
@@ -695,7 +838,9 @@ def plain_lists_of_layers(patch):
 
 @broken("networks/calls of blocks are followed")
 def calls_that_pass_by_forward(patch):
-    patch.setattr(Base, "__call__", lambda self, *args, **kwargs: type(self).forward(self, *args, **kwargs))
+    patch.setattr(
+        Base, "__call__", lambda self, *args, **kwargs: type(self).forward(self, *args, **kwargs)
+    )
 
 
 @broken("networks/copies")
@@ -705,27 +850,56 @@ def copies_that_share(patch):
 
 @broken("networks/copies", "networks/pickles")
 def copies_that_are_thawed(patch):
-    patch.setattr(stranger.network.Variable, "__setstate__", lambda self, state: vars(self).update(
-        state | {"trainable": self.is_parameter if vars(self) else state["is_parameter"]}), raising=False)  # fmt: skip
+    patch.setattr(
+        stranger.network.Variable,
+        "__setstate__",
+        lambda self, state: vars(self).update(
+            state | {"trainable": self.is_parameter if vars(self) else state["is_parameter"]}
+        ),
+        raising=False,
+    )
 
 
 @broken("networks/copies in another type")
 def counters_that_become_floating(patch):
-    patch.setattr(type(BACKEND), "set_dtype", lambda self, network, dtype: [
-        setattr(slot, "value", slot.value.astype(dtype)) for slot in network.neutral_slots().values()])  # fmt: skip
+    patch.setattr(
+        type(BACKEND),
+        "set_dtype",
+        lambda self, network, dtype: [
+            setattr(slot, "value", slot.value.astype(dtype))
+            for slot in network.neutral_slots().values()
+        ],
+    )
 
 
-@broken("networks/outputs of a whole network", "gradients/of parameters and inputs", "gradients/evaluating")
+@broken(
+    "networks/outputs of a whole network",
+    "gradients/of parameters and inputs",
+    "gradients/evaluating",
+)
 def linear_maps_that_remember(patch):
     calls = iter(range(10**6))
-    patch.setattr(Functions, "linear", lambda self, x, w, b=None: RIGHT["linear"](self, x, w, b) + 1e-3 * next(calls))
+    patch.setattr(
+        Functions,
+        "linear",
+        lambda self, x, w, b=None: RIGHT["linear"](self, x, w, b) + 1e-3 * next(calls),
+    )
 
 
-@broken("networks/containers", "zoo/mlp as outlined", "zoo/unet as outlined", "zoo/gru_classifier as outlined",
-        "zoo/transformer_classifier as outlined")  # fmt: skip
+@broken(
+    "networks/containers",
+    "zoo/mlp as outlined",
+    "zoo/unet as outlined",
+    "zoo/gru_classifier as outlined",
+    "zoo/transformer_classifier as outlined",
+)
 def biases_that_are_forgotten(patch):
     right = Base.neutral_slots
-    patch.setattr(Base, "neutral_slots", lambda self: {k: v for k, v in right(self).items() if not k.endswith("bias")})
+    patch.setattr(
+        Base,
+        "neutral_slots",
+        lambda self: {k: v for k, v in right(self).items() if not k.endswith("bias")},
+    )
 
 
 @broken("functions/concrete")
@@ -741,7 +915,9 @@ def positions_of_minima(patch):
 @broken("losses/one_hot")
 def classes_counted_from_one(patch):
     patch.setattr(
-        Functions, "one_hot", lambda self, y, classes, like: RIGHT["one_hot"](self, (y + 1) % classes, classes, like)
+        Functions,
+        "one_hot",
+        lambda self, y, classes, like: RIGHT["one_hot"](self, (y + 1) % classes, classes, like),
     )
 
 
@@ -752,25 +928,37 @@ def labels_that_are_not_checked(patch):
 
 @broken("losses/confident and wrong")
 def logarithms_of_probabilities(patch):
-    patch.setattr(Functions, "log_softmax", lambda self, x, dim: self.log(self.softmax(x, dim) + 1e-30))
+    patch.setattr(
+        Functions, "log_softmax", lambda self, x, dim: self.log(self.softmax(x, dim) + 1e-30)
+    )
 
 
 @broken("layers/one value for each channel")
 def the_variance_of_one_value(patch):
-    patch.setattr(NN.BatchNorm1d, "forward", lambda self, x: self.nn.batch_norm_train(x, self.weight, self.bias)[0])
+    patch.setattr(
+        NN.BatchNorm1d,
+        "forward",
+        lambda self, x: self.nn.batch_norm_train(x, self.weight, self.bias)[0],
+    )
 
 
 @broken("layers/running statistics of instances")
 def instances_with_the_statistics_of_the_batch(patch):
     right = NN.InstanceNorm1d._update
-    patch.setattr(NN.InstanceNorm1d, "_update", lambda self, mean, var, count: right(self, mean, var, 3 * count))
+    patch.setattr(
+        NN.InstanceNorm1d,
+        "_update",
+        lambda self, mean, var, count: right(self, mean, var, 3 * count),
+    )
 
 
 @broken("layers/masks of attention")
 def padding_that_is_attended_to(patch):
     right = NN.MultiheadAttention.forward
     patch.setattr(
-        NN.MultiheadAttention, "forward", lambda self, q, k, v, padding=None, *rest: right(self, q, k, v, None, *rest)
+        NN.MultiheadAttention,
+        "forward",
+        lambda self, q, k, v, padding=None, *rest: right(self, q, k, v, None, *rest),
     )
 
 
@@ -787,7 +975,9 @@ def statistics_that_move_twice(patch):
 
 @broken("chance/evaluation draws nothing")
 def dropout_in_evaluation(patch):
-    patch.setattr(NN.Dropout, "training", property(lambda self: True, lambda self, value: None), raising=False)
+    patch.setattr(
+        NN.Dropout, "training", property(lambda self: True, lambda self, value: None), raising=False
+    )
 
 
 @broken("optimizers/accumulation")
@@ -795,14 +985,32 @@ def micro_batches_that_count_alike(patch):
     patch.setattr("deliralike.network.parallelism.count_samples", lambda batch: 1)
 
 
-RULES = ["sgd", "sgd with momentum", "sgd with Nesterov's momentum", "adam", "amsgrad", "rmsprop",
-         "rmsprop with momentum", "adagrad", "adadelta", "adamw", "lion", "lamb"]  # fmt: skip
+RULES = [
+    "sgd",
+    "sgd with momentum",
+    "sgd with Nesterov's momentum",
+    "adam",
+    "amsgrad",
+    "rmsprop",
+    "rmsprop with momentum",
+    "adagrad",
+    "adadelta",
+    "adamw",
+    "lion",
+    "lamb",
+]
 
 
 @broken(*(f"optimizers/{name}" for name in RULES))
 def learning_rates_that_are_rounded(patch):
-    patch.setattr(Optimizer, "lr", property(lambda self: self._groups.lr,
-                  lambda self, lr: setattr(self, "_groups", self._groups.with_lr(float(np.float32(lr))))))  # fmt: skip
+    patch.setattr(
+        Optimizer,
+        "lr",
+        property(
+            lambda self: self._groups.lr,
+            lambda self, lr: setattr(self, "_groups", self._groups.with_lr(float(np.float32(lr)))),
+        ),
+    )
 
 
 @broken("optimizers/sgd with weight decay", "optimizers/adam with weight decay")
@@ -812,7 +1020,9 @@ def decay_that_is_left_out(patch):
 
 @broken("zoo/gradient of mlp", "zoo/gradient of gru_classifier", "functions/linear")
 def gradients_of_linear_maps_that_are_slightly_off(patch):
-    patch.setattr(Functions, "linear", lambda self, *args: slightly(RIGHT["linear"](self, *args), "gradients"))
+    patch.setattr(
+        Functions, "linear", lambda self, *args: slightly(RIGHT["linear"](self, *args), "gradients")
+    )
 
 
 @broken("layers/activations as layers")
@@ -820,11 +1030,13 @@ def a_layer_with_another_default(patch):
     patch.setattr(NN.GELU, "forward", lambda self, x: self.nn.gelu(x, "tanh"))
 
 
-# Every function and layer with a check of its own, wrong by little -------------------------------------------------
+# Every function and layer with a check of its own, wrong by little
+# -------------------------------------------------
 
 
 def slightly(result, how):
-    """Outputs that are off by a millionth, or that are right but have gradients that are off by a ten-thousandth."""
+    """Outputs that are off by a millionth, or that are right but have gradients that are off by a
+    ten-thousandth."""
     if isinstance(result, tuple | list):
         return type(result)(slightly(each, how) for each in result)
     if result is None or result.dtype.kind != "f":
@@ -854,4 +1066,6 @@ def plant_slightly(patch, check, how):
     kind, name = SLIGHTLY[check]
     right = vars(kind).get(name) or getattr(kind, name)
     called = right.__get__ if hasattr(right, "__get__") else lambda self, kind: right
-    patch.setattr(kind, name, lambda self, *args, **kwargs: slightly(called(self, kind)(*args, **kwargs), how))
+    patch.setattr(
+        kind, name, lambda self, *args, **kwargs: slightly(called(self, kind)(*args, **kwargs), how)
+    )

@@ -1,4 +1,5 @@
-"""What the tests of optimizer steps compare: tiny networks of odd sizes, and native optimizers behind the interface."""
+"""What the tests of optimizer steps compare: tiny networks of odd sizes, and native optimizers
+behind the interface."""
 
 from functools import cache
 
@@ -53,7 +54,9 @@ def following(name, **settings):
 
 def of_torch(kind, **settings):
     """One of ``torch.optim``."""
-    return lambda network: network.backend.wrap_optimizer(kind(network.parameters(), **settings), network)
+    return lambda network: network.backend.wrap_optimizer(
+        kind(network.parameters(), **settings), network
+    )
 
 
 def of_chainer(kind, *hooks, **settings):
@@ -71,7 +74,9 @@ def of_chainer(kind, *hooks, **settings):
 
 def of_optax(kind, **settings):
     """One of optax's, with a learning rate that can be set."""
-    return lambda network: network.backend.wrap_optimizer(optax.inject_hyperparams(kind)(**settings), network)
+    return lambda network: network.backend.wrap_optimizer(
+        optax.inject_hyperparams(kind)(**settings), network
+    )
 
 
 decay = chainer.optimizer_hooks.WeightDecay

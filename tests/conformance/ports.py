@@ -1,7 +1,8 @@
 """Four networks, each written by hand three times: as one would on PyTorch, on Chainer and on flax.
 
-Names, layouts and layers are those that are natural there: channels last and one flattened in that order on flax,
-gates and projections stored as the framework stores them. All compute the same from the same weights.
+Names, layouts and layers are those that are natural there: channels last and one flattened in that
+order on flax, gates and projections stored as the framework stores them. All compute the same from
+the same weights.
 """
 
 from functools import cache
@@ -26,7 +27,8 @@ def wide():
     return WIDE | {"rngs": nnx.Rngs(0)}
 
 
-# A small convolutional network -----------------------------------------------------------------------------------
+# A small convolutional network
+# -----------------------------------------------------------------------------------
 
 
 class TorchCnn(nn.Module):
@@ -52,7 +54,10 @@ class ChainerCnn(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.c1, self.b1 = L.Convolution2D(3, 4, 3, pad=1), L.BatchNormalization(4, eps=1e-5)
-            self.c2, self.b2 = L.Convolution2D(4, 4, 3, stride=2, pad=1), L.BatchNormalization(4, eps=1e-5)
+            self.c2, self.b2 = (
+                L.Convolution2D(4, 4, 3, stride=2, pad=1),
+                L.BatchNormalization(4, eps=1e-5),
+            )
             self.l3 = L.Linear(4 * 4 * 3, 3)
 
     def forward(self, x):
@@ -62,7 +67,8 @@ class ChainerCnn(chainer.Chain):
 
 
 def flax_norm(channels):
-    """A batch norm whose running statistics are in float64 too: flax makes them in float32 whatever it is told."""
+    """A batch norm whose running statistics are in float64 too: flax makes them in float32 whatever
+    it is told."""
     norm = nnx.BatchNorm(channels, momentum=0.9, use_fast_variance=False, **wide())
     for statistic in (norm.mean, norm.var):
         statistic.set_value(statistic.get_value().astype(jnp.float64))
@@ -74,7 +80,10 @@ class FlaxCnn(nnx.Module):
 
     def __init__(self):
         self.stem, self.norm_a = nnx.Conv(3, 4, (3, 3), padding=SAME, **wide()), flax_norm(4)
-        self.body, self.norm_b = nnx.Conv(4, 4, (3, 3), strides=2, padding=SAME, **wide()), flax_norm(4)
+        self.body, self.norm_b = (
+            nnx.Conv(4, 4, (3, 3), strides=2, padding=SAME, **wide()),
+            flax_norm(4),
+        )
         self.dropout = nnx.Dropout(0.3, rngs=nnx.Rngs(0))
         self.classifier = nnx.Linear(4 * 4 * 3, 3, **wide())
 
@@ -84,7 +93,8 @@ class FlaxCnn(nnx.Module):
         return self.classifier(self.dropout(x.reshape(len(x), -1)))
 
 
-# A U-Net ---------------------------------------------------------------------------------------------------------
+# A U-Net
+# ---------------------------------------------------------------------------------------------------------
 
 
 class TorchDouble(nn.Module):
@@ -121,10 +131,19 @@ class ChainerUNet(chainer.Chain):
     def __init__(self):
         super().__init__()
         with self.init_scope():
-            self.enc1_1, self.enc1_2 = L.Convolution2D(2, 4, 3, pad=1), L.Convolution2D(4, 4, 3, pad=1)
-            self.enc2_1, self.enc2_2 = L.Convolution2D(4, 6, 3, pad=1), L.Convolution2D(6, 6, 3, pad=1)
+            self.enc1_1, self.enc1_2 = (
+                L.Convolution2D(2, 4, 3, pad=1),
+                L.Convolution2D(4, 4, 3, pad=1),
+            )
+            self.enc2_1, self.enc2_2 = (
+                L.Convolution2D(4, 6, 3, pad=1),
+                L.Convolution2D(6, 6, 3, pad=1),
+            )
             self.deconv = L.Deconvolution2D(6, 4, 2, stride=2)
-            self.dec1_1, self.dec1_2 = L.Convolution2D(8, 4, 3, pad=1), L.Convolution2D(4, 4, 3, pad=1)
+            self.dec1_1, self.dec1_2 = (
+                L.Convolution2D(8, 4, 3, pad=1),
+                L.Convolution2D(4, 4, 3, pad=1),
+            )
             self.out = L.Convolution2D(4, 3, 1)
 
     def forward(self, x):
@@ -139,10 +158,12 @@ class FlaxDouble(nnx.Module):
     """Two convolutions."""
 
     def __init__(self, inputs, outputs):
-        self.convs = nnx.List([
-            nnx.Conv(inputs, outputs, (3, 3), padding=SAME, **wide()),
-            nnx.Conv(outputs, outputs, (3, 3), padding=SAME, **wide()),
-        ])  # fmt: skip
+        self.convs = nnx.List(
+            [
+                nnx.Conv(inputs, outputs, (3, 3), padding=SAME, **wide()),
+                nnx.Conv(outputs, outputs, (3, 3), padding=SAME, **wide()),
+            ]
+        )
 
     def __call__(self, x):
         return nnx.relu(self.convs[1](nnx.relu(self.convs[0](x))))
@@ -163,7 +184,8 @@ class FlaxUNet(nnx.Module):
         return self.final(self.up0(jnp.concatenate([skip, x], axis=-1)))
 
 
-# A block of a transformer ----------------------------------------------------------------------------------------
+# A block of a transformer
+# ----------------------------------------------------------------------------------------
 
 
 class TorchBlock(nn.Module):
@@ -188,13 +210,19 @@ class ChainerBlock(chainer.Chain):
         super().__init__()
         with self.init_scope():
             self.q, self.k, self.v, self.o = (L.Linear(8, 8) for _ in range(4))
-            self.ln1, self.ln2 = L.LayerNormalization(8, eps=1e-5), L.LayerNormalization(8, eps=1e-5)
+            self.ln1, self.ln2 = (
+                L.LayerNormalization(8, eps=1e-5),
+                L.LayerNormalization(8, eps=1e-5),
+            )
             self.ff1, self.ff2 = L.Linear(8, 10), L.Linear(10, 8)
 
     def forward(self, x):
         n, t, _ = x.shape
         y = self.ln1(x.reshape(n * t, 8))
-        q, k, v = (CF.transpose(each(y).reshape(n, t, 2, 4), (0, 2, 1, 3)) for each in (self.q, self.k, self.v))
+        q, k, v = (
+            CF.transpose(each(y).reshape(n, t, 2, 4), (0, 2, 1, 3))
+            for each in (self.q, self.k, self.v)
+        )
         weights = CF.softmax(CF.matmul(q, k, transb=True) / 2.0, axis=3)
         y = CF.transpose(CF.matmul(weights, v), (0, 2, 1, 3)).reshape(n * t, 8)
         x = x.reshape(n * t, 8) + self.o(y)
@@ -202,8 +230,11 @@ class ChainerBlock(chainer.Chain):
 
 
 def attend(query, key, value, **settings):
-    """What flax's attention computes, in float64: its own takes the softmax in float32 whatever it is told."""
-    weights = nnx.softmax(jnp.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1]), axis=-1)
+    """What flax's attention computes, in float64: its own takes the softmax in float32 whatever it
+    is told."""
+    weights = nnx.softmax(
+        jnp.einsum("nqhd,nkhd->nhqk", query, key) / np.sqrt(query.shape[-1]), axis=-1
+    )
     return jnp.einsum("nhqk,nkhd->nqhd", weights, value)
 
 
@@ -211,7 +242,9 @@ class FlaxBlock(nnx.Module):
     """The same with flax's attention, whose kernels have an axis of heads."""
 
     def __init__(self):
-        self.self_attention = nnx.MultiHeadAttention(2, 8, decode=False, attention_fn=attend, **wide())
+        self.self_attention = nnx.MultiHeadAttention(
+            2, 8, decode=False, attention_fn=attend, **wide()
+        )
         self.attention_norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, **wide())
         self.mlp_norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, **wide())
         self.dense_in, self.dense_out = nnx.Linear(8, 10, **wide()), nnx.Linear(10, 8, **wide())
@@ -221,7 +254,8 @@ class FlaxBlock(nnx.Module):
         return x + self.dense_out(nnx.relu(self.dense_in(self.mlp_norm(x))))
 
 
-# A recurrent classifier ------------------------------------------------------------------------------------------
+# A recurrent classifier
+# ------------------------------------------------------------------------------------------
 
 
 class TorchLstm(nn.Module):
@@ -294,7 +328,13 @@ PORTS = {
     "lstm": {"torch": TorchLstm, "chainer": ChainerLstm, "jax": FlaxLstm},
     "n-step lstm": {"torch": TorchLstm, "chainer": ChainerNStepLstm, "jax": FlaxGates},
 }
-SHAPES = {"cnn": (2, 3, 7, 5), "unet": (2, 2, 6, 4), "block": (2, 5, 8), "lstm": (4, 7, 3), "n-step lstm": (4, 7, 3)}
+SHAPES = {
+    "cnn": (2, 3, 7, 5),
+    "unet": (2, 2, 6, 4),
+    "block": (2, 5, 8),
+    "lstm": (4, 7, 3),
+    "n-step lstm": (4, 7, 3),
+}
 
 
 def batch(name):
@@ -303,7 +343,8 @@ def batch(name):
 
 
 def build(name, framework, seed):
-    """A network in float64 with weights from a generator, seen as an abstract one; one and the same at each call."""
+    """A network in float64 with weights from a generator, seen as an abstract one; one and the same
+    at each call."""
     return filled(_made(name, framework), seed)
 
 
@@ -331,7 +372,9 @@ def filled(network, seed):
         if not slot.is_parameter or first.setdefault(id(slot.native), name) == name
     }  # a tied one once
     draw = {name: chance.normal(size=slot.shape) * 0.5 for name, slot in slots.items()}
-    positive = {name: np.abs(value) + 0.1 for name, value in draw.items() if name.endswith("running_var")}
+    positive = {
+        name: np.abs(value) + 0.1 for name, value in draw.items() if name.endswith("running_var")
+    }
     counters = {name: np.asarray(3) for name in draw if name.endswith("num_batches_tracked")}
     network.load_neutral_state({**draw, **positive, **counters})
     return network.eval()

@@ -33,7 +33,8 @@ EPS = Finding(
 
 
 def layers(count=24, wrong_from=None, seed=0):
-    """Differences of a network of blocks of three layers, exact at the start; wrong from one layer on."""
+    """Differences of a network of blocks of three layers, exact at the start; wrong from one layer
+    on."""
     generator = np.random.default_rng(seed)
     kinds = [("conv", "Conv2d"), ("bn", "BatchNorm2d"), ("relu", "ReLU")]
     found = []
@@ -66,7 +67,10 @@ def curves(steps=100, drift=0.0):
 def gradients(layers, wrong=()):
     """A table of them, those named wrong by 1e-5."""
     names = [f"{layer['path']}.weight" for layer in layers if layer["kind"] != "ReLU"]
-    rows = [{"name": name, "difference": 1e-5 if name in wrong else 2e-15, "norm": 0.3} for name in names]
+    rows = [
+        {"name": name, "difference": 1e-5 if name in wrong else 2e-15, "norm": 0.3}
+        for name in names
+    ]
     return [{"name": "conv1.bias", "difference": 1.7, "norm": 3e-17}, *rows]
 
 
@@ -81,7 +85,11 @@ def proved(candidate="ResNet on jax", **changes):
         candidate=candidate,
         levels=(
             level("L0"),
-            level("L1", worst=3.1e-15, figures={"gradients": gradients(drawn), "null": ["fc.0.bias", "conv1.bias"]}),
+            level(
+                "L1",
+                worst=3.1e-15,
+                figures={"gradients": gradients(drawn), "null": ["fc.0.bias", "conv1.bias"]},
+            ),
             level("L2", worst=1.34),
             level("L3", worst=1.2e-15, figures={"by_layer": drawn}),
             level("L4", worst=0.0),
@@ -128,8 +136,12 @@ def diverging(candidate="ResNet on chainer", **changes):
 
 def undecided(candidate="ResNet on jax"):
     reason = "The candidate has no float64"
-    return replace(proved(candidate), levels=(level("L0"), level("L1", NOT_REACHED, notes=(f"{reason}.",))))
+    return replace(
+        proved(candidate), levels=(level("L0"), level("L1", NOT_REACHED, notes=(f"{reason}.",)))
+    )
 
 
 def several():
-    return Proofs((proved(), diverging(), undecided("ResNet on tpu"), proved("ResNet on torch, 2 replicas")))
+    return Proofs(
+        (proved(), diverging(), undecided("ResNet on tpu"), proved("ResNet on torch, 2 replicas"))
+    )

@@ -1,4 +1,5 @@
-"""Tiny networks for proofs, written once, and each way to write one natively; a batch of odd sizes."""
+"""Tiny networks for proofs, written once, and each way to write one natively; a batch of odd
+sizes."""
 
 import zlib
 
@@ -22,10 +23,13 @@ def batch(samples=5, features=4, seed=3):
 
 
 def made(kind, backend="torch", *args, seed=1, **settings):
-    """A network written once in float64 in evaluation mode; each weight is drawn by its name, none tells nothing."""
+    """A network written once in float64 in evaluation mode; each weight is drawn by its name, none
+    tells nothing."""
     name = backend if isinstance(backend, str) else backend.name
     network = kind.on(name, dtype="float64")(*args, **settings)
-    slots = {id(slot.native): (key, slot) for key, slot in reversed(network.neutral_slots().items())}  # a tied one once
+    slots = {
+        id(slot.native): (key, slot) for key, slot in reversed(network.neutral_slots().items())
+    }  # a tied one once
     network.load_neutral_state({key: _drawn(key, slot, seed) for key, slot in slots.values()})
     return network.eval()
 
@@ -52,7 +56,11 @@ def squares(network, x, *rest):
 def _leaves(values):
     if isinstance(values, dict):
         return [leaf for key in sorted(values) for leaf in _leaves(values[key])]
-    return [leaf for value in values for leaf in _leaves(value)] if isinstance(values, list | tuple) else [values]
+    return (
+        [leaf for value in values for leaf in _leaves(value)]
+        if isinstance(values, list | tuple)
+        else [values]
+    )
 
 
 class Plain(Network):
@@ -115,7 +123,8 @@ class Shared(Network):
         return self.head(self.twice(self.nn.tanh(self.twice(x))))
 
 
-# Native networks -------------------------------------------------------------------------------------------------
+# Native networks
+# -------------------------------------------------------------------------------------------------
 
 
 class TorchNet(torch.nn.Module):
@@ -157,7 +166,10 @@ class FlaxNet(nnx.Module):
     """`Plain`."""
 
     def __init__(self):
-        self.one, self.two = nnx.Linear(4, 4, **ports.wide()), nnx.Linear(4, CLASSES, **ports.wide())
+        self.one, self.two = (
+            nnx.Linear(4, 4, **ports.wide()),
+            nnx.Linear(4, CLASSES, **ports.wide()),
+        )
 
     def __call__(self, x):
         return self.two(x + nnx.tanh(self.one(x)))

@@ -1,4 +1,5 @@
-"""What plain comparisons see: they are what the proof is measured against, so they are to see what is there."""
+"""What plain comparisons see: they are what the proof is measured against, so they are to see what
+is there."""
 
 import numpy as np
 
@@ -7,7 +8,11 @@ from deliralike.conformance.subject import Subject
 from deliralike.optim.rules import rule
 from tests.conformance.small import Deep, Plain, batch, made
 
-ALL = {f"{what} {tolerance:.0e}" for what in ("outputs", "gradients", "curves") for tolerance in TOLERANCES}
+ALL = {
+    f"{what} {tolerance:.0e}"
+    for what in ("outputs", "gradients", "curves")
+    for tolerance in TOLERANCES
+}
 
 
 def short(kind, backend="torch", optimizers=None, **options):
@@ -45,7 +50,9 @@ def test_an_optimizer_shows_in_the_curve_alone():
     def following(lr):
         return {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=lr), network)}
 
-    seen = seen_by_allclose(short(Plain, optimizers=following(0.1)), short(Plain, optimizers=following(0.2)), batch())
+    seen = seen_by_allclose(
+        short(Plain, optimizers=following(0.1)), short(Plain, optimizers=following(0.2)), batch()
+    )
     assert set(seen) == {"curves 1e-03", "curves 1e-04"}
 
 

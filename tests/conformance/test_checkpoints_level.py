@@ -1,4 +1,5 @@
-"""The level "checkpoints": planted mistakes are detected, located and explained; right pairs give no alarm."""
+"""The level "checkpoints": planted mistakes are detected, located and explained; right pairs give
+no alarm."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,10 @@ def _subject(name, backend, optimizers=BOTH):
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_detected_located_and_explained(mistake, tmp_path):
-    (reference, batch), (right, _) = _subject(mistake.fixture, "torch"), _subject(mistake.fixture, "chainer")
+    (reference, batch), (right, _) = (
+        _subject(mistake.fixture, "torch"),
+        _subject(mistake.fixture, "chainer"),
+    )
     level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
     assert_said(level, mistake)
 
@@ -46,7 +50,9 @@ def test_right_pairs_give_no_alarm(name, other, tmp_path):
     level = checkpoints.level(reference, candidate, batch, tmp_path)
     assert level.status == "passed", level.findings
     assert level.figures["files"]["reference to candidate"][:3] == [".safetensors", ".npz", ".pth"]
-    assert ("chainer" in level.notes[0]) == (other == "chainer") if level.notes else other == "torch"
+    assert (
+        ("chainer" in level.notes[0]) == (other == "chainer") if level.notes else other == "torch"
+    )
     after = reference.network.neutral_state()
     assert all(np.array_equal(before[each], after[each]) for each in before)
 
@@ -78,8 +84,14 @@ def test_networks_with_other_names_are_compared_by_their_pairs(tmp_path):
     network = Renamed.on("torch", dtype="float64")()
     names = {"fc.weight": "head.weight", "fc.bias": "head.bias"}
     network.load_neutral_state({names[k]: v for k, v in reference.network.neutral_state().items()})
-    assert checkpoints.level(reference, candidate.but(network=network), batch, tmp_path, names).status == "passed"
-    assert checkpoints.level(reference, candidate.but(network=network), batch, tmp_path).status == "failed"
+    assert (
+        checkpoints.level(reference, candidate.but(network=network), batch, tmp_path, names).status
+        == "passed"
+    )
+    assert (
+        checkpoints.level(reference, candidate.but(network=network), batch, tmp_path).status
+        == "failed"
+    )
 
 
 def test_a_tied_parameter_has_one_state_under_its_first_name(backend):
@@ -88,5 +100,9 @@ def test_a_tied_parameter_has_one_state_under_its_first_name(backend):
     optimizer = _sgd(subject.network)
     optimizer.update(subject.loss, *batch)
     assert {key.rpartition("/")[0] for key in optimizer.neutral_state()} - {""} == {
-        "embedding.weight", "square.weight", "square.bias", "other.weight", "other.bias",
-    }  # fmt: skip
+        "embedding.weight",
+        "square.weight",
+        "square.bias",
+        "other.weight",
+        "other.bias",
+    }

@@ -1,4 +1,5 @@
-"""The whole comparison: right networks are proved, bad input is refused or lowers the level, nothing changes."""
+"""The whole comparison: right networks are proved, bad input is refused or lowers the level,
+nothing changes."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,19 @@ from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, ProofFailed, SettingError, UnknownName
 from deliralike.training import classification_loss
 from tests.conformance import small
-from tests.conformance.small import KINDS, Deep, Network, Plain, Shared, TorchNet, batch, get, made, native, squares
+from tests.conformance.small import (
+    KINDS,
+    Deep,
+    Network,
+    Plain,
+    Shared,
+    TorchNet,
+    batch,
+    get,
+    made,
+    native,
+    squares,
+)
 
 NAMES = ("torch", "chainer", "jax")
 FEW = ("L0", "L1", "L3")
@@ -20,7 +33,9 @@ FEW = ("L0", "L1", "L3")
 def proof(reference, candidate, given=None, levels=FEW, **options):
     """A comparison; networks on JAX run op by op."""
     with get("jax").op_by_op():
-        return compare(reference, candidate, batch() if given is None else given, levels=levels, **options)
+        return compare(
+            reference, candidate, batch() if given is None else given, levels=levels, **options
+        )
 
 
 def statuses(found):
@@ -41,11 +56,14 @@ def wrapped(kind):
 def changed(network, **arrays):
     """Some of its weights replaced; ``__`` stands for a dot."""
     state = network.neutral_state()
-    network.load_neutral_state(state | {name.replace("__", "."): value for name, value in arrays.items()})
+    network.load_neutral_state(
+        state | {name.replace("__", "."): value for name, value in arrays.items()}
+    )
     return network
 
 
-# Right networks --------------------------------------------------------------------------------------------------
+# Right networks
+# --------------------------------------------------------------------------------------------------
 
 
 def test_right_networks_are_proved(backend):
@@ -76,7 +94,9 @@ def test_all_levels_of_a_small_network_pass_and_change_nothing():
         assert [side.training for side in sides] == [True, False]
         for side, state, chance in zip(sides, before, random, strict=True):
             after = side.neutral_state()
-            assert {key: value.dtype for key, value in after.items()} == {key: v.dtype for key, v in state.items()}
+            assert {key: value.dtype for key, value in after.items()} == {
+                key: v.dtype for key, v in state.items()
+            }
             for key, value in state.items():
                 np.testing.assert_array_equal(after[key], value)
             assert side.dtype_name == dtype
@@ -124,10 +144,13 @@ def test_a_subject_brings_its_own_loss(backend):
 
 def test_arrays_of_a_framework_are_a_batch_too():
     for other in ("torch", "chainer"):
-        assert proof(made(Plain), made(Plain, other), given=tuple(map(torch.tensor, batch()))).proved
+        assert proof(
+            made(Plain), made(Plain, other), given=tuple(map(torch.tensor, batch()))
+        ).proved
 
 
-# Weights ---------------------------------------------------------------------------------------------------------
+# Weights
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_other_weights_diverge_or_are_taken_over(backend):
@@ -150,13 +173,16 @@ def test_weights_that_are_no_numbers_are_named_first_with_their_count(backend, w
     assert found.diverges
     assert "one.weight" in str(found.findings[0])
     assert "2 of 16 values are NaN in the candidate" in str(found.findings[0])
-    both = proof(changed(made(Plain), one__weight=broken), changed(made(Plain, backend), one__weight=broken))
+    both = proof(
+        changed(made(Plain), one__weight=broken), changed(made(Plain, backend), one__weight=broken)
+    )
     assert not both.proved
     assert "2 of 16 values are NaN in the reference" in str(both.findings[0])
     assert "The reference is not finite at one: 5 of 20 elements" in notes(both)
 
 
-# Numbers that say nothing ----------------------------------------------------------------------------------------
+# Numbers that say nothing
+# ----------------------------------------------------------------------------------------
 
 
 class Logarithm(Network):
@@ -245,8 +271,9 @@ def test_a_network_that_draws_random_numbers_is_named(backend):
     for side, *networks in sides:
         found = proof(*networks)
         assert found.verdict == "undecided", found
-        assert f"The {side} is not deterministic: two equal runs in train mode differ, first at noise (Noise)" in notes(
-            found
+        assert (
+            f"The {side} is not deterministic: two equal runs in train mode differ, first at noise "
+            "(Noise)" in notes(found)
         )
 
 
@@ -268,7 +295,8 @@ def test_so_is_one_that_draws_from_the_generator_of_its_framework():
     assert "differ, first at drop (Dropout)" in notes(found)
 
 
-# Shorter types ---------------------------------------------------------------------------------------------------
+# Shorter types
+# ---------------------------------------------------------------------------------------------------
 
 
 class Rounding(TorchNet):
@@ -285,7 +313,11 @@ class Short(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.one, self.two, self.cast = torch.nn.Linear(4, 4), torch.nn.Linear(4, small.CLASSES), Cast()
+        self.one, self.two, self.cast = (
+            torch.nn.Linear(4, 4),
+            torch.nn.Linear(4, small.CLASSES),
+            Cast(),
+        )
 
     def forward(self, x):
         return self.two(x + torch.tanh(self.cast(self.one(x)).to(x.dtype)))
@@ -331,7 +363,8 @@ def test_a_network_that_cannot_be_copied_decides_nothing():
     assert "WrappedTorchNetwork cannot be copied" in notes(found)
 
 
-# Shapes ----------------------------------------------------------------------------------------------------------
+# Shapes
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Wide(Plain):
@@ -388,21 +421,27 @@ def test_networks_that_cannot_be_matched_are_refused(backend):
             proof(made(sides[0]), made(sides[1], backend))
 
 
-# Batches, losses and options -------------------------------------------------------------------------------------
+# Batches, losses and options
+# -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("given", "words"), [
-    ((np.zeros((5, 7)), np.zeros(5, int)), "raises in train mode.*ShapeError"),
-    ((np.zeros((5, 4)), np.full(5, 9)), "raises in train mode.*IndexRangeError"),
-    ((), "missing 2 required"),
-    (batch()[:1], "missing 1 required"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((np.zeros((5, 7)), np.zeros(5, int)), "raises in train mode.*ShapeError"),
+        ((np.zeros((5, 4)), np.full(5, 9)), "raises in train mode.*IndexRangeError"),
+        ((), "missing 2 required"),
+        (batch()[:1], "missing 1 required"),
+    ],
+)
 def test_a_batch_that_does_not_fit_the_reference_is_refused(given, words):
     with pytest.raises(ProofFailed, match=words):
         proof(made(Plain), made(Plain, "chainer"), given=given)
 
 
-@pytest.mark.parametrize("given", [(np.zeros((0, 4)), np.zeros(0, int)), (batch()[0], np.zeros(0, int))])
+@pytest.mark.parametrize(
+    "given", [(np.zeros((0, 4)), np.zeros(0, int)), (batch()[0], np.zeros(0, int))]
+)
 def test_an_empty_batch_is_refused(given):
     with pytest.raises(BatchError, match=r"compare: batch\[.\] has the shape .* and holds nothing"):
         proof(made(Plain), made(Plain, "chainer"), given=given)
@@ -434,10 +473,17 @@ def test_a_loss_that_calls_no_network_proves_nothing():
     assert not found.proved
 
 
-@pytest.mark.parametrize("options", [
-    {"levels": ("L0", "L9")}, {"levels": ("l1",)}, {"weights": "loaded"}, {"steps": 0}, {"replicas": (0,)},
-    {"replicas": (2, -1)},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"levels": ("L0", "L9")},
+        {"levels": ("l1",)},
+        {"weights": "loaded"},
+        {"steps": 0},
+        {"replicas": (0,)},
+        {"replicas": (2, -1)},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(SettingError, match="compare: "):
         proof(made(Plain), made(Plain), **options)
@@ -450,7 +496,9 @@ def test_what_is_no_network_is_refused():
 
 def test_structure_alone_proves_nothing_of_the_numbers():
     """Level L1 is always looked at: a proof without it would be none."""
-    found = proof(made(Plain), made(Cut, "chainer"), loss=squares, given=batch()[:1], levels=("L0",))
+    found = proof(
+        made(Plain), made(Cut, "chainer"), loss=squares, given=batch()[:1], levels=("L0",)
+    )
     assert found.diverges
 
 
@@ -477,7 +525,10 @@ def test_the_finding_tells_where_why_and_what_it_does(backend):
 def test_each_level_is_announced_when_it_is_begun():
     """In the order of the ladder; what is not looked at is not begun."""
     begun = []
-    nets = [zoo.build("mlp", backend="torch", in_features=3, out_features=2, dtype="float64") for _ in range(2)]
+    nets = [
+        zoo.build("mlp", backend="torch", in_features=3, out_features=2, dtype="float64")
+        for _ in range(2)
+    ]
     batch = (np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1]))
     compare(*nets, batch, levels=("L0", "L1", "L3", "L4"), progress=begun.append)
     assert [name.split()[0] for name in begun] == ["L0", "L1", "L4"]
@@ -502,7 +553,10 @@ class Between(torch.nn.Module):
         (lambda y: y.float().to(y.dtype), "undecided"),
         (lambda y: y.half().to(y.dtype), "undecided"),
         (lambda y: y * 1.0, "proved"),
-        (lambda y: torch.round(y * 8) / 8 + y - y.detach(), "proved"),  # of few bits, which is no rounding of a type
+        (
+            lambda y: torch.round(y * 8) / 8 + y - y.detach(),
+            "proved",
+        ),  # of few bits, which is no rounding of a type
     ],
     ids=["float32", "float16", "plain", "steps"],
 )

@@ -37,7 +37,9 @@ def test_right_backends_have_one_curve_and_null_gradients_are_named(backend):
     candidate = dropping(backend)
     candidate.network.eval()  # it is trained all the same
     before = candidate.network.neutral_state()
-    found = curve.level(dropping(get("torch")), candidate, BATCHES, in_float32=backend.name != "jax")
+    found = curve.level(
+        dropping(get("torch")), candidate, BATCHES, in_float32=backend.name != "jax"
+    )
     assert (found.status, found.findings) == (PASSED, ())
     assert found.notes == ("the gradient of hidden.bias is zero up to rounding: not compared",)
     assert found.worst < 1e-12
@@ -48,7 +50,9 @@ def test_right_backends_have_one_curve_and_null_gradients_are_named(backend):
 def test_a_hundred_steps_of_adam_agree():
     """The null gradient's noise, which Adam turns into steps, is all that differs in the end."""
     subjects = [dropping(get(name)) for name in ("torch", "chainer")]
-    subjects = [each.but(optimizers={"adam": each.optimizers["adamw"]}, schedule=None) for each in subjects]
+    subjects = [
+        each.but(optimizers={"adam": each.optimizers["adamw"]}, schedule=None) for each in subjects
+    ]
     found = curve.level(*subjects, BATCHES, steps=120, in_float32=False)
     assert (found.status, len(found.figures["curves"]["candidate"])) == (PASSED, 120)
 
@@ -101,12 +105,18 @@ def test_the_float32_curve_is_drawn_in_its_band_and_not_judged():
 
 def test_names_of_the_candidate():
     subject = with_optimizers(get("torch"), x=following("sgd", lr=0.1))
-    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).double()
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)
+    ).double()
     native = subject.but(network=get("torch").wrap(net))
     names = {
-        f"{mine}.{kind}": f"{its}.{kind}" for mine, its in (("hidden", 0), ("fc", 2)) for kind in ("weight", "bias")
+        f"{mine}.{kind}": f"{its}.{kind}"
+        for mine, its in (("hidden", 0), ("fc", 2))
+        for kind in ("weight", "bias")
     }
-    native.network.load_neutral_state({names[name]: value for name, value in subject.network.neutral_state().items()})
+    native.network.load_neutral_state(
+        {names[name]: value for name, value in subject.network.neutral_state().items()}
+    )
     assert curve.level(subject, native, BATCHES, names=names, in_float32=False).status == PASSED
     assert curve.level(subject, native, BATCHES, in_float32=False).status == FAILED
 
@@ -130,14 +140,23 @@ class Weight(torch.nn.Module):
 
 
 def _chaotic(power):
-    """A loss whose descent at a rate of one is the logistic map w → 4 w (1 - w), which doubles any error each step."""
-    subject = Subject(backends.get("torch").wrap(Weight()), lambda net, x: (power(net(x)) - 1.5 * net(x) ** 2).sum())
-    return subject.but(optimizers={"sgd": lambda net: net.backend.optimizer(rules.rule("sgd", lr=1.0), net)})
+    """A loss whose descent at a rate of one is the logistic map w → 4 w (1 - w), which doubles any
+    error each step."""
+    subject = Subject(
+        backends.get("torch").wrap(Weight()),
+        lambda net, x: (power(net(x)) - 1.5 * net(x) ** 2).sum(),
+    )
+    return subject.but(
+        optimizers={"sgd": lambda net: net.backend.optimizer(rules.rule("sgd", lr=1.0), net)}
+    )
 
 
 def test_rounding_that_free_steps_magnify_is_no_mistake_and_a_mistake_is():
     one, batches = _chaotic(lambda w: 4.0 / 3.0 * w * w * w), [(np.ones(1),)]
-    other, wrong = _chaotic(lambda w: w * (w * (w / 3.0)) * 4.0), _chaotic(lambda w: (4.0 / 3.0 + 1e-9) * w * w * w)
+    other, wrong = (
+        _chaotic(lambda w: w * (w * (w / 3.0)) * 4.0),
+        _chaotic(lambda w: (4.0 / 3.0 + 1e-9) * w * w * w),
+    )
     level = curve.level(one, other, batches, 30, in_float32=False)
     assert level.status == "passed" and 1e-10 < level.worst < 1e-4, level
     assert "magnify rounding" in level.notes[0]

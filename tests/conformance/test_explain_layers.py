@@ -21,7 +21,8 @@ def known(explanation, *words):
     assert all(word in explanation.cause for word in words), explanation.cause
 
 
-# Batch norm -----------------------------------------------------------------------------------------------------------
+# Batch norm
+# -----------------------------------------------------------------------------------------------------------
 
 IMAGES = numbers(3, 4, 3, 2) * 2 + 1
 BN_STATE = {
@@ -70,16 +71,36 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
         (True, bn, None, ["never updated"]),
         (True, partial(bn, ddof=1), moved, ["unbiased variance"]),
         (True, partial(bn, batch=False), None, ["frozen"]),
-        (True, partial(bn, batch=False), moved, ["running statistics used in training, though moved"]),
+        (
+            True,
+            partial(bn, batch=False),
+            moved,
+            ["running statistics used in training, though moved"],
+        ),
         (True, partial(bn, outside=True), moved, ["eps outside of the root"]),
         (True, partial(bn, axes=(2, 3)), moved, ["instance norm"]),
         (True, partial(bn, constant=True), moved, ["no gradient through the batch statistics"]),
-        (True, partial(bn, eps=1e-3), partial(moved, momentum=0.01), ["eps=0.001", "momentum=0.01"]),
-        (True, partial(bn, ddof=1), partial(moved, ddof=0), ["unbiased variance", "running variance biased"]),
+        (
+            True,
+            partial(bn, eps=1e-3),
+            partial(moved, momentum=0.01),
+            ["eps=0.001", "momentum=0.01"],
+        ),
+        (
+            True,
+            partial(bn, ddof=1),
+            partial(moved, ddof=0),
+            ["unbiased variance", "running variance biased"],
+        ),
         (True, lambda w, x: bn({**w, "weight": w["weight"] + 1}, x), moved, ["weight plus 1"]),
         (True, lambda w, x: bn({**w, "bias": w["bias"] * 0}, x), moved, ["bias missing"]),
         (True, lambda w, x: bn(w, x) * 0.3, moved, ["output scaled: times 0.3"]),
-        (True, lambda w, x: bn(w, x[:, ::-1]), lambda w, x: moved(w, x[:, ::-1]), ["reverse order"]),
+        (
+            True,
+            lambda w, x: bn(w, x[:, ::-1]),
+            lambda w, x: moved(w, x[:, ::-1]),
+            ["reverse order"],
+        ),
         (False, partial(bn, batch=True), None, ["batch statistics in evaluation"]),
         (False, partial(bn, batch=False, eps=1e-3), None, ["eps=0.001"]),
         (False, partial(bn, batch=False), moved, ["updated in evaluation"]),
@@ -92,7 +113,15 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
     ],
 )
 def test_batch_norm(training, candidate, buffers, words):
-    found = explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), candidate, training, BN_STATE, buffers=buffers)
+    found = explained(
+        "BatchNorm2d",
+        {"num_features": 4},
+        (IMAGES,),
+        candidate,
+        training,
+        BN_STATE,
+        buffers=buffers,
+    )
     known(found, *words)
 
 
@@ -109,12 +138,16 @@ def test_one_pass_variance_far_from_zero():
         outputs=hat * column(BN_STATE["weight"]) + column(BN_STATE["bias"]),
         inputs={"args[0]": scale * (centred - hat * (given * hat).mean(axes, keepdims=True))},
         parameters={"weight": (right.cotangent * hat).sum(axes), "bias": right.cotangent.sum(axes)},
-        state={**right.candidate.state, "running_var": 0.9 * BN_STATE["running_var"] + 0.1 * unbiased},
+        state={
+            **right.candidate.state,
+            "running_var": 0.9 * BN_STATE["running_var"] + 0.1 * unbiased,
+        },
     )
     known(explain(replace(right, candidate=wrong), backends.get("torch")), "one-pass variance")
 
 
-# Other norms ----------------------------------------------------------------------------------------------------------
+# Other norms
+# ----------------------------------------------------------------------------------------------------------
 
 
 def norm(w, x, axes, shape, eps=1e-5, ddof=0, centred=True, outside=False):
@@ -138,7 +171,13 @@ AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
 @pytest.mark.parametrize(
     ("kind", "settings", "x", "candidate", "words"),
     [
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), eps=1e-6), ["eps=1e-06"]),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(2,), shape=(4,), eps=1e-6),
+            ["eps=1e-06"],
+        ),
         (
             "LayerNorm",
             {"normalized_shape": 4},
@@ -146,10 +185,34 @@ AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
             partial(norm, axes=(2,), shape=(4,), eps=0.0123),
             ["eps=0.0123"],
         ),
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), ddof=1), ["unbiased"]),
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), centred=False), ["RMS"]),
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), outside=True), ["outside"]),
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(1, 2), shape=(4,)), ["axes (1, 2)"]),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(2,), shape=(4,), ddof=1),
+            ["unbiased"],
+        ),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(2,), shape=(4,), centred=False),
+            ["RMS"],
+        ),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(2,), shape=(4,), outside=True),
+            ["outside"],
+        ),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(1, 2), shape=(4,)),
+            ["axes (1, 2)"],
+        ),
         (
             "GroupNorm",
             {"num_groups": 2, "num_channels": 4},
@@ -171,7 +234,13 @@ AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
             partial(grouped, groups=1),
             ["groups=1 instead of 2"],
         ),
-        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=2, ddof=1), ["unbiased"]),
+        (
+            "GroupNorm",
+            {"num_groups": 2, "num_channels": 4},
+            IMAGES,
+            partial(grouped, groups=2, ddof=1),
+            ["unbiased"],
+        ),
         (
             "InstanceNorm2d",
             {"num_features": 4},
@@ -189,10 +258,14 @@ AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
     ],
 )
 def test_other_norms(kind, settings, x, candidate, words):
-    known(explained(kind, settings, (x,), candidate, state=None if kind.startswith("I") else AFFINE), *words)
+    known(
+        explained(kind, settings, (x,), candidate, state=None if kind.startswith("I") else AFFINE),
+        *words,
+    )
 
 
-# Convolution ----------------------------------------------------------------------------------------------------------
+# Convolution
+# ----------------------------------------------------------------------------------------------------------
 
 
 def windows(x, kernel, stride, dilation=(1, 1)):
@@ -202,7 +275,9 @@ def windows(x, kernel, stride, dilation=(1, 1)):
     ow = (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
     out = np.empty((*x.shape[:2], oh, ow, kh, kw), x.dtype)
     for i, j in product(range(kh), range(kw)):
-        out[..., i, j] = x[:, :, i * dh : i * dh + sh * (oh - 1) + 1 : sh, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
+        out[..., i, j] = x[
+            :, :, i * dh : i * dh + sh * (oh - 1) + 1 : sh, j * dw : j * dw + sw * (ow - 1) + 1 : sw
+        ]
     return out
 
 
@@ -211,7 +286,9 @@ def convolved(x, weight, pads, stride=1, dilation=1, groups=1, mode="constant"):
     seen = windows(x, weight.shape[2:], (stride, stride), (dilation, dilation))
     each, out = x.shape[1] // groups, weight.shape[0] // groups
     parts = [
-        np.einsum("nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out])
+        np.einsum(
+            "nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out]
+        )
         for g in range(groups)
     ]
     return np.concatenate(parts, 1)
@@ -231,7 +308,11 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
         (CONV | {"stride": 2}, partial(conv, pads=((0, 1), (0, 1)), stride=2), ["asymmetric SAME"]),
         (CONV, partial(conv, change=lambda w: w[:, :, ::-1, ::-1]), ["kernel flipped"]),
         (CONV, partial(conv, change=lambda w: w.transpose(0, 1, 3, 2)), ["kernel transposed"]),
-        (CONV, partial(conv, change=lambda w: w.transpose(1, 0, 2, 3)), ["input and output channels exchanged"]),
+        (
+            CONV,
+            partial(conv, change=lambda w: w.transpose(1, 0, 2, 3)),
+            ["input and output channels exchanged"],
+        ),
         (CONV, partial(conv, mode="reflect"), ["reflect padding"]),
         (CONV, partial(conv, mode="wrap"), ["circular padding"]),
         (CONV, partial(conv, pads=((2, 2), (2, 2)), dilation=2), ["dilation=2 instead of 1"]),
@@ -264,7 +345,8 @@ def transposed(x, weight, stride, padding, extra, flip=False):
     weight = weight[:, :, ::-1, ::-1] if flip else weight
     k = weight.shape[2]
     full = np.zeros(
-        (n, weight.shape[1], (h - 1) * stride + k + extra, (w - 1) * stride + k + extra), np.result_type(x, weight)
+        (n, weight.shape[1], (h - 1) * stride + k + extra, (w - 1) * stride + k + extra),
+        np.result_type(x, weight),
     )
     for i, j in product(range(h), range(w)):
         full[:, :, i * stride : i * stride + k, j * stride : j * stride + k] += np.einsum(
@@ -276,11 +358,20 @@ def transposed(x, weight, stride, padding, extra, flip=False):
 def test_transposed_convolution():
     x, settings = (
         numbers(2, 2, 3, 3),
-        {"in_channels": 2, "out_channels": 3, "kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1},
+        {
+            "in_channels": 2,
+            "out_channels": 3,
+            "kernel_size": 3,
+            "stride": 2,
+            "padding": 1,
+            "output_padding": 1,
+        },
     )
 
     def cut(w, x, flip=False, shift=0):
-        y = transposed(x, w["weight"], 2, 1, 1, flip)[:, :, 1 - shift : 7 - shift, 1 - shift : 7 - shift]
+        y = transposed(x, w["weight"], 2, 1, 1, flip)[
+            :, :, 1 - shift : 7 - shift, 1 - shift : 7 - shift
+        ]
         return y + w["bias"].reshape(1, -1, 1, 1)
 
     assert explained("ConvTranspose2d", settings, (x,), cut) is None
@@ -288,7 +379,8 @@ def test_transposed_convolution():
     known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cropped (1, 1)")
 
 
-# Pooling and resizing -------------------------------------------------------------------------------------------------
+# Pooling and resizing
+# -------------------------------------------------------------------------------------------------
 
 
 def pooled(w, x, pads, fill=-np.inf, reduce=np.max, kernel=3, stride=2):
@@ -308,12 +400,22 @@ NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
 @pytest.mark.parametrize(
     ("kind", "settings", "candidate", "words"),
     [
-        ("MaxPool2d", POOL, partial(pooled, pads=((1, 1), (1, 1)), fill=0.0), ["padded with zeros"]),
+        (
+            "MaxPool2d",
+            POOL,
+            partial(pooled, pads=((1, 1), (1, 1)), fill=0.0),
+            ["padded with zeros"],
+        ),
         ("MaxPool2d", POOL, partial(pooled, pads=((0, 1), (0, 1))), ["asymmetric SAME"]),
         ("MaxPool2d", POOL | {"ceil_mode": True}, partial(pooled, pads=((1, 1), (1, 1))), ["ceil"]),
         ("MaxPool2d", POOL, partial(pooled, pads=((1, 2), (1, 2))), ["ceil"]),
         ("MaxPool2d", POOL, average_without_padding, ["average instead of maximum"]),
-        ("MaxPool2d", {"kernel_size": 2}, partial(pooled, pads=((0, 0), (0, 0)), reduce=np.min, kernel=2), ["minimum"]),
+        (
+            "MaxPool2d",
+            {"kernel_size": 2},
+            partial(pooled, pads=((0, 0), (0, 0)), reduce=np.min, kernel=2),
+            ["minimum"],
+        ),
         ("AvgPool2d", POOL, average_without_padding, ["average excluding padding"]),
         (
             "AvgPool2d",
@@ -321,14 +423,24 @@ NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
             lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum) / 9,
             ["average including padding"],
         ),
-        ("AvgPool2d", POOL, lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum), ["sum instead of average"]),
+        (
+            "AvgPool2d",
+            POOL,
+            lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum),
+            ["sum instead of average"],
+        ),
         (
             "AdaptiveAvgPool2d",
             {"output_size": 1},
             lambda w, x: x.max((2, 3), keepdims=True),
             ["maximum instead of average"],
         ),
-        ("AdaptiveAvgPool2d", {"output_size": 1}, lambda w, x: x.sum((2, 3), keepdims=True), ["sum"]),
+        (
+            "AdaptiveAvgPool2d",
+            {"output_size": 1},
+            lambda w, x: x.sum((2, 3), keepdims=True),
+            ["sum"],
+        ),
     ],
 )
 def test_pooling(kind, settings, candidate, words):
@@ -382,10 +494,16 @@ FIVE = numbers(1, 2, 5, 5, seed=6)
             partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8),
             ["linear", "instead of nearest"],
         ),
-        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * n / m, out=8), ["half-pixel"]),
+        (
+            {"size": 8, "mode": "linear"},
+            partial(resized, position=lambda o, n, m: o * n / m, out=8),
+            ["half-pixel"],
+        ),
         (
             {"size": 3, "mode": "linear"},
-            partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=3, antialias=5 / 3),
+            partial(
+                resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=3, antialias=5 / 3
+            ),
             ["antialias"],
         ),
     ],
@@ -394,7 +512,8 @@ def test_resizing(settings, candidate, words):
     known(explained("Upsample", settings, (FIVE,), candidate), *words)
 
 
-# Activations ----------------------------------------------------------------------------------------------------------
+# Activations
+# ----------------------------------------------------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -421,11 +540,26 @@ FLAT = numbers(4, 5, seed=8) * 5
     ("kind", "settings", "candidate", "words"),
     [
         ("GELU", {}, lambda w, x: gelu_tanh(x), ["tanh approximation of GELU"]),
-        ("GELU", {"approximate": "tanh"}, lambda w, x: 0.5 * x * (1 + erf(x / np.sqrt(2))), ["erf"]),
+        (
+            "GELU",
+            {"approximate": "tanh"},
+            lambda w, x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
+            ["erf"],
+        ),
         ("GELU", {}, lambda w, x: x * sigmoid(1.702 * x), ["1.702"]),
         ("GELU", {}, lambda w, x: x * (x.real > 0), ["relu instead of gelu"]),
-        ("LeakyReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2 instead of 0.01"]),
-        ("LeakyReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.137 * x), ["negative_slope=0.137"]),
+        (
+            "LeakyReLU",
+            {},
+            lambda w, x: np.where(x.real > 0, x, 0.2 * x),
+            ["negative_slope=0.2 instead of 0.01"],
+        ),
+        (
+            "LeakyReLU",
+            {},
+            lambda w, x: np.where(x.real > 0, x, 0.137 * x),
+            ["negative_slope=0.137"],
+        ),
         ("ELU", {}, lambda w, x: np.where(x.real > 0, x, 0.7 * (np.exp(x) - 1)), ["alpha=0.7"]),
         ("SiLU", {}, lambda w, x: x * sigmoid(1.3 * x), ["beta=1.3"]),
         ("Softplus", {}, lambda w, x: np.log(1 + np.exp(2.5 * x)) / 2.5, ["beta=2.5"]),
@@ -437,11 +571,21 @@ FLAT = numbers(4, 5, seed=8) * 5
         ("SiLU", {}, lambda w, x: x * np.tanh(np.log(1 + np.exp(x))), ["mish"]),
         ("Softmax", {"dim": 1}, lambda w, x: softmax(x, 0), ["over axis 0 instead of 1"]),
         ("Softmax", {"dim": 1}, lambda w, x: softmax(x / 1.7, 1), ["temperature=1.7"]),
-        ("Softmax", {"dim": 1}, lambda w, x: np.log(softmax(x, 1)), ["log_softmax instead of softmax"]),
+        (
+            "Softmax",
+            {"dim": 1},
+            lambda w, x: np.log(softmax(x, 1)),
+            ["log_softmax instead of softmax"],
+        ),
         ("softmax", {}, lambda w, x, dim: softmax(x, 0), ["over axis 0 instead of 1"]),
         ("gelu", {}, lambda w, x: gelu_tanh(x), ["tanh approximation"]),
         ("leaky_relu", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2"]),
-        ("normalize", {}, lambda w, x: x / (np.sqrt((x * x).sum(1, keepdims=True)) + 1e-5), ["eps=1e-05 added"]),
+        (
+            "normalize",
+            {},
+            lambda w, x: x / (np.sqrt((x * x).sum(1, keepdims=True)) + 1e-5),
+            ["eps=1e-05 added"],
+        ),
     ],
 )
 def test_activations(kind, settings, candidate, words):
@@ -449,7 +593,8 @@ def test_activations(kind, settings, candidate, words):
     known(explained(kind, settings, args, candidate), *words)
 
 
-# Shapes, linear maps, tables, chance ----------------------------------------------------------------------------------
+# Shapes, linear maps, tables, chance
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -461,24 +606,51 @@ def test_activations(kind, settings, candidate, words):
             lambda w, xs, d: np.concatenate([xs[2], xs[0], xs[1]], 1),
             ["order of concatenation [2, 0, 1]"],
         ),
-        ("concatenate", ([FIVE, FIVE * 2], 1), lambda w, xs, d: np.stack(xs, 2).reshape(1, 4, 5, 5), ["interleaved"]),
+        (
+            "concatenate",
+            ([FIVE, FIVE * 2], 1),
+            lambda w, xs, d: np.stack(xs, 2).reshape(1, 4, 5, 5),
+            ["interleaved"],
+        ),
         (
             "concatenate",
             ([FIVE, FIVE * 2 + 1], 1),
             lambda w, xs, d: np.concatenate([xs[0], 0.3 * xs[1]], 1),
             ["part 1 times 0.3"],
         ),
-        ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 2, 3, 1).reshape(2, -1), ["NHWC"]),
-        ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 1, 3, 2).reshape(2, -1), ["(1, 3, 2)"]),
+        (
+            "flatten",
+            (numbers(2, 3, 2, 2),),
+            lambda w, x: x.transpose(0, 2, 3, 1).reshape(2, -1),
+            ["NHWC"],
+        ),
+        (
+            "flatten",
+            (numbers(2, 3, 2, 2),),
+            lambda w, x: x.transpose(0, 1, 3, 2).reshape(2, -1),
+            ["(1, 3, 2)"],
+        ),
         (
             "pixel_shuffle",
             (numbers(1, 8, 2, 3), 2),
-            lambda w, x, r: x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6),
+            lambda w, x, r: (
+                x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6)
+            ),
             ["DCR"],
         ),
-        ("matmul", (numbers(3, 3), numbers(3, 3, seed=1)), lambda w, x, y: x @ y.T, ["second factor transposed"]),
+        (
+            "matmul",
+            (numbers(3, 3), numbers(3, 3, seed=1)),
+            lambda w, x, y: x @ y.T,
+            ["second factor transposed"],
+        ),
         ("mean", (numbers(3, 4, 5), (1,)), lambda w, x, d: x.sum(1), ["sum instead of mean"]),
-        ("permute", (numbers(3, 3, 3), (0, 2, 1)), lambda w, x, d: x.transpose(2, 0, 1), ["(2, 0, 1)"]),
+        (
+            "permute",
+            (numbers(3, 3, 3), (0, 2, 1)),
+            lambda w, x, d: x.transpose(2, 0, 1),
+            ["(2, 0, 1)"],
+        ),
     ],
 )
 def test_shapes(kind, args, candidate, words):
@@ -490,10 +662,18 @@ def test_linear():
         return x @ change(w["weight"]).T + bias * w["bias"]
 
     settings = {"in_features": 4, "out_features": 4}
-    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, change=np.transpose)), "transposed")
+    known(
+        explained("Linear", settings, (FLAT[:, :4],), partial(made, change=np.transpose)),
+        "transposed",
+    )
     known(explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=0.0)), "bias missing")
-    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=2.0)), "bias added twice")
-    known(explained("Linear", settings, (FLAT[:, :4],), lambda w, x: np.tanh(made(w, x))), "tanh applied to the output")
+    known(
+        explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=2.0)), "bias added twice"
+    )
+    known(
+        explained("Linear", settings, (FLAT[:, :4],), lambda w, x: np.tanh(made(w, x))),
+        "tanh applied to the output",
+    )
     known(explained("Linear", settings, (FLAT[:, :4],), lambda w, x: x + 0.0), "does nothing")
 
     def half(w, x):
@@ -511,7 +691,9 @@ def test_embedding():
 
     def rows(w, index, scale=1.0, padding=None):
         found = w["weight"][index] * scale
-        return found if padding is None else np.where((index == padding)[..., None], found.real, found)
+        return (
+            found if padding is None else np.where((index == padding)[..., None], found.real, found)
+        )
 
     state = {"weight": weight}
     made = partial(explained, "Embedding", settings, (INDEX,), state=state)
@@ -526,7 +708,12 @@ def dropped(right, how):
     """A candidate's mask and scale for dropout with p = 0.3, from the reference's outputs."""
     kept = right != 0
     other = np.random.default_rng(5).random(right.shape) < 0.3
-    return {"unscaled": kept * 1.0, "off": np.ones(right.shape), "swapped": other / 0.3, "another p": other / 0.25}[how]
+    return {
+        "unscaled": kept * 1.0,
+        "off": np.ones(right.shape),
+        "swapped": other / 0.3,
+        "another p": other / 0.25,
+    }[how]
 
 
 @pytest.mark.parametrize(
@@ -541,22 +728,33 @@ def dropped(right, how):
 def test_dropout(how, word):
     right = accused("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x)
     factor = dropped(right.reference.outputs, how)
-    wrong = replace(right.candidate, outputs=FLAT * factor, inputs={"args[0]": right.cotangent * factor})
+    wrong = replace(
+        right.candidate, outputs=FLAT * factor, inputs={"args[0]": right.cotangent * factor}
+    )
     known(explain(replace(right, candidate=wrong), backends.get("torch")), word)
 
 
 def test_dropout_in_evaluation():
     keep = np.random.default_rng(5).random(FLAT.shape) < 0.7
-    known(explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * keep / 0.7, False), "on in evaluation")
-    known(explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * 0.7, False), "evaluation scaled by 0.7")
+    known(
+        explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * keep / 0.7, False),
+        "on in evaluation",
+    )
+    known(
+        explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * 0.7, False),
+        "evaluation scaled by 0.7",
+    )
 
 
-# What is no convention ------------------------------------------------------------------------------------------------
+# What is no convention
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 3e-9])
 def test_a_random_perturbation_has_no_cause(size):
-    right = accused("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved)
+    right = accused(
+        "BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved
+    )
     noise = size * numbers(*IMAGES.shape, seed=7)
     found = explain(
         replace(right, candidate=replace(right.candidate, outputs=right.candidate.outputs + noise)),
@@ -566,7 +764,10 @@ def test_a_random_perturbation_has_no_cause(size):
 
 
 def test_right_ones_have_nothing_to_explain():
-    assert explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved) is None
+    assert (
+        explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved)
+        is None
+    )
     assert explained("Conv2d", CONV, (SMALL,), conv) is None
     assert explained("MaxPool2d", POOL, (NEGATIVE,), partial(pooled, pads=((1, 1), (1, 1)))) is None
 
@@ -583,8 +784,14 @@ def test_right_ones_have_nothing_to_explain():
 )
 def test_gradients_alone(change, word):
     right = accused("Conv2d", CONV, (SMALL,), conv)
-    parameters = {**right.candidate.parameters, "weight": change(right.candidate.parameters["weight"])}
-    found = explain(replace(right, candidate=replace(right.candidate, parameters=parameters)), backends.get("torch"))
+    parameters = {
+        **right.candidate.parameters,
+        "weight": change(right.candidate.parameters["weight"]),
+    }
+    found = explain(
+        replace(right, candidate=replace(right.candidate, parameters=parameters)),
+        backends.get("torch"),
+    )
     assert found is not None and found.known
     assert ("weight" in found.cause and word in found.cause) or (
         word in ("zero", "missing") and "without a gradient" in found.cause
@@ -592,9 +799,20 @@ def test_gradients_alone(change, word):
 
 
 def test_a_gradient_that_does_not_follow_the_outputs_is_named():
-    right = accused("BatchNorm2d", {"num_features": 4}, (IMAGES,), partial(bn, eps=1e-3), True, BN_STATE, buffers=moved)
+    right = accused(
+        "BatchNorm2d",
+        {"num_features": 4},
+        (IMAGES,),
+        partial(bn, eps=1e-3),
+        True,
+        BN_STATE,
+        buffers=moved,
+    )
     parameters = {**right.candidate.parameters, "weight": numbers(4, seed=11)}
-    found = explain(replace(right, candidate=replace(right.candidate, parameters=parameters)), backends.get("torch"))
+    found = explain(
+        replace(right, candidate=replace(right.candidate, parameters=parameters)),
+        backends.get("torch"),
+    )
     assert not found.known
     assert "eps=0.001" in found.cause
     assert "outputs match, but not gradient of weight" in found.cause
@@ -621,4 +839,7 @@ def test_losses_of_the_vocabulary():
         return -sum(np.log(p[i, label]) for i, label in enumerate(t))
 
     known(explained("cross_entropy", {}, (logits, labels), summed), "sum instead of mean")
-    known(explained("mse_loss", {}, (FLAT, FLAT * 0.3), lambda w, x, y: 0.5 * ((x - y) ** 2).mean()), "halved")
+    known(
+        explained("mse_loss", {}, (FLAT, FLAT * 0.3), lambda w, x, y: 0.5 * ((x - y) ** 2).mean()),
+        "halved",
+    )

@@ -1,4 +1,5 @@
-"""Explanations of losses: the wrong ones are written anew, with gradients by hand or by differences of closed forms."""
+"""Explanations of losses: the wrong ones are written anew, with gradients by hand or by differences
+of closed forms."""
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ def probabilities(z):
 
 def both(loss, x):
     """A loss's value and gradient."""
-    return float(np.real(loss(x.astype(complex)))), gradient(lambda tree: loss(tree[0]), (x,), "args[0]")
+    return float(np.real(loss(x.astype(complex)))), gradient(
+        lambda tree: loss(tree[0]), (x,), "args[0]"
+    )
 
 
 def entropy(z, labels=LABELS, weight=WEIGHT, divisor="weights", smoothing=0.0, p=probabilities):
@@ -34,7 +37,14 @@ def entropy(z, labels=LABELS, weight=WEIGHT, divisor="weights", smoothing=0.0, p
         total = total - smoothing / 4 * sum(weight[c] * np.log(row[c]) for c in range(4))
         weights, count = weights + weight[label], count + 1
     return (
-        total / {"weights": weights, "count": count, "all": len(labels), "one": 1.0, "batch and classes": 24}[divisor]
+        total
+        / {
+            "weights": weights,
+            "count": count,
+            "all": len(labels),
+            "one": 1.0,
+            "batch and classes": 24,
+        }[divisor]
     )
 
 
@@ -53,18 +63,30 @@ def explained(loss, **settings):
         (lambda z: entropy(z, divisor="all"), ["ignored labels in the denominator"]),
         (lambda z: entropy(z, weight=np.ones(4)), ["class weights missing"]),
         (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights inverted"]),
-        (lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)), ["ignored labels counted as the last class"]),
+        (
+            lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)),
+            ["ignored labels counted as the last class"],
+        ),
         (lambda z: entropy(z, smoothing=0.1), ["label smoothing=0.1 instead of 0"]),
         (lambda z: entropy(z, smoothing=0.137), ["label smoothing=0.137"]),
-        (lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)), ["labels off by one (+1)"]),
+        (
+            lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)),
+            ["labels off by one (+1)"],
+        ),
         (lambda z: entropy(z) / np.log(2), ["base 2"]),
         (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
         (lambda z: entropy(z / 1.7), ["temperature=1.7"]),
         (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
         (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights", "roots"]),
         (lambda z: entropy(z, weight=np.roll(WEIGHT, 1)), ["class weights in another order"]),
-        (lambda z: entropy(z, labels=np.where(LABELS == 3, -1, LABELS)), ["class 3 ignored as well"]),
-        (lambda z: entropy(z, labels=np.where(np.arange(6) < 3, LABELS, -1)), ["first half of the batch"]),
+        (
+            lambda z: entropy(z, labels=np.where(LABELS == 3, -1, LABELS)),
+            ["class 3 ignored as well"],
+        ),
+        (
+            lambda z: entropy(z, labels=np.where(np.arange(6) < 3, LABELS, -1)),
+            ["first half of the batch"],
+        ),
         (lambda z: 3.3 * entropy(z), ["loss times 3.3"]),
         (lambda z: entropy(z) + 0.5, ["loss plus 0.5", "does not depend"]),
     ],
@@ -83,7 +105,9 @@ def test_label_smoothing_that_is_missing():
 def test_the_reference_is_that_of_the_vocabulary():
     nn = backends.get("torch").nn
     array = backends.get("torch").array
-    value = float(nn.cross_entropy(array(LOGITS), array(LABELS), array(WEIGHT), label_smoothing=0.2))
+    value = float(
+        nn.cross_entropy(array(LOGITS), array(LABELS), array(WEIGHT), label_smoothing=0.2)
+    )
     assert value == pytest.approx(both(lambda z: entropy(z, smoothing=0.2), LOGITS)[0], rel=1e-12)
 
 
@@ -102,8 +126,16 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
             lambda d: np.clip(d, -0.7, 0.7) / 15,
             ["Huber loss with delta=0.7"],
         ),
-        (lambda d: np.sqrt((d**2).mean()), lambda d: d / 15 / np.sqrt((d**2).mean()), ["root of the mean"]),
-        (lambda d: (d**2).mean(), lambda d: 4 * d / 15, ["gradient of the loss times 2", "value as it should be"]),
+        (
+            lambda d: np.sqrt((d**2).mean()),
+            lambda d: d / 15 / np.sqrt((d**2).mean()),
+            ["root of the mean"],
+        ),
+        (
+            lambda d: (d**2).mean(),
+            lambda d: 4 * d / 15,
+            ["gradient of the loss times 2", "value as it should be"],
+        ),
         (lambda d: (d**2).mean(), lambda d: 0 * d, ["loss without a gradient"]),
     ],
 )
@@ -133,7 +165,9 @@ def binary(z, target=BINARY, positive=1.0):
     ],
 )
 def test_binary(loss, words):
-    found = explain_loss(PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(loss, PREDICTION))
+    found = explain_loss(
+        PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(loss, PREDICTION)
+    )
     assert found is not None and found.known, str(found)
     assert all(word in found.cause for word in words), found.cause
 
@@ -161,7 +195,8 @@ def test_a_single_value_tells_a_number_of_few_digits_only():
     assert other is None or not other.known
 
 
-# Dice: overlaps written anew, sample by sample -----------------------------------------------------------------------
+# Dice: overlaps written anew, sample by sample
+# -----------------------------------------------------------------------
 
 P = probabilities(numbers(2, 3, 8, seed=4))
 REGIONS = np.moveaxis(np.eye(3)[np.arange(16).reshape(2, 8) * 7 % 3], -1, 1)
@@ -183,14 +218,23 @@ EACH = [[(i, k)] for i in range(2) for k in range(3)]
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda p: (1 - coefficients(p, EACH, 0.37, 0.37)).mean(), ["smooth=0.37 instead of 1e-05"]),
-        (lambda p: (1 - coefficients(p, EACH, 0.0, 0.02)).mean(), ["smooth=0.02 in the denominator alone"]),
+        (
+            lambda p: (1 - coefficients(p, EACH, 0.37, 0.37)).mean(),
+            ["smooth=0.37 instead of 1e-05"],
+        ),
+        (
+            lambda p: (1 - coefficients(p, EACH, 0.0, 0.02)).mean(),
+            ["smooth=0.02 in the denominator alone"],
+        ),
         (lambda p: (1 - coefficients(p, EACH, power=2)).mean(), ["squares in the denominator"]),
         (lambda p: (1 - coefficients(p, EACH, top=1.0)).mean(), ["no factor of two"]),
         (lambda p: (1 - coefficients(p, EACH)).sum(), ["sum instead of mean"]),
         (lambda p: -coefficients(p, EACH).mean(), ["negative coefficient"]),
         (lambda p: -np.log(coefficients(p, EACH)).mean(), ["-log of the coefficient"]),
-        (lambda p: (1 - coefficients(p, [[(0, k), (1, k)] for k in range(3)])).mean(), ["over the whole batch"]),
+        (
+            lambda p: (1 - coefficients(p, [[(0, k), (1, k)] for k in range(3)])).mean(),
+            ["over the whole batch"],
+        ),
         (
             lambda p: (1 - coefficients(p, [[(i, k) for k in range(3)] for i in (0, 1)])).mean(),
             ["over the classes too"],
@@ -205,7 +249,8 @@ def test_dice(loss, words):
     assert all(word in found.cause for word in words), found.cause
 
 
-# Focal losses and weights that are solved for ------------------------------------------------------------------------
+# Focal losses and weights that are solved for
+# ------------------------------------------------------------------------
 
 
 def focal(z, alpha=0.25, gamma=2.0, detached=False):
@@ -226,9 +271,13 @@ def focal(z, alpha=0.25, gamma=2.0, detached=False):
 )
 def test_focal(loss, words):
     found = explain_loss(
-        PREDICTION, BINARY, both(focal, PREDICTION), both(loss, PREDICTION), {"alpha": 0.25, "gamma": 2.0},
+        PREDICTION,
+        BINARY,
+        both(focal, PREDICTION),
+        both(loss, PREDICTION),
+        {"alpha": 0.25, "gamma": 2.0},
         "binary_focal_loss",
-    )  # fmt: skip
+    )
     assert found is not None and found.known, str(found)
     assert all(word in found.cause for word in words), found.cause
 
@@ -236,19 +285,26 @@ def test_focal(loss, words):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (lambda z: binary(z, positive=np.array([0.4, 1.7, 0.9])).mean(), "pos_weight=[0.4, 1.7, 0.9]"),
+        (
+            lambda z: binary(z, positive=np.array([0.4, 1.7, 0.9])).mean(),
+            "pos_weight=[0.4, 1.7, 0.9]",
+        ),
         (lambda z: (binary(z) * np.array([0.4, 1.7, 0.9])).mean(), "weight=[0.4, 1.7, 0.9]"),
     ],
 )
 def test_weights_of_binary_targets_are_solved_for(weights, words):
-    found = explain_loss(PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(weights, PREDICTION))
+    found = explain_loss(
+        PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(weights, PREDICTION)
+    )
     assert found.known and words in found.cause, str(found)
 
 
 def test_class_weights_are_solved_for():
     found = explained(lambda z: entropy(z, weight=np.array([0.7, 1.1, 1.9, 0.3])))
     assert found.known and "class weights [" in found.cause, str(found)
-    shown = np.array([float(one) for one in found.cause.partition("[")[2].partition("]")[0].split(",")])
+    shown = np.array(
+        [float(one) for one in found.cause.partition("[")[2].partition("]")[0].split(",")]
+    )
     np.testing.assert_allclose(shown / shown[0], np.array([0.7, 1.1, 1.9, 0.3]) / 0.7, rtol=1e-4)
 
 
@@ -263,7 +319,8 @@ def test_the_gradient_of_another_loss_under_the_right_value():
     assert found.known and "the gradient that of: sum instead of mean" in found.cause, str(found)
 
 
-# Sums of functions, by what the whole makes of the network's output --------------------------------------------------
+# Sums of functions, by what the whole makes of the network's output
+# --------------------------------------------------
 
 Z = numbers(5, 3, seed=7)
 
@@ -277,15 +334,23 @@ def flags(z):
 
 
 def composed(whole, penalty=(0.0, 0.0)):
-    """The reference is squares of all and binary cross-entropy of two columns; the candidate is `whole`."""
+    """The reference is squares of all and binary cross-entropy of two columns; the candidate is
+    `whole`."""
     weight = np.array([[0.5, -2.0]])
     (right, slope), (wrong, other) = both(lambda z: squares(z) + flags(z), Z), both(whole, Z)
     gradient = np.array([[1.0, 3.0]])
     mine = Total(right, {"z": slope}, {"fc.weight": gradient})
     its = Total(wrong + penalty[0], {"z": other}, {"fc.weight": gradient + penalty[1] * weight})
     terms = (
-        Term("mse_loss", {"prediction": Z, "target": TRUTH, "reduction": "mean"}, float(squares(Z)), 1.0),
-        Term("bce_with_logits", {"logits": Z[:, :2], "target": BINARY[:, :2]}, float(flags(Z)), 1.0),
+        Term(
+            "mse_loss",
+            {"prediction": Z, "target": TRUTH, "reduction": "mean"},
+            float(squares(Z)),
+            1.0,
+        ),
+        Term(
+            "bce_with_logits", {"logits": Z[:, :2], "target": BINARY[:, :2]}, float(flags(Z)), 1.0
+        ),
     )
     return loss_terms.explain(Composition({"z": Z}, {"fc.weight": weight}, terms, mine, its))
 
@@ -293,9 +358,15 @@ def composed(whole, penalty=(0.0, 0.0)):
 @pytest.mark.parametrize(
     ("whole", "words"),
     [
-        (lambda z: squares(z) + 2 * binary(z[:, :2], BINARY[:, :2]).mean() * 5, ["bce_with_logits", "sum instead"]),
+        (
+            lambda z: squares(z) + 2 * binary(z[:, :2], BINARY[:, :2]).mean() * 5,
+            ["bce_with_logits", "sum instead"],
+        ),
         (lambda z: squares(z), ["bce_with_logits left out"]),
-        (lambda z: 0.3 * squares(z) + 0.7 * flags(z), ["mse_loss times 0.3", "bce_with_logits times 0.7"]),
+        (
+            lambda z: 0.3 * squares(z) + 0.7 * flags(z),
+            ["mse_loss times 0.3", "bce_with_logits times 0.7"],
+        ),
         (lambda z: np.sqrt(squares(z)) + flags(z), ["mse_loss: root of the mean"]),
         (lambda z: squares(z) + flags(1 / (1 + np.exp(-z))), ["bce_with_logits", "sigmoid twice"]),
     ],

@@ -1,4 +1,5 @@
-"""The causes of other updates: simulated forms are those of the frameworks, and unlisted numbers are found."""
+"""The causes of other updates: simulated forms are those of the frameworks, and unlisted numbers
+are found."""
 
 from dataclasses import replace
 
@@ -40,7 +41,10 @@ LR = {"sgd": 0.1, "rmsprop": 0.01, "adagrad": 0.01, "adadelta": 1.0}
 
 def trace_of(reference, candidate=None, backend="torch", **changes):
     """What an explanation is made from, of two optimizers."""
-    subjects = with_optimizers(get("torch"), x=reference), with_optimizers(get(backend), x=candidate or reference)
+    subjects = (
+        with_optimizers(get("torch"), x=reference),
+        with_optimizers(get(backend), x=candidate or reference),
+    )
     forced = stepping.Forced.of(subjects[0].network, 12, 0, unused=changes.pop("unused", True))
     sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
     return replace(stepping._Run("x", forced, sides, rates_are_own=True).trace(), **changes)
@@ -48,7 +52,10 @@ def trace_of(reference, candidate=None, backend="torch", **changes):
 
 def explained(reference, candidate, backend="torch", **settings):
     """The explanation of a candidate's updates."""
-    subjects = with_optimizers(get("torch"), x=reference), with_optimizers(get(backend), x=candidate)
+    subjects = (
+        with_optimizers(get("torch"), x=reference),
+        with_optimizers(get(backend), x=candidate),
+    )
     found = stepping.level(*subjects, in_float32=False, **settings).findings
     return next(finding.explanation for finding in found if "update" in finding.what)
 
@@ -96,50 +103,136 @@ def test_clipping_is_simulated_with_all_parameters_also_those_left_out():
         sizes=whole.sizes[1:],
         axes=whole.axes[1:],
         rest=np.stack([(g * g).sum(1), (g * p).sum(1), (p * p).sum(1)], axis=1),
-        **{name: getattr(whole, name)[:, kept] for name in ("parameters", "gradients", "present", "reference")},
+        **{
+            name: getattr(whole, name)[:, kept]
+            for name in ("parameters", "gradients", "present", "reference")
+        },
     )
     for form in (whole.form, whole.form.but(decay_first=True)):
         np.testing.assert_allclose(simulate(form, part), simulate(form, whole)[:, kept], rtol=1e-12)
 
 
-# What frameworks do, which is an answer of its own for each form ---------------------------------------------------
+# What frameworks do, which is an answer of its own for each form
+# ---------------------------------------------------
 
 PORTS = {
-    "momentum": ("chainer", "sgd", {"momentum": 0.9}, "MomentumSGD", {"lr": 0.1, "momentum": 0.9},
-                 "the learning rate inside the velocity"),
-    "nesterov": ("chainer", "sgd", {"momentum": 0.9, "nesterov": True}, "NesterovAG", {"lr": 0.1, "momentum": 0.9},
-                 "Nesterov in the form of Chainer's NesterovAG"),
+    "momentum": (
+        "chainer",
+        "sgd",
+        {"momentum": 0.9},
+        "MomentumSGD",
+        {"lr": 0.1, "momentum": 0.9},
+        "the learning rate inside the velocity",
+    ),
+    "nesterov": (
+        "chainer",
+        "sgd",
+        {"momentum": 0.9, "nesterov": True},
+        "NesterovAG",
+        {"lr": 0.1, "momentum": 0.9},
+        "Nesterov in the form of Chainer's NesterovAG",
+    ),
     "adam": ("chainer", "adam", {}, "Adam", {"alpha": 0.01}, "epsilon unscaled"),
     "amsgrad": ("chainer", "amsgrad", {}, "AMSGrad", {"alpha": 0.01}, "epsilon unscaled"),
-    "adamw": ("chainer", "adamw", {}, "AdamW", {"alpha": 0.01, "weight_decay_rate": 0.01},
-              "not times the learning rate; and epsilon unscaled"),
+    "adamw": (
+        "chainer",
+        "adamw",
+        {},
+        "AdamW",
+        {"alpha": 0.01, "weight_decay_rate": 0.01},
+        "not times the learning rate; and epsilon unscaled",
+    ),
     "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
     "adagrad": ("chainer", "adagrad", {}, "AdaGrad", {"lr": 0.01}, "eps=1e-08 instead of 1e-10"),
-    "rmsprop": ("chainer", "rmsprop", {}, "RMSprop", {"lr": 0.01, "eps_inside_sqrt": True}, "epsilon inside the root"),
-    "optax rmsprop": ("jax", "rmsprop", {"momentum": 0.9}, optax.rmsprop, {"learning_rate": 0.01, "momentum": 0.9},
-                      "alpha=0.9 instead of 0.99; and epsilon inside the root"),
-    "optax adagrad": ("jax", "adagrad", {}, optax.adagrad, {"learning_rate": 0.01}, "start at 0.1 instead of 0"),
-    "optax amsgrad": ("jax", "amsgrad", {}, optax.amsgrad, {"learning_rate": 0.01}, "amsgrad of corrected means"),
-    "dampening": ("torch", "sgd", {"momentum": 0.9}, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.37},
-                  "dampening=0.37 instead of 0"),
-    "centered": ("torch", "rmsprop", {}, torch.optim.RMSprop, {"lr": 0.01, "centered": True}, "centered"),
-    "accumulator": ("torch", "adagrad", {}, torch.optim.Adagrad, {"lr": 0.01, "initial_accumulator_value": 0.7},
-                    "start at 0.7 instead of 0"),
+    "rmsprop": (
+        "chainer",
+        "rmsprop",
+        {},
+        "RMSprop",
+        {"lr": 0.01, "eps_inside_sqrt": True},
+        "epsilon inside the root",
+    ),
+    "optax rmsprop": (
+        "jax",
+        "rmsprop",
+        {"momentum": 0.9},
+        optax.rmsprop,
+        {"learning_rate": 0.01, "momentum": 0.9},
+        "alpha=0.9 instead of 0.99; and epsilon inside the root",
+    ),
+    "optax adagrad": (
+        "jax",
+        "adagrad",
+        {},
+        optax.adagrad,
+        {"learning_rate": 0.01},
+        "start at 0.1 instead of 0",
+    ),
+    "optax amsgrad": (
+        "jax",
+        "amsgrad",
+        {},
+        optax.amsgrad,
+        {"learning_rate": 0.01},
+        "amsgrad of corrected means",
+    ),
+    "dampening": (
+        "torch",
+        "sgd",
+        {"momentum": 0.9},
+        torch.optim.SGD,
+        {"lr": 0.1, "momentum": 0.9, "dampening": 0.37},
+        "dampening=0.37 instead of 0",
+    ),
+    "centered": (
+        "torch",
+        "rmsprop",
+        {},
+        torch.optim.RMSprop,
+        {"lr": 0.01, "centered": True},
+        "centered",
+    ),
+    "accumulator": (
+        "torch",
+        "adagrad",
+        {},
+        torch.optim.Adagrad,
+        {"lr": 0.01, "initial_accumulator_value": 0.7},
+        "start at 0.7 instead of 0",
+    ),
     "nadam": ("torch", "adam", {}, torch.optim.NAdam, {"lr": 0.01}, "nadam("),
     "radam": ("torch", "adam", {}, torch.optim.RAdam, {"lr": 0.01}, "radam("),
     "adamax": ("torch", "adam", {}, torch.optim.Adamax, {"lr": 0.01}, "adamax("),
-    "another rule": ("torch", "adam", {}, torch.optim.RMSprop, {"lr": 0.03, "alpha": 0.93},
-                     "rmsprop(rate=1, momentum=0, beta2=0.93"),
-}  # fmt: skip
+    "another rule": (
+        "torch",
+        "adam",
+        {},
+        torch.optim.RMSprop,
+        {"lr": 0.03, "alpha": 0.93},
+        "rmsprop(rate=1, momentum=0, beta2=0.93",
+    ),
+}
 
 
 # Causes that are planted as mistakes of an optimizer, too; see `test_planted_optimizers.py`.
-PLANTED = {"nesterov", "adam", "amsgrad", "adadelta", "adagrad", "rmsprop", "optax adagrad", "optax amsgrad",
-           "dampening", "centered", "accumulator"}  # fmt: skip
+PLANTED = {
+    "nesterov",
+    "adam",
+    "amsgrad",
+    "adadelta",
+    "adagrad",
+    "rmsprop",
+    "optax adagrad",
+    "optax amsgrad",
+    "dampening",
+    "centered",
+    "accumulator",
+}
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.long] if case in PLANTED else []) for case in PORTS]
+    "case",
+    [pytest.param(case, marks=[pytest.mark.long] if case in PLANTED else []) for case in PORTS],
 )
 def test_optimizers_of_frameworks_are_told_apart(case):
     backend, name, settings, kind, native, cause = PORTS[case]
@@ -155,27 +248,50 @@ def test_a_native_reference_is_recognised_first():
     """Neither side says what it follows."""
     reference = of_torch(torch.optim.SGD, lr=0.02, momentum=0.73, weight_decay=0.04)
     hook = chainer.optimizer_hooks.WeightDecay(0.04)
-    found = explained(reference, of_chainer(chainer.optimizers.MomentumSGD, hook, lr=0.02, momentum=0.73), "chainer")
+    found = explained(
+        reference,
+        of_chainer(chainer.optimizers.MomentumSGD, hook, lr=0.02, momentum=0.73),
+        "chainer",
+    )
     assert found.known
     assert found.cause.startswith("the learning rate inside the velocity")
     trace = trace_of(reference)
     assert trace.form is None
     identified = explaining.identify(trace, trace.reference)
     assert identified.distance < 1e-9
-    assert (identified.form.kind, identified.form.momentum, identified.form.decay) == ("sgd", 0.73, 0.04)
+    assert (identified.form.kind, identified.form.momentum, identified.form.decay) == (
+        "sgd",
+        0.73,
+        0.04,
+    )
 
 
-# Numbers that no list has ----------------------------------------------------------------------------------------
+# Numbers that no list has
+# ----------------------------------------------------------------------------------------
 
 UNLISTED = {
-    "adam": [({"eps": 4.7e-5}, "eps=4.7e-05 instead of 1e-08"), ({"betas": (0.871, 0.999)}, "beta1=0.871"),
-             ({"betas": (0.9, 0.9871)}, "beta2=0.9871"), ({"weight_decay": 0.00731}, "weight_decay=0.00731")],
-    "sgd": [({"momentum": 0.8371}, "momentum=0.8371 instead of 0.9"), ({"weight_decay": 0.0371}, "decay=0.0371")],
-    "rmsprop": [({"alpha": 0.9137}, "alpha=0.9137"), ({"eps": 0.0213}, "eps=0.0213"), ({"momentum": 0.31}, "momentum")],
+    "adam": [
+        ({"eps": 4.7e-5}, "eps=4.7e-05 instead of 1e-08"),
+        ({"betas": (0.871, 0.999)}, "beta1=0.871"),
+        ({"betas": (0.9, 0.9871)}, "beta2=0.9871"),
+        ({"weight_decay": 0.00731}, "weight_decay=0.00731"),
+    ],
+    "sgd": [
+        ({"momentum": 0.8371}, "momentum=0.8371 instead of 0.9"),
+        ({"weight_decay": 0.0371}, "decay=0.0371"),
+    ],
+    "rmsprop": [
+        ({"alpha": 0.9137}, "alpha=0.9137"),
+        ({"eps": 0.0213}, "eps=0.0213"),
+        ({"momentum": 0.31}, "momentum"),
+    ],
     "adadelta": [({"rho": 0.77}, "rho=0.77"), ({"eps": 3.3e-4}, "eps=0.00033")],
     "adagrad": [({"eps": 0.0071}, "eps=0.0071")],
-    "lamb": [({"weight_decay": 0.37}, "weight_decay=0.37"), ({"betas": (0.95, 0.999)}, "beta1=0.95")],
-}  # fmt: skip
+    "lamb": [
+        ({"weight_decay": 0.37}, "weight_decay=0.37"),
+        ({"betas": (0.95, 0.999)}, "beta1=0.95"),
+    ],
+}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +316,8 @@ def test_two_mistakes_at_a_time():
     assert "weight_decay=0.07 instead of 0.01" in found.cause
 
 
-# What is not known -----------------------------------------------------------------------------------------------
+# What is not known
+# -----------------------------------------------------------------------------------------------
 
 
 def test_what_nothing_explains_is_said_to_be_unknown():
@@ -220,7 +337,9 @@ def test_what_nothing_explains_is_said_to_be_unknown():
 
 def test_updates_that_are_not_finite():
     trace = trace_of(following("sgd", lr=0.1))
-    found = explaining.explain(replace(trace, candidate=np.where(trace.candidate > 0, np.nan, trace.candidate)))
+    found = explaining.explain(
+        replace(trace, candidate=np.where(trace.candidate > 0, np.nan, trace.candidate))
+    )
     assert found.cause == "updates that are not finite"
     assert not found.known
 
@@ -232,13 +351,17 @@ def test_equal_updates_need_no_explanation():
 def test_causes_that_match_as_well_stand_beside_each_other():
     """Without momentum a gradient times two is a learning rate times two."""
     found = explained(following("sgd", lr=0.1), following_twice)
-    assert found.cause == ("learning rate times 2, or gradients times 2 (a sum for a mean, or the other way round)")
+    assert found.cause == (
+        "learning rate times 2, or gradients times 2 (a sum for a mean, or the other way round)"
+    )
     assert found.next_best > 1e-3
 
 
 def following_twice(network):
     optimizer = following("sgd", lr=0.1)(network)
-    optimizer.pre_update_hooks.append(lambda _, g: {n: None if x is None else 2 * x for n, x in g.items()})
+    optimizer.pre_update_hooks.append(
+        lambda _, g: {n: None if x is None else 2 * x for n, x in g.items()}
+    )
     return optimizer
 
 
@@ -246,7 +369,8 @@ def test_described_forms():
     assert explaining.described(Form("sgd", momentum=0.9)) == "sgd(rate=1, momentum=0.9)"
 
 
-# Schedules -------------------------------------------------------------------------------------------------------
+# Schedules
+# -------------------------------------------------------------------------------------------------------
 
 STEPS = np.arange(10_000)
 RATES = 0.2 * 0.5 ** np.minimum(STEPS // 700, 9)

@@ -8,7 +8,8 @@ import pytest
 from tests.conformance.accusing import explained, numbers
 from tests.conformance.test_explain_layers import known, sigmoid, softmax
 
-# LSTM and GRU ---------------------------------------------------------------------------------------------------------
+# LSTM and GRU
+# ---------------------------------------------------------------------------------------------------------
 
 H = 3
 SERIES = numbers(4, 2, 2, seed=1)
@@ -33,7 +34,9 @@ def lstm(
     x = x[::-1] if reverse else x
     h = c = np.full((x.shape[1], H), start)
     wi, wh = split(w, f"weight_ih_l0{suffix}", order), split(w, f"weight_hh_l0{suffix}", order)
-    bias = {gate: sum(split(w, f"bias_{b}_l0{suffix}", order)[gate] for b in biases) for gate in order}
+    bias = {
+        gate: sum(split(w, f"bias_{b}_l0{suffix}", order)[gate] for b in biases) for gate in order
+    }
     ys = []
     for step in x:
         i, f, g, o = (step @ wi[k].T + h @ wh[k].T + bias[k] for k in "ifgo")
@@ -46,7 +49,9 @@ def lstm(
 
 def gru(w, x, order="rzn", before=False, flipped=False):
     h = np.zeros((x.shape[1], H))
-    wi, wh, bi, bh = (split(w, f"{name}_l0", order) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    wi, wh, bi, bh = (
+        split(w, f"{name}_l0", order) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
     ys = []
     for step in x:
         r, z = (sigmoid(step @ wi[k].T + bi[k] + h @ wh[k].T + bh[k]) for k in "rz")
@@ -98,11 +103,14 @@ def test_directions():
 
 
 def test_an_unknown_recurrence():
-    found = explained("GRU", RNN, (SERIES,), lambda w, x: tuple(y + 1e-4 * np.cos(100 * y) for y in gru(w, x)))
+    found = explained(
+        "GRU", RNN, (SERIES,), lambda w, x: tuple(y + 1e-4 * np.cos(100 * y) for y in gru(w, x))
+    )
     assert found is None or not found.known
 
 
-# Attention ------------------------------------------------------------------------------------------------------------
+# Attention
+# ------------------------------------------------------------------------------------------------------------
 
 WIDTH, HEADS = 6, 2
 WORDS = numbers(2, 3, WIDTH, seed=2)
@@ -110,7 +118,16 @@ FORBIDDEN = np.triu(np.ones((3, 3), bool), 1)
 
 
 def attention(
-    w, q, k, v, scale=(WIDTH / HEADS) ** -0.5, axis=-1, mask=None, merge="right", order=(0, 1, 2), projected=True
+    w,
+    q,
+    k,
+    v,
+    scale=(WIDTH / HEADS) ** -0.5,
+    axis=-1,
+    mask=None,
+    merge="right",
+    order=(0, 1, 2),
+    projected=True,
 ):
     weights, biases = np.split(w["in_proj_weight"], 3), np.split(w["in_proj_bias"], 3)
     heads = [
@@ -142,10 +159,17 @@ MHA = {"embed_dim": WIDTH, "num_heads": HEADS, "batch_first": True}
     ],
 )
 def test_attention(how, words):
-    known(explained("MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, **how)), *words)
+    known(
+        explained(
+            "MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, **how)
+        ),
+        *words,
+    )
 
 
-@pytest.mark.parametrize(("mask", "words"), [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])])
+@pytest.mark.parametrize(
+    ("mask", "words"), [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])]
+)
 def test_masks(mask, words):
     given = FORBIDDEN if mask is None else FORBIDDEN | np.eye(3, dtype=bool)
     if mask is not None:  # rows that may attend to something either way
@@ -154,7 +178,11 @@ def test_masks(mask, words):
     arguments = {"kwargs": {"attn_mask": given}}
     known(
         explained(
-            "MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, mask=mask), **arguments
+            "MultiheadAttention",
+            MHA,
+            (WORDS, WORDS * 0.5, WORDS + 1),
+            partial(attention, mask=mask),
+            **arguments,
         ),
         *words,
     )

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance.matching.layouts import Layouts, Transform, align, flattenings, transforms
+from deliralike.conformance.matching.layouts import (
+    Layouts,
+    Transform,
+    align,
+    flattenings,
+    transforms,
+)
 from deliralike.errors import ShapeError
 from tests.conformance import ports
 
@@ -15,7 +21,12 @@ def normal(*shape):
 
 
 def test_shapes_decide_where_only_one_order_fits():
-    last = {(2, 3): (1, 0), (2, 3, 5): (0, 2, 1), (2, 3, 5, 7): (0, 2, 3, 1), (2, 3, 4, 5, 6): (0, 2, 3, 4, 1)}
+    last = {
+        (2, 3): (1, 0),
+        (2, 3, 5): (0, 2, 1),
+        (2, 3, 5, 7): (0, 2, 3, 1),
+        (2, 3, 4, 5, 6): (0, 2, 3, 4, 1),
+    }
     for shape, axes in last.items():
         reference = normal(*shape)
         found = align(reference, np.transpose(reference, axes))
@@ -53,7 +64,9 @@ def test_nests_go_there_and_back():
     back = layouts.to_candidate(reference, last)
     np.testing.assert_array_equal(back["image"], last["image"])
     assert back["parts"][1] is None
-    with pytest.raises(ShapeError, match=r"\(2, 3\) cannot be laid out as the reference's \(2, 4\)"):
+    with pytest.raises(
+        ShapeError, match=r"\(2, 3\) cannot be laid out as the reference's \(2, 4\)"
+    ):
         layouts.to_reference(normal(2, 3), normal(2, 4))
 
 

@@ -10,14 +10,28 @@ from deliralike.conformance.localise import first_difference, joined, localise, 
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance import small
-from tests.conformance.small import KINDS, Block, Deep, Network, Pair, Plain, Shared, batch, get, made, native
+from tests.conformance.small import (
+    KINDS,
+    Block,
+    Deep,
+    Network,
+    Pair,
+    Plain,
+    Shared,
+    batch,
+    get,
+    made,
+    native,
+)
 
 NAMES = ("torch", "chainer", "jax")
 
 
 def found(reference, candidate, loss=classification_loss, training=True, given=None):
     """The places; networks on JAX run op by op."""
-    sides = [one if isinstance(one, Subject) else Subject(one, loss) for one in (reference, candidate)]
+    sides = [
+        one if isinstance(one, Subject) else Subject(one, loss) for one in (reference, candidate)
+    ]
     with get("jax").op_by_op():
         return localise(*sides, batch() if given is None else given, training)
 
@@ -27,7 +41,8 @@ def where(places):
 
 
 def wrong(kind, backend, changes):
-    """A network with methods of some blocks replaced; ``changes[path](block, right)`` gives the method."""
+    """A network with methods of some blocks replaced; ``changes[path](block, right)`` gives the
+    method."""
     network = made(kind, backend)
     blocks = dict(network.named_blocks())
     for path, change in changes.items():
@@ -46,7 +61,8 @@ def double_gradient(backend):
     return lambda right: lambda *args: 2.0 * right(*args) - nn.stop_gradient(right(*args))
 
 
-# Networks written once -------------------------------------------------------------------------------------------
+# Networks written once
+# -------------------------------------------------------------------------------------------
 
 
 def test_right_networks_have_no_places(backend):
@@ -58,7 +74,10 @@ def test_two_mistakes_are_both_found_and_nothing_else_is_accused(backend):
     """The first one changes all that follows: what follows is right at the reference's inputs."""
     candidate = wrong(Deep, backend, {"first.fc": times(1.001), "inner.right.act": times(0.999)})
     places = found(made(Deep, "torch"), candidate)
-    assert where(places) == [("first.fc", "Linear", "output"), ("inner.right.act", "Sigmoid", "output")]
+    assert where(places) == [
+        ("first.fc", "Linear", "output"),
+        ("inner.right.act", "Sigmoid", "output"),
+    ]
     np.testing.assert_allclose([place.difference for place in places], [1e-3, 1e-3], rtol=1e-9)
 
 
@@ -93,7 +112,9 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
     assert place.wiring is not None
 
 
-@pytest.mark.parametrize(("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")])
+@pytest.mark.parametrize(
+    ("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")]
+)
 def test_another_function_or_another_input_of_one_is_seen_by_what_follows(backend, method, what):
     class Other(Plain):
         def forward(self, x):
@@ -179,7 +200,8 @@ def test_errors_of_chainer_are_no_end_of_the_search():
     assert "raises InvalidType" in place.what
 
 
-# Native networks -------------------------------------------------------------------------------------------------
+# Native networks
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -187,7 +209,9 @@ def test_native_networks_have_places(name, kind):
     reference, candidate = native(kind, name), native(kind, name)
     assert found(reference, candidate) == []
     state = candidate.neutral_state()
-    candidate.load_neutral_state(state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5})
+    candidate.load_neutral_state(
+        state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5}
+    )
     assert [place.path for place in found(reference, candidate)] == ["one", "two"]
 
 
@@ -210,7 +234,11 @@ def test_activations_in_place_accuse_no_other_layer():
         side.load_neutral_state(state)
     assert found(*sides[:2]) == []
     (place,) = found(sides[0], sides[2])
-    assert (place.path, place.kind, place.accused[0].settings["negative_slope"]) == ("act", "LeakyReLU", 0.01)
+    assert (place.path, place.kind, place.accused[0].settings["negative_slope"]) == (
+        "act",
+        "LeakyReLU",
+        0.01,
+    )
 
 
 class Dictionaries(Network):
@@ -264,12 +292,20 @@ def test_nothing_of_the_networks_changes():
         assert vars(get(name).nn) == methods
 
 
-# Parts -----------------------------------------------------------------------------------------------------------
+# Parts
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_difference_is_that_of_values_before_gradients():
-    mine = Observed(np.ones(3), {"args[0]": np.ones(3)}, {"weight": np.ones(3)}, {"running_mean": np.ones(2)})
-    theirs = Observed(np.ones(3), {"args[0]": np.zeros(3)}, {"weight": np.ones(3)}, {"running_mean": np.full(2, 3.0)})
+    mine = Observed(
+        np.ones(3), {"args[0]": np.ones(3)}, {"weight": np.ones(3)}, {"running_mean": np.ones(2)}
+    )
+    theirs = Observed(
+        np.ones(3),
+        {"args[0]": np.zeros(3)},
+        {"weight": np.ones(3)},
+        {"running_mean": np.full(2, 3.0)},
+    )
     assert first_difference(mine, theirs) == ("running_mean", 2.0)
     assert first_difference(mine, mine) == ("", 0.0)
     lacking = Observed(np.ones(3), {"args[0]": np.zeros(3)}, {"weight": np.ones(3)}, {})
@@ -282,8 +318,16 @@ def test_null_tensors_are_no_differences():
     assert first_difference(mine, theirs) == ("", 0.0)
 
 
-@pytest.mark.parametrize(("path", "name", "wanted"), [("loss", "fc", "fc"), ("", "fc", "fc"), ("a", "b.c", "a.b.c"),
-                                                      ("a", "", "a"), ("loss", "", "")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "name", "wanted"),
+    [
+        ("loss", "fc", "fc"),
+        ("", "fc", "fc"),
+        ("a", "b.c", "a.b.c"),
+        ("a", "", "a"),
+        ("loss", "", ""),
+    ],
+)
 def test_paths_are_joined(path, name, wanted):
     assert joined(path, name) == wanted
 

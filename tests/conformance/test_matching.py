@@ -1,4 +1,5 @@
-"""Networks written three times by hand are matched: the map is right where the outputs are equal afterwards."""
+"""Networks written three times by hand are matched: the map is right where the outputs are equal
+afterwards."""
 
 from itertools import permutations
 
@@ -23,7 +24,9 @@ def moved(match, reference, candidate, inputs):
     candidate.load_neutral_state(match.to_candidate(reference.neutral_state()))
     wanted = ports.outputs(reference, Layouts().input_for(reference, inputs))
     layouts = Layouts()
-    given = layouts.to_reference(ports.outputs(candidate, layouts.input_for(candidate, inputs)), wanted)
+    given = layouts.to_reference(
+        ports.outputs(candidate, layouts.input_for(candidate, inputs)), wanted
+    )
     return relative_difference(wanted, given)
 
 
@@ -36,11 +39,15 @@ def test_a_port_by_hand_computes_the_same_once_its_weights_came_through_the_map(
 
 
 @pytest.mark.parametrize("name", ports.PORTS)
-@pytest.mark.parametrize(("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")]
+)
 def test_a_state_comes_back_as_it_went(name, ours, theirs):
     reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
     match, state = matching.propose(reference, candidate), candidate.neutral_state()
-    if any(len(pair.candidate) > 1 for pair in match.names):  # two biases there are one here: the second is then zero
+    if any(
+        len(pair.candidate) > 1 for pair in match.names
+    ):  # two biases there are one here: the second is then zero
         state = match.to_candidate(match.to_reference(state))
     back = match.to_candidate(match.to_reference(state))
     assert set(back) == {key for key in state if not key.endswith("num_batches_tracked")}
@@ -48,7 +55,8 @@ def test_a_state_comes_back_as_it_went(name, ours, theirs):
         np.testing.assert_array_equal(value, state[key], err_msg=key)
 
 
-# How it is decided -----------------------------------------------------------------------------------------------
+# How it is decided
+# -----------------------------------------------------------------------------------------------
 
 
 class Chain(nn.Module):
@@ -81,7 +89,9 @@ def decisions(match):
 def test_equal_names_are_taken_as_they_are_even_where_values_were_exchanged():
     reference, candidate = chain("a", "b"), chain("a", "b")
     state = candidate.neutral_state()
-    candidate.load_neutral_state({name: state[{"a": "b", "b": "a"}[name[0]] + name[1:]] for name in state})
+    candidate.load_neutral_state(
+        {name: state[{"a": "b", "b": "a"}[name[0]] + name[1:]] for name in state}
+    )
     match = matching.propose(reference, candidate)
     assert partners(match) == {name: name for name in state}
     assert decisions(match) == {"name"}
@@ -91,7 +101,9 @@ def test_values_decide_where_names_say_nothing():
     reference, candidate = chain("a", "b", "c"), chain("x", "y", "z", seed=2)
     state = reference.neutral_state()
     wanted = {"a": "z", "b": "x", "c": "y"}
-    candidate.load_neutral_state({f"{wanted[name[0]]}{name[1:]}": value for name, value in state.items()})
+    candidate.load_neutral_state(
+        {f"{wanted[name[0]]}{name[1:]}": value for name, value in state.items()}
+    )
     match = matching.propose(reference, candidate)
     assert partners(match) == {name: f"{wanted[name[0]]}{name[1:]}" for name in state}
     assert decisions(match) == {"value"}
@@ -122,7 +134,9 @@ def test_numbers_count_within_their_series():
 
 
 def test_names_that_lead_away_from_the_order_are_not_certain_where_one_of_them_says_nothing():
-    match = matching.propose(chain("conv1", "conv2", "conv3"), chain("entry", "conv1", "conv2", seed=2))
+    match = matching.propose(
+        chain("conv1", "conv2", "conv3"), chain("entry", "conv1", "conv2", seed=2)
+    )
     assert len(match.ambiguous) == 6
 
 
@@ -131,7 +145,9 @@ def test_running_both_decides_what_is_ambiguous():
     candidate = chain("x", "y", "z", seed=2, order=("z", "x", "y"))
     before = candidate.neutral_state()
     match = matching.propose(reference, candidate)
-    decided = matching.by_outputs(match, reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),))
+    decided = matching.by_outputs(
+        match, reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),)
+    )
     assert [partners(decided)[f"{name}.bias"] for name in "abc"] == ["z.bias", "x.bias", "y.bias"]
     assert not decided.ambiguous
     assert decisions(decided) == {"output"}
@@ -150,8 +166,12 @@ def test_no_choice_is_made_where_none_gives_equal_outputs():
 def test_activations_decide_which_of_two_fresh_layers_is_which():
     reference, candidate = chain("a", "b"), chain("x", "y", order=("y", "x"))
     for network in (reference, candidate):  # equal weights in all layers: values cannot tell
-        network.load_neutral_state({name: np.eye(5) if "weight" in name else np.ones(5)
-                                    for name in network.neutral_state()})  # fmt: skip
+        network.load_neutral_state(
+            {
+                name: np.eye(5) if "weight" in name else np.ones(5)
+                for name in network.neutral_state()
+            }
+        )
     match = matching.propose(reference, candidate)
     assert partners(match)["a.weight"] == "x.weight"
     x = np.random.default_rng(0).normal(size=(3, 5))
@@ -195,7 +215,8 @@ def test_too_many_choices_are_refused():
         next(choices(match.names))
 
 
-# Layouts and parts -----------------------------------------------------------------------------------------------
+# Layouts and parts
+# -----------------------------------------------------------------------------------------------
 
 
 class Hand(nnx.Module):
@@ -222,9 +243,16 @@ class Three(nn.Module):
 
 
 def test_matrices_of_layers_that_are_not_known_are_turned():
-    reference, candidate = ports.filled(ports.made(Three, "torch"), 1), ports.filled(ports.made(Hand, "jax"), 2)
+    reference, candidate = (
+        ports.filled(ports.made(Three, "torch"), 1),
+        ports.filled(ports.made(Hand, "jax"), 2),
+    )
     match = matching.propose(reference, candidate)
-    assert partners(match) == {"first.weight": "matrix", "second.weight": "kernel", "last.weight": "wide"}
+    assert partners(match) == {
+        "first.weight": "matrix",
+        "second.weight": "kernel",
+        "last.weight": "wide",
+    }
     batch = (np.random.default_rng(0).normal(size=(3, 5)),)
     decided = matching.by_outputs(match, reference, candidate, batch)
     assert [str(pair.transform) for pair in decided.names] == ["axes (1, 0)"] * 3
@@ -233,12 +261,23 @@ def test_matrices_of_layers_that_are_not_known_are_turned():
 
 
 def test_values_decide_the_layout_of_a_square_matrix():
-    reference, candidate = ports.filled(ports.made(Three, "torch"), 1), ports.filled(ports.made(Hand, "jax"), 2)
+    reference, candidate = (
+        ports.filled(ports.made(Three, "torch"), 1),
+        ports.filled(ports.made(Hand, "jax"), 2),
+    )
     state = reference.neutral_state()
-    turned = {"matrix": state["second.weight"].T, "kernel": state["first.weight"].T, "wide": state["last.weight"].T}
+    turned = {
+        "matrix": state["second.weight"].T,
+        "kernel": state["first.weight"].T,
+        "wide": state["last.weight"].T,
+    }
     candidate.load_neutral_state(turned)
     match = matching.propose(reference, candidate)
-    assert partners(match) == {"first.weight": "kernel", "second.weight": "matrix", "last.weight": "wide"}
+    assert partners(match) == {
+        "first.weight": "kernel",
+        "second.weight": "matrix",
+        "last.weight": "wide",
+    }
     assert [str(pair.transform) for pair in match.names] == ["axes (1, 0)"] * 3
     assert not match.ambiguous
 
@@ -262,12 +301,19 @@ class Apart(nn.Module):
 
 
 def test_one_tensor_is_several_of_the_other_side():
-    fused, apart = ports.filled(ports.made(Fused, "torch"), 1), ports.filled(ports.made(Apart, "torch"), 2)
+    fused, apart = (
+        ports.filled(ports.made(Fused, "torch"), 1),
+        ports.filled(ports.made(Apart, "torch"), 2),
+    )
     state = fused.neutral_state()
     given = matching.propose(fused, apart).require_complete().to_candidate(state)
     for index, name in enumerate("qkv"):
-        np.testing.assert_array_equal(given[f"{name}.weight"], state["qkv.weight"][8 * index : 8 * index + 8])
-        np.testing.assert_array_equal(given[f"{name}.bias"], state["qkv.bias"][8 * index : 8 * index + 8])
+        np.testing.assert_array_equal(
+            given[f"{name}.weight"], state["qkv.weight"][8 * index : 8 * index + 8]
+        )
+        np.testing.assert_array_equal(
+            given[f"{name}.bias"], state["qkv.bias"][8 * index : 8 * index + 8]
+        )
     np.testing.assert_array_equal(given["out.weight"], state["proj.weight"])
     back = matching.propose(apart, fused).require_complete()
     assert back.names[-1].alternatives == ()
@@ -279,14 +325,19 @@ def test_values_say_in_which_order_the_parts_lie():
     apart = ports.filled(ports.made(lambda: Apart(("x", "y", "z")), "torch"), 2)
     state = fused.neutral_state()
     order = {"z": 0, "x": 1, "y": 2}
-    parts = {f"{name}.{leaf}": state[f"qkv.{leaf}"][8 * at : 8 * at + 8]
-             for name, at in order.items() for leaf in ("weight", "bias")}  # fmt: skip
+    parts = {
+        f"{name}.{leaf}": state[f"qkv.{leaf}"][8 * at : 8 * at + 8]
+        for name, at in order.items()
+        for leaf in ("weight", "bias")
+    }
     apart.load_neutral_state(parts, strict=False)
     match = matching.propose(fused, apart)
     given = match.to_candidate(state)
     for name in parts:
         np.testing.assert_array_equal(given[name], parts[name])
-    assert {pair.decided for pair in match.names if pair.reference[0].source == "qkv.weight"} == {"value"}
+    assert {pair.decided for pair in match.names if pair.reference[0].source == "qkv.weight"} == {
+        "value"
+    }
 
 
 def test_gradients_go_through_the_map_also_where_two_biases_are_one():
@@ -298,13 +349,17 @@ def test_gradients_go_through_the_map_also_where_two_biases_are_one():
         y = network(x)
         return (y * y).mean()
 
-    ours, theirs = (network.backend.gradients(loss, network, *ports.batch("lstm")).parameters
-                    for network in (reference, candidate))  # fmt: skip
+    ours, theirs = (
+        network.backend.gradients(loss, network, *ports.batch("lstm")).parameters
+        for network in (reference, candidate)
+    )
     given = match.to_reference(theirs, gradients=True)
     assert set(given) == set(ours)
     for name, gradient in ours.items():
         assert relative_difference(gradient, given[name]) < 1e-10, name
-    some = match.to_reference({"head.weight": theirs["head.weight"], "head.bias": None}, gradients=True)
+    some = match.to_reference(
+        {"head.weight": theirs["head.weight"], "head.bias": None}, gradients=True
+    )
     assert list(some) == ["fc.weight", "fc.bias"]
     assert some["fc.bias"] is None
 
@@ -332,12 +387,18 @@ def test_a_second_name_of_a_tied_parameter_is_not_missing():
     match = matching.propose(tied, ports.made(TiedInFlax, "jax"))
     assert match.complete
     assert match.candidate_names("head.weight") == ("embed.weight",)
-    assert match.to_reference({"embed.weight": np.ones((7, 5))}).keys() == {"embedding.weight", "head.weight"}
-    untied = matching.propose(ports.made(lambda: Tied(False), "torch"), ports.made(TiedInFlax, "jax"))
+    assert match.to_reference({"embed.weight": np.ones((7, 5))}).keys() == {
+        "embedding.weight",
+        "head.weight",
+    }
+    untied = matching.propose(
+        ports.made(lambda: Tied(False), "torch"), ports.made(TiedInFlax, "jax")
+    )
     assert list(untied.missing) == ["head.weight"]
 
 
-# Blocks, corrections and what is left over ----------------------------------------------------------------------
+# Blocks, corrections and what is left over
+# ----------------------------------------------------------------------
 
 
 def test_blocks_follow_their_tensors_and_those_without_go_by_name_and_class():
@@ -364,7 +425,10 @@ def test_corrections_win():
 
 
 def test_corrections_name_parts():
-    fused, apart = ports.filled(ports.made(Fused, "torch"), 1), ports.filled(ports.made(Apart, "torch"), 2)
+    fused, apart = (
+        ports.filled(ports.made(Fused, "torch"), 1),
+        ports.filled(ports.made(Apart, "torch"), 2),
+    )
     state = fused.neutral_state()
     match = matching.propose(fused, apart, {"qkv.weight": ["v.weight", "q.weight", "k.weight"]})
     np.testing.assert_array_equal(match.to_candidate(state)["v.weight"], state["qkv.weight"][:8])
@@ -375,15 +439,39 @@ def test_corrections_name_parts():
 @pytest.mark.parametrize(
     ("corrections", "error", "message"),
     [
-        ({"conv1.wieght": "stem.weight"}, UnknownName, "'conv1.wieght', and the reference.*mean 'conv1.weight'"),
-        ({"conv1.weight": "stemm.weight"}, UnknownName, "names 'stemm.weight', and the candidate.*'stem.weight'"),
-        ({"conv": "stem"}, UnknownName, "'conv', and the reference, TorchCnn on torch.*mean 'conv2' or 'conv1'"),
-        ({"conv1.weight": "norm_a.weight"}, ShapeError, r"3, 3\) and \(4,\).*What fits in the candidate: stem.weight"),
+        (
+            {"conv1.wieght": "stem.weight"},
+            UnknownName,
+            "'conv1.wieght', and the reference.*mean 'conv1.weight'",
+        ),
+        (
+            {"conv1.weight": "stemm.weight"},
+            UnknownName,
+            "names 'stemm.weight', and the candidate.*'stem.weight'",
+        ),
+        (
+            {"conv": "stem"},
+            UnknownName,
+            "'conv', and the reference, TorchCnn on torch.*mean 'conv2' or 'conv1'",
+        ),
+        (
+            {"conv1.weight": "norm_a.weight"},
+            ShapeError,
+            r"3, 3\) and \(4,\).*What fits in the candidate: stem.weight",
+        ),
         ({"conv1": "norm_a"}, ShapeError, "leaves 'conv1.weight' of shape .* without a partner"),
-        ({"conv1.bias": ["stem.bias", "body.bias"]}, ShapeError, r"'conv1.bias' of shape \(4,\) is 'stem.bias'"),
-        ({"conv1.bias": ["stem.bias"], "conv2.bias": "stem.bias"}, UnknownName, "two corrections name 'stem.bias'"),
+        (
+            {"conv1.bias": ["stem.bias", "body.bias"]},
+            ShapeError,
+            r"'conv1.bias' of shape \(4,\) is 'stem.bias'",
+        ),
+        (
+            {"conv1.bias": ["stem.bias"], "conv2.bias": "stem.bias"},
+            UnknownName,
+            "two corrections name 'stem.bias'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_corrections_say_what_is_wrong(corrections, error, message):
     with pytest.raises(error, match=f"(?s){message}"):
         matching.propose(ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2), corrections)
@@ -398,14 +486,20 @@ class WithExtra(ports.TorchCnn):
 
 
 def test_what_has_no_partner_is_listed_with_the_nearest():
-    match = matching.propose(ports.filled(ports.made(WithExtra, "torch"), 1), ports.build("cnn", "jax", 2))
+    match = matching.propose(
+        ports.filled(ports.made(WithExtra, "torch"), 1), ports.build("cnn", "jax", 2)
+    )
     assert list(match.missing) == ["fc.weight", "fc.bias", "extra.weight", "extra.bias"]
     assert list(match.unexpected) == ["classifier.weight", "classifier.bias"]
     assert not match.complete
     assert "missing: extra.weight" in str(match)
-    with pytest.raises(UnknownName, match=r"FlaxCnn on jax does not match WithExtra on torch: missing: fc\.weight"):
+    with pytest.raises(
+        UnknownName, match=r"FlaxCnn on jax does not match WithExtra on torch: missing: fc\.weight"
+    ):
         match.require_complete()
-    reversed_match = matching.propose(ports.build("cnn", "jax", 1), ports.filled(ports.made(WithExtra, "torch"), 2))
+    reversed_match = matching.propose(
+        ports.build("cnn", "jax", 1), ports.filled(ports.made(WithExtra, "torch"), 2)
+    )
     assert list(reversed_match.unexpected) == ["fc.weight", "fc.bias", "extra.weight", "extra.bias"]
 
 

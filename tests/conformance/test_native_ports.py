@@ -1,4 +1,5 @@
-"""Ports by hand against their originals: mistakes found at their places, mended, and the mended port proved."""
+"""Ports by hand against their originals: mistakes found at their places, mended, and the mended
+port proved."""
 
 from dataclasses import dataclass
 
@@ -26,7 +27,11 @@ SCENES = GENERATOR.normal(size=(3, 2, 8, 12)), GENERATOR.integers(0, 3, (3, 8, 1
 
 def found(proof):
     """Places of level L3 with what is said of them."""
-    said = [(f.place or "the network", f.what, str(f.explanation or "")) for f in proof.findings if f.level == "L3"]
+    said = [
+        (f.place or "the network", f.what, str(f.explanation or ""))
+        for f in proof.findings
+        if f.level == "L3"
+    ]
     return [(place, what.partition(":")[0], why) for place, what, why in said]
 
 
@@ -38,7 +43,8 @@ def sole(proof, place, what):
     return here[0]
 
 
-# From Chainer to PyTorch -----------------------------------------------------------------------------------------
+# From Chainer to PyTorch
+# -----------------------------------------------------------------------------------------
 
 
 class Original(chainer.Chain):
@@ -65,7 +71,9 @@ class Port(nn.Module):
         self.slope, self.ceil = slope, ceil
         self.conv1 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
         self.conv2 = nn.Conv2d(4, 6, 3, padding=1, bias=False)
-        self.norm1, self.norm2 = (nn.BatchNorm2d(count, eps=eps, momentum=momentum) for count in (4, 6))
+        self.norm1, self.norm2 = (
+            nn.BatchNorm2d(count, eps=eps, momentum=momentum) for count in (4, 6)
+        )
         self.hidden, self.out = nn.Linear(6 * 3 * 3, 8), nn.Linear(8, 5)
 
     def step(self, x):
@@ -92,16 +100,21 @@ def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
     port = Port()
     proof = compare(snapshot, port, PICTURES, weights="load", steps=5, replicas=(2,))
     assert proof.proved, proof
-    assert {level.name: level.status for level in proof.levels if level.name != "L3"} == dict.fromkeys(
-        ("L0", "L1", "L2", "L4", "L5", "L6", "L7"), "passed"
-    )
+    assert {
+        level.name: level.status for level in proof.levels if level.name != "L3"
+    } == dict.fromkeys(("L0", "L1", "L2", "L4", "L5", "L6", "L7"), "passed")
     assert "b1.weight" in proof.match and "norm1.weight" in proof.match
-    assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), "the port itself is left alone"
+    assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), (
+        "the port itself is left alone"
+    )
 
 
 def test_epsilon_of_chainers_norms(snapshot):
     proof = compare(snapshot, Port(eps=1e-5), PICTURES, weights="load", levels=QUICK)
-    assert [(place, what) for place, what, _ in found(proof)] == [("b1", "output"), ("b2", "output")]
+    assert [(place, what) for place, what, _ in found(proof)] == [
+        ("b1", "output"),
+        ("b2", "output"),
+    ]
     assert "eps=1e-5 instead of 2e-5 (match" in sole(proof, "b1", "output")
 
 
@@ -115,7 +128,10 @@ def test_slope_of_a_leaky_relu_between_layers(snapshot):
     proof = compare(snapshot, Port(slope=0.01), PICTURES, weights="load", levels=QUICK)
     why = sole(proof, "the network", "the input of c2")
     assert why.startswith("Explained")
-    assert "leaky_relu (0.01) of the output of b1 instead of" in why and "leaky_relu (0.2) of the output of b1 (" in why
+    assert (
+        "leaky_relu (0.01) of the output of b1 instead of" in why
+        and "leaky_relu (0.2) of the output of b1 (" in why
+    )
 
 
 def test_a_slope_that_no_list_names(snapshot):
@@ -133,7 +149,8 @@ def test_incomplete_windows_that_pooling_drops(snapshot):
     assert "instead of max pooling of 2 by 2, stride 2, incomplete windows kept" in why
 
 
-# From PyTorch to flax --------------------------------------------------------------------------------------------
+# From PyTorch to flax
+# --------------------------------------------------------------------------------------------
 
 
 class Stage(nn.Module):
@@ -148,11 +165,16 @@ class Stage(nn.Module):
 
 
 class UNet(nn.Module):
-    """One level deep; sizes are halved by a stride, and doubled by a transposed convolution or by resizing."""
+    """One level deep; sizes are halved by a stride, and doubled by a transposed convolution or by
+    resizing."""
 
     def __init__(self, resized=False):
         super().__init__()
-        self.enter, self.down, self.leave = Stage(2, 4), nn.Conv2d(4, 6, 3, stride=2, padding=1), Stage(8, 4)
+        self.enter, self.down, self.leave = (
+            Stage(2, 4),
+            nn.Conv2d(4, 6, 3, stride=2, padding=1),
+            Stage(8, 4),
+        )
         self.up = nn.Conv2d(6, 4, 1) if resized else nn.ConvTranspose2d(6, 4, 2, stride=2)
         self.head, self.resized = nn.Conv2d(4, 3, 1), resized
 
@@ -193,7 +215,9 @@ class FlaxStage(nnx.Module):
     def __init__(self, inputs, outputs, chosen):
         rngs = nnx.Rngs(0)
         self.conv = nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)
-        self.norm = chosen.norm(outputs, momentum=chosen.momentum, use_fast_variance=False, rngs=rngs)
+        self.norm = chosen.norm(
+            outputs, momentum=chosen.momentum, use_fast_variance=False, rngs=rngs
+        )
 
     def __call__(self, x):
         return nnx.relu(self.norm(self.conv(x)))
@@ -244,13 +268,19 @@ def test_a_mended_flax_port_is_proved():
 
 @pytest.mark.long  # compiles many programs
 def test_resizing_that_is_joined_with_a_skip_connection():
-    proof = compare(UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK)
+    proof = compare(
+        UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK
+    )
     why = sole(proof, "the network", "the input of leave")
-    assert "align_corners=False of the output of up" in why and "align_corners=True of the output of up" in why
+    assert (
+        "align_corners=False of the output of up" in why
+        and "align_corners=True of the output of up" in why
+    )
     assert len(found(proof)) == 1
 
 
-# Layouts ---------------------------------------------------------------------------------------------------------
+# Layouts
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_pictures_that_are_flattened_in_another_order():
@@ -259,7 +289,10 @@ def test_pictures_that_are_flattened_in_another_order():
     nets[0].native.drop.p = nets[1].native.dropout.rate = 0.0
     batch = (*ports.batch("cnn"), np.array([0, 2]))
     proof = compare(*nets, batch, weights="load", levels=QUICK)
-    assert [(place, what) for place, what, _ in found(proof)] == [("bn1", "running_var"), ("bn2", "running_var")]
+    assert [(place, what) for place, what, _ in found(proof)] == [
+        ("bn1", "running_var"),
+        ("bn2", "running_var"),
+    ]
     assert all("biased" in why and why.startswith("Explained") for _, _, why in found(proof))
 
 

@@ -1,4 +1,5 @@
-"""The level "data": planted mistakes of a pipeline are detected, located and explained; right ones give no alarm."""
+"""The level "data": planted mistakes of a pipeline are detected, located and explained; right ones
+give no alarm."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ def test_there_are_as_many_mistakes_as_names():
     assert len({mistake.name for mistake in planted.MISTAKES}) == len(planted.MISTAKES) >= 40
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
+)
 def test_right_pipelines_give_no_alarm(backend, seed):
     native = [(backend.array(x), [backend.array(y)]) for x, y in planted.right(seed)]
     level = pipelines.level(planted.right(seed), native)
@@ -37,7 +40,9 @@ def test_right_pipelines_give_no_alarm(backend, seed):
     assert (level.worst, level.figures["samples"]) == (0.0, 22)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
+)
 def test_another_order_of_rounding_is_no_mistake(seed):
     def normalised(scale):
         return [(scale(x), y) for x, y in planted.right(seed)]
@@ -55,16 +60,22 @@ def test_loaders_of_every_kind_give_the_same():
 
     x, y = np.random.default_rng(0).random((7, 2, 3)).astype(np.float32), np.arange(7)
     ours = data.Loader((x, y), 3, shuffle=False)
-    of_torch = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), 3)
-    of_chainer = chainer.iterators.SerialIterator(chainer.datasets.TupleDataset(x, y), 3, repeat=False, shuffle=False)
+    of_torch = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), 3
+    )
+    of_chainer = chainer.iterators.SerialIterator(
+        chainer.datasets.TupleDataset(x, y), 3, repeat=False, shuffle=False
+    )
     dicts = ({"label": y[i : i + 3], "data": x[i : i + 3], "name": ["a"]} for i in range(0, 7, 3))
     for other in (of_torch, of_chainer, dicts):
         level = pipelines.level(ours.batches(), other)
         assert level.status == "passed", level.findings
     shuffled = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), 3, shuffle=True,
+        torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)),
+        3,
+        shuffle=True,
         generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
+    )
     (finding,) = pipelines.level(ours.batches(), shuffled).findings
     assert finding.what == "order of samples" and "shuffled" in finding.explanation.cause
 
@@ -121,7 +132,10 @@ def test_a_rotation_applied_twice_is_told_from_none():
 
 
 def test_unlisted_scales_are_fitted_by_channel():
-    scale, shift = np.array([1.5, 0.25, 2.0]).reshape(3, 1, 1), np.array([0.1, -0.2, 0.7]).reshape(3, 1, 1)
+    scale, shift = (
+        np.array([1.5, 0.25, 2.0]).reshape(3, 1, 1),
+        np.array([0.1, -0.2, 0.7]).reshape(3, 1, 1),
+    )
     x = np.random.default_rng(0).normal(size=(5, 3, 4, 4))
     (finding,) = pipelines.level([x], [scale * x + shift]).findings
     assert "scale [1.5, 0.25, 2] by channel, shift [0.1, -0.2, 0.7]" in finding.explanation.cause
@@ -130,7 +144,9 @@ def test_unlisted_scales_are_fitted_by_channel():
 
 def test_noise_is_called_unknown():
     x = np.random.default_rng(0).normal(size=(5, 3, 4, 4))
-    (finding,) = pipelines.level([x], [x + 1e-3 * np.random.default_rng(1).normal(size=x.shape)]).findings
+    (finding,) = pipelines.level(
+        [x], [x + 1e-3 * np.random.default_rng(1).normal(size=x.shape)]
+    ).findings
     assert "noise" in finding.explanation.cause and not finding.explanation.known
     assert str(finding.explanation).startswith("Cause unknown")
 

@@ -1,4 +1,5 @@
-"""Every planted mistake of layers, losses and wiring shows, and is the same mistake on every backend."""
+"""Every planted mistake of layers, losses and wiring shows, and is the same mistake on every
+backend."""
 
 from functools import cache
 
@@ -25,9 +26,18 @@ from tests.conftest import BACKENDS
 GROUPS = {
     module.__name__.rpartition(".")[2]: module.MISTAKES
     for module in (
-        normalization, convolution, activation, dropout, attention, sequence, losses, wiring, weights, precision
+        normalization,
+        convolution,
+        activation,
+        dropout,
+        attention,
+        sequence,
+        losses,
+        wiring,
+        weights,
+        precision,
     )
-}  # fmt: skip
+}
 MISTAKES = [mistake for group in GROUPS.values() for mistake in group]
 SHOWN = 1e-9
 FIRST, *OTHERS = BACKENDS
@@ -43,7 +53,9 @@ def observed(subject, batch):
         with network.training_mode(False):
             found = {"outputs": backend.to_numpy(network(inputs[0]))}
             found["loss in evaluation"] = backend.number(subject.loss(network, *inputs))
-            moved = {f"{name} in evaluation": value for name, value in network.neutral_state().items()}
+            moved = {
+                f"{name} in evaluation": value for name, value in network.neutral_state().items()
+            }
         with network.training_mode(True):
             gradients = backend.gradients(subject.loss, network, *batch)
     found |= moved | {"loss": gradients.loss, "gradient of the input": gradients.inputs[0]}
@@ -71,9 +83,13 @@ def wrong(mistake, backend):
     if not compare(expected, found).difference > SHOWN:
         said.append("does not show")
     ours, theirs = subject.network.neutral_state(), mistaken.network.neutral_state()
-    if [(name, value.shape) for name, value in ours.items()] != [(n, v.shape) for n, v in theirs.items()]:
+    if [(name, value.shape) for name, value in ours.items()] != [
+        (n, v.shape) for n, v in theirs.items()
+    ]:
         said.append("has other names or shapes")
-    elif mistake.group != "weights" and not all(np.array_equal(ours[name], theirs[name]) for name in ours):
+    elif mistake.group != "weights" and not all(
+        np.array_equal(ours[name], theirs[name]) for name in ours
+    ):
         said.append("has other weights")
     return found, [f"{mistake.name} on {backend} {text}" for text in said]
 
@@ -91,7 +107,9 @@ def assert_the_same(mistakes, backend):
     for mistake in mistakes:
         difference = compare(wrong(mistake, FIRST)[0], wrong(mistake, backend)[0]).difference
         if mistake.group != "precision" and not difference < 1e-9:  # whose digits are noise
-            said.append(f"{mistake.name} is another mistake on {backend} than on {FIRST}, by {difference}")
+            said.append(
+                f"{mistake.name} is another mistake on {backend} than on {FIRST}, by {difference}"
+            )
     assert not said, "\n".join(said)
     assert_right_subjects_stay_right(mistakes, backend)
 

@@ -1,4 +1,5 @@
-"""Every planted mistake of an optimizer is seen, located and explained; right optimizers are not accused."""
+"""Every planted mistake of an optimizer is seen, located and explained; right optimizers are not
+accused."""
 
 import numpy as np
 import pytest
@@ -9,12 +10,24 @@ from deliralike.conformance.planted.optimizers import MISTAKES, OPTIMIZERS
 from deliralike.optim.rules import RULES
 from tests.conformance.optimizing import get, right
 
-# JAX compiles each candidate anew: those that are native there, and a few of those that run on the host
-NATIVE = {"sgd: unused parameters decay", "adam: unused parameters updated", "clipped: decay before clipping",
-          "clipped: tensor by tensor", "adam: epsilon 1e-7", "sgd: nesterov", "sgd: gradients times four"}  # fmt: skip
+# JAX compiles each candidate anew: those that are native there, and a few of those that run on the
+# host
+NATIVE = {
+    "sgd: unused parameters decay",
+    "adam: unused parameters updated",
+    "clipped: decay before clipping",
+    "clipped: tensor by tensor",
+    "adam: epsilon 1e-7",
+    "sgd: nesterov",
+    "sgd: gradients times four",
+}
 ON_HOST = {"adam: epsilon unscaled", "rmsprop: lr inside the velocity", "schedule: one step late"}
 # Before a commit each mistake is looked for on PyTorch, these on the others as well.
-SHORT_ON_JAX = {"sgd: unused parameters decay", "clipped: tensor by tensor", "adam: epsilon unscaled"}
+SHORT_ON_JAX = {
+    "sgd: unused parameters decay",
+    "clipped: tensor by tensor",
+    "adam: epsilon unscaled",
+}
 SHORT_ON_CHAINER = {mistake.name for mistake in MISTAKES[::8]}
 
 
@@ -29,24 +42,40 @@ def cases():
 
 def narrowed(reference, candidate, mistaken):
     """Both with the optimizer alone that a mistake is in, or with the schedule."""
-    names = [name for name in candidate.optimizers if candidate.optimizers[name] is not mistaken.optimizers[name]]
+    names = [
+        name
+        for name in candidate.optimizers
+        if candidate.optimizers[name] is not mistaken.optimizers[name]
+    ]
     schedules = (None, None) if names else (reference.schedule, mistaken.schedule)
     names = names or ["sgd"]
     return (
-        reference.but(optimizers={name: reference.optimizers[name] for name in names}, schedule=schedules[0]),
-        mistaken.but(optimizers={name: mistaken.optimizers[name] for name in names}, schedule=schedules[1]),
+        reference.but(
+            optimizers={name: reference.optimizers[name] for name in names}, schedule=schedules[0]
+        ),
+        mistaken.but(
+            optimizers={name: mistaken.optimizers[name] for name in names}, schedule=schedules[1]
+        ),
     )
 
 
 @pytest.mark.parametrize(("name", "mistake"), list(cases()))
 def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     candidate = right(get(name))
-    found = stepping.level(*narrowed(right(get("torch")), candidate, mistake.plant(candidate)), in_float32=False)
+    found = stepping.level(
+        *narrowed(right(get("torch")), candidate, mistake.plant(candidate)), in_float32=False
+    )
     assert found.status == FAILED
     places = [f"{finding.place}, {finding.what}" for finding in found.findings]
     assert any(text in place for text in mistake.place for place in places), places
-    known = [finding.explanation for finding in found.findings if finding.explanation and finding.explanation.known]
-    assert any(text in each.cause for text in mistake.cause for each in known), list(map(str, found.findings))
+    known = [
+        finding.explanation
+        for finding in found.findings
+        if finding.explanation and finding.explanation.known
+    ]
+    assert any(text in each.cause for text in mistake.cause for each in known), list(
+        map(str, found.findings)
+    )
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
@@ -74,17 +103,22 @@ def test_right_optimizers_are_not_accused(name, seed):
 def test_right_optimizers_are_not_accused_on_jax():
     names = ("clipped", "adamw", "lamb")
     subjects = [right(get(name)) for name in ("torch", "jax")]
-    subjects = [each.but(optimizers={name: each.optimizers[name] for name in names}) for each in subjects]
+    subjects = [
+        each.but(optimizers={name: each.optimizers[name] for name in names}) for each in subjects
+    ]
     found = stepping.level(*subjects, in_float32=False)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
 
 
 def test_a_planted_optimizer_trains_and_hands_its_state_on():
-    """What is planted is an optimizer like any other: its curve is that of the mistake, also from a saved state."""
+    """What is planted is an optimizer like any other: its curve is that of the mistake, also from a
+    saved state."""
     subject = right(get("torch"))
     batch = (np.linspace(-1, 1, 12).reshape(4, 3), np.arange(4) % 2)
-    mistake = next(mistake for mistake in MISTAKES if mistake.name == "sgd: dampening from the start")
+    mistake = next(
+        mistake for mistake in MISTAKES if mistake.name == "sgd: dampening from the start"
+    )
     training = curve._Training(mistake.plant(subject), "sgd", [batch], 0)
     losses = training.curve(4)
     training.restart()

@@ -16,7 +16,10 @@ from tests.conformance.judging import assert_said
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_detected_located_and_explained(mistake):
-    (reference, batch), (right, _) = fixture(mistake.fixture, "torch"), fixture(mistake.fixture, "chainer")
+    (reference, batch), (right, _) = (
+        fixture(mistake.fixture, "torch"),
+        fixture(mistake.fixture, "chainer"),
+    )
     level = probes.level(reference, mistake.plant(right), batch)
     assert_said(level, mistake)
 
@@ -28,7 +31,10 @@ def test_there_are_as_many_mistakes_as_names():
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", [name for name in FIXTURES if name != "unet"])
 def test_right_pairs_give_no_alarm(name, seed):
-    (reference, batch), (candidate, _) = fixture(name, "torch", seed), fixture(name, "chainer", seed)
+    (reference, batch), (candidate, _) = (
+        fixture(name, "torch", seed),
+        fixture(name, "chainer", seed),
+    )
     before = candidate.network.neutral_state()
     level = probes.level(reference, candidate, batch)
     assert level.status == "passed", level.findings
@@ -42,30 +48,46 @@ def test_a_right_pair_with_jax_gives_no_alarm(name):
     (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, "jax")
     level = probes.level(reference, candidate, batch)
     assert level.status == "passed", level.findings
-    assert ("batch of one" in level.figures) and ("index -1 among the inputs" in level.figures) == (name == "recurrent")
+    assert ("batch of one" in level.figures) and ("index -1 among the inputs" in level.figures) == (
+        name == "recurrent"
+    )
 
 
 def test_probes_that_do_not_fit_are_named_and_not_counted():
     (reference, batch), (candidate, _) = fixture("tasks", "torch"), fixture("tasks", "chainer")
     level = probes.level(reference, candidate, batch)
-    assert "not applicable, there is nothing of the kind: whole numbers among the inputs" in level.notes
-    assert "not applicable, there is nothing of the kind: a label that the loss ignores" in level.notes
-    assert not any("index" in name or "ignored" in name or "padding" in name for name in level.figures)
-    (reference, batch), (candidate, _) = fixture("recurrent", "torch"), fixture("recurrent", "chainer")
+    assert (
+        "not applicable, there is nothing of the kind: whole numbers among the inputs"
+        in level.notes
+    )
+    assert (
+        "not applicable, there is nothing of the kind: a label that the loss ignores" in level.notes
+    )
+    assert not any(
+        "index" in name or "ignored" in name or "padding" in name for name in level.figures
+    )
+    (reference, batch), (candidate, _) = (
+        fixture("recurrent", "torch"),
+        fixture("recurrent", "chainer"),
+    )
     level = probes.level(reference, candidate, batch)
     assert "not applicable, there is nothing of the kind: floating inputs" in level.notes
     assert {"index 1000000 among the inputs", "index -1 among the inputs"} <= level.figures.keys()
 
 
 def test_the_loss_in_far_numbers_is_bounded_by_rounding_alone():
-    """A variance in one pass is beyond the bound in both types; two passes are within it by decades."""
+    """A variance in one pass is beyond the bound in both types; two passes are within it by
+    decades."""
     (reference, batch), (candidate, _) = fixture("far", "torch"), fixture("far", "chainer")
-    right = probes.level(reference, candidate, batch).figures["inputs with a mean of 1e4 deviations"]["difference"]
+    right = probes.level(reference, candidate, batch).figures[
+        "inputs with a mean of 1e4 deviations"
+    ]["difference"]
     mistake = next(each for each in planted.MISTAKES if "batch norm" in each.name)
     level = probes.level(reference, mistake.plant(candidate), batch)
     found = {finding.place: finding.difference for finding in level.findings}
     assert found["inputs with a mean of 1e4 deviations"] > 1e2 * right
-    # In float32, E[x^2] - E[x]^2 at a mean of 1e4 deviations is rounding error only: 1e8 * 2^-24 is more than one.
+    # In float32, E[x^2] - E[x]^2 at a mean of 1e4 deviations is rounding error only: 1e8 * 2^-24 is
+    # more than one.
     assert found["inputs with a mean of 1e4 deviations, float32"] > 1.0
 
 
@@ -79,7 +101,8 @@ def test_zeros_are_made_at_the_very_layer():
 
 
 class DeepNorms(Network):
-    """Each batch norm magnifies the rounding of equal samples by one over the root of its epsilon."""
+    """Each batch norm magnifies the rounding of equal samples by one over the root of its
+    epsilon."""
 
     def __init__(self):
         super().__init__()
@@ -107,9 +130,11 @@ class OtherRounding(DeepNorms):
 
 
 def test_what_is_rounding_and_nothing_else_is_not_judged():
-    """At constant inputs, batch norms divide zero by nearly zero: gradients of the two are decades apart."""
+    """At constant inputs, batch norms divide zero by nearly zero: gradients of the two are decades
+    apart."""
     sides = [
-        Subject(of.on("torch", dtype="float64", seed=3)(), classification_loss) for of in (DeepNorms, OtherRounding)
+        Subject(of.on("torch", dtype="float64", seed=3)(), classification_loss)
+        for of in (DeepNorms, OtherRounding)
     ]
     batch = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 2, 3, 1])
     level = probes.level(*sides, batch)

@@ -20,7 +20,8 @@ def proof(*levels):
     return Proof("A on torch", "A on jax", levels)
 
 
-# The verdict -------------------------------------------------------------------------------------------------------
+# The verdict
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,11 @@ def proof(*levels):
         ([level("L1", worst=1e-15), level("L4", FAILED, 1e-3)], "diverges", 1),
         ([level("L0", FAILED), level("L1", NOT_REACHED)], "diverges", 1),
         ([level("L1", FAILED, math.nan)], "diverges", 1),
-        ([level("L0"), level("L1", worst=1e-15), level("L2", NOT_REACHED), level("L6", FAILED)], "diverges", 1),
+        (
+            [level("L0"), level("L1", worst=1e-15), level("L2", NOT_REACHED), level("L6", FAILED)],
+            "diverges",
+            1,
+        ),
         ([level("L0"), level("L1", NOT_REACHED)], "undecided", 2),
         ([level("L0"), level("L5", worst=1e-15)], "undecided", 2),
         ([level("L1", PASSED, None)], "undecided", 2),
@@ -64,7 +69,9 @@ def test_what_was_reached_is_the_last_level_that_passed_before_any_failed(levels
 
 def test_the_most_telling_findings_come_first():
     def found(name, status=FAILED, places=("a",)):
-        return level(name, status, findings=tuple(Finding(name, place, "output", 1.0) for place in places))
+        return level(
+            name, status, findings=tuple(Finding(name, place, "output", 1.0) for place in places)
+        )
 
     levels = [
         found("L0", PASSED),
@@ -75,8 +82,14 @@ def test_the_most_telling_findings_come_first():
     ]
     findings = proof(*levels).findings
     assert [(finding.level, finding.place) for finding in findings] == [
-        ("L3", "c"), ("L3", "b"), ("L1", "x"), ("L1", "y"), ("L4", "a"), ("L2", "a"), ("L0", "a"),
-    ]  # fmt: skip
+        ("L3", "c"),
+        ("L3", "b"),
+        ("L1", "x"),
+        ("L1", "y"),
+        ("L4", "a"),
+        ("L2", "a"),
+        ("L0", "a"),
+    ]
 
 
 def test_null_gradients_of_all_levels_are_named_once():
@@ -86,7 +99,9 @@ def test_null_gradients_of_all_levels_are_named_once():
 
 @pytest.mark.parametrize("levels", [[level("L1", "fine")], [level("L1"), level("L1")]])
 def test_levels_that_cannot_be_are_refused(levels):
-    with pytest.raises(SettingError, match="status 'fine'; wanted one of 'passed'|each level once, not L1, L1"):
+    with pytest.raises(
+        SettingError, match="status 'fine'; wanted one of 'passed'|each level once, not L1, L1"
+    ):
         proof(*levels)
 
 
@@ -112,32 +127,46 @@ def test_a_check_is_silent_only_when_proved():
 )
 def test_several_are_proved_when_all_are_and_diverge_when_one_does(proofs, verdict, code):
     found = Proofs(proofs)
-    assert (found.verdict, found.exit_code, tuple(found), len(found)) == (verdict, code, proofs, len(proofs))
+    assert (found.verdict, found.exit_code, tuple(found), len(found)) == (
+        verdict,
+        code,
+        proofs,
+        len(proofs),
+    )
 
 
-# Sentences ---------------------------------------------------------------------------------------------------------
+# Sentences
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_headline_says_place_size_cause_and_effect():
     assert diverging().headline == (
-        "DIVERGES at bn1 (BatchNorm2d), forward, train: float64 9.0e-06 (limit 1e-10). Everything before it is exact. "
-        "Explained by eps=2e-5 instead of 1e-5 (match 3e-15; next best 9e-6). Effect on evaluation outputs about 1e-5; "
-        "not visible in 20 steps of the loss."
+        "DIVERGES at bn1 (BatchNorm2d), forward, train: float64 9.0e-06 (limit 1e-10). Everything "
+        "before it is exact. Explained by eps=2e-5 instead of 1e-5 (match 3e-15; next best 9e-6). "
+        "Effect on evaluation outputs about 1e-5; not visible in 20 steps of the loss."
     )
 
 
 def test_the_headline_of_a_proof_says_how_well_they_agree_and_what_was_left_out():
     assert proved().headline == (
-        "PROVED: ResNet on torch and ResNet on jax are the same network: outputs, loss, gradients and running "
-        "statistics agree to 3.1e-15 in float64 (limit 1e-10). Passed: L0, L1, L2, L3, L4, L5, L7. Not reached: L6."
+        "PROVED: ResNet on torch and ResNet on jax are the same network: outputs, loss, gradients "
+        "and running statistics agree to 3.1e-15 in float64 (limit 1e-10). Passed: L0, L1, L2, "
+        "L3, L4, L5, L7. Not reached: L6."
     )
 
 
 @pytest.mark.parametrize(
     "found, sentence",
     [
-        (proof(level("L0"), level("L1", worst=0.0)), "running statistics agree to the last bit in float64"),
-        (undecided(), "NOT PROVED: .* were not compared: The candidate has no float64. Passed: L0. Not reached: L1.$"),
+        (
+            proof(level("L0"), level("L1", worst=0.0)),
+            "running statistics agree to the last bit in float64",
+        ),
+        (
+            undecided(),
+            "NOT PROVED: .* were not compared: The candidate has no float64. Passed: L0. Not "
+            "reached: L1.$",
+        ),
         (proof(level("L1", PASSED, math.nan)), "passed without a finite difference"),
         (proof(), "^NOT PROVED: A on torch and A on jax. Their semantics .L1. were not compared.$"),
         (proof(level("L4", FAILED, 2e-3)), "^DIVERGES at L4, one step of the optimizer: 2.0e-03.$"),
@@ -153,14 +182,18 @@ def test_headlines_of_other_cases(found, sentence):
 @pytest.mark.parametrize(
     "finding, sentence",
     [
-        (replace(EPS, explanation=None, remarks=()),
-         "bn1 (BatchNorm2d), forward, train: float64 9.0e-06 (limit 1e-10)."),
-        (Finding("L0", "fc.weight", "shape", math.inf, remarks=("(3, 4) for (4, 3).",)),
-         "fc.weight, shape. (3, 4) for (4, 3)."),
+        (
+            replace(EPS, explanation=None, remarks=()),
+            "bn1 (BatchNorm2d), forward, train: float64 9.0e-06 (limit 1e-10).",
+        ),
+        (
+            Finding("L0", "fc.weight", "shape", math.inf, remarks=("(3, 4) for (4, 3).",)),
+            "fc.weight, shape. (3, 4) for (4, 3).",
+        ),
         (Finding("L1", "", "output", math.nan), "the network, output: not comparable."),
         (Finding("L2", "fc", "output", 7.25, limit=3), "fc, output: z 7.25 (limit 3)."),
     ],
-)  # fmt: skip
+)
 def test_findings_as_sentences(finding, sentence):
     assert str(finding) == sentence
 
@@ -169,7 +202,10 @@ def test_findings_as_sentences(finding, sentence):
     "explanation, sentence",
     [
         (Explanation("a", 0.0), "Explained by a (exact match)."),
-        (Explanation("eps=1e-12", 2e-16, 1e-04), "Explained by eps=1e-12 (match 2e-16; next best 1e-4)."),
+        (
+            Explanation("eps=1e-12", 2e-16, 1e-04),
+            "Explained by eps=1e-12 (match 2e-16; next best 1e-4).",
+        ),
         (Explanation("a", 2e-16, math.inf), "Explained by a (match 2e-16)."),
         (Explanation("a", 3e-3, 1.0), "Cause unknown; the nearest is a (off by 3e-3)."),
     ],
@@ -178,11 +214,14 @@ def test_explanations_as_sentences(explanation, sentence):
     assert str(explanation) == sentence
 
 
-# Files -------------------------------------------------------------------------------------------------------------
+# Files
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "report", [proved(), diverging(), undecided(), several()], ids=["one", "wrong", "open", "several"]
+    "report",
+    [proved(), diverging(), undecided(), several()],
+    ids=["one", "wrong", "open", "several"],
 )
 def test_a_report_survives_json(report, tmp_path):
     path = report.save(tmp_path / "report.json")
@@ -192,9 +231,21 @@ def test_a_report_survives_json(report, tmp_path):
 
 def broken():
     """Numbers that are not finite in every place where one can be."""
-    finding = Finding("L1", "fc", "output", math.nan, limit=math.inf, explanation=Explanation("x", math.inf, math.nan))
+    finding = Finding(
+        "L1",
+        "fc",
+        "output",
+        math.nan,
+        limit=math.inf,
+        explanation=Explanation("x", math.inf, math.nan),
+    )
     rows = [{"path": "fc", "train": np.float32(np.inf), "eval": -math.inf, "forced": math.nan}]
-    figures = {"by_layer": rows, "array": np.array([[1.0, np.nan]]), "count": np.int64(3), "yes": np.bool_(True)}
+    figures = {
+        "by_layer": rows,
+        "array": np.array([[1.0, np.nan]]),
+        "count": np.int64(3),
+        "yes": np.bool_(True),
+    }
     return proof(level("L1", FAILED, math.nan, findings=(finding,), figures=figures))
 
 
@@ -207,14 +258,20 @@ def test_numbers_that_are_not_finite_survive_json(tmp_path):
     assert math.isnan(read.worst) and math.isnan(finding.difference) and finding.limit == math.inf
     assert finding.explanation.match == math.inf and math.isnan(finding.explanation.next_best)
     row = read.figures["by_layer"][0]
-    assert (row["path"], row["train"], row["eval"]) == ("fc", math.inf, -math.inf) and math.isnan(row["forced"])
+    assert (row["path"], row["train"], row["eval"]) == ("fc", math.inf, -math.inf) and math.isnan(
+        row["forced"]
+    )
     assert read.figures["array"][0][0] == 1.0 and math.isnan(read.figures["array"][0][1])
     assert (read.figures["count"], read.figures["yes"]) == (3, True)
 
 
 def test_json_tells_programs_the_verdict_and_the_sentences():
     values = diverging().to_dict()
-    assert (values["schema"], values["version"], values["verdict"]) == ("deliralike.proof", 1, "diverges")
+    assert (values["schema"], values["version"], values["verdict"]) == (
+        "deliralike.proof",
+        1,
+        "diverges",
+    )
     assert (values["reached"], values["headline"]) == ("L0", diverging().headline)
     accused = next(level for level in values["levels"] if level["name"] == "L3")["findings"][0]
     assert accused["text"] == str(EPS)
@@ -237,7 +294,9 @@ def test_what_is_no_proof_is_refused(values, message):
         Proof.from_dict(values)
 
 
-@pytest.mark.parametrize("text, message", [("[1]", "holds a list"), ("{", "is no JSON"), ("{}", "expected")])
+@pytest.mark.parametrize(
+    "text, message", [("[1]", "holds a list"), ("{", "is no JSON"), ("{}", "expected")]
+)
 def test_a_file_that_holds_no_proof_is_refused(text, message, tmp_path):
     path = tmp_path / "report.json"
     path.write_text(text, encoding="utf-8")
@@ -251,7 +310,8 @@ def test_what_json_cannot_hold_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    "suffix, start", [(".txt", "PROVED: "), (".md", "# "), (".json", "{\n"), (".html", "<!DOCTYPE html>")]
+    "suffix, start",
+    [(".txt", "PROVED: "), (".md", "# "), (".json", "{\n"), (".html", "<!DOCTYPE html>")],
 )
 def test_the_ending_chooses_the_form(suffix, start, tmp_path):
     path = proved().save(str(tmp_path / f"report{suffix}"))

@@ -66,7 +66,8 @@ def test_noise_is_no_relation(size):
     assert found.distance > 1e-3 * size
 
 
-# Weights --------------------------------------------------------------------------------------------------------------
+# Weights
+# --------------------------------------------------------------------------------------------------------------
 
 KERNEL = numbers(4, 4, 3, 3, seed=5)
 GATES = numbers(8, 3, seed=6)
@@ -78,9 +79,17 @@ GATES = numbers(8, 3, seed=6)
         (KERNEL, KERNEL[:, :, ::-1, ::-1], "kernel flipped"),
         (KERNEL, KERNEL.transpose(1, 0, 2, 3), "IOHW instead of OIHW"),
         (KERNEL, KERNEL.transpose(2, 3, 1, 0), "HWIO instead of OIHW"),
-        (KERNEL, KERNEL.transpose(2, 3, 1, 0).reshape(4, 4, 3, 3), "HWIO instead of OIHW, reshaped"),
+        (
+            KERNEL,
+            KERNEL.transpose(2, 3, 1, 0).reshape(4, 4, 3, 3),
+            "HWIO instead of OIHW, reshaped",
+        ),
         (KERNEL[0, 0], KERNEL[0, 0].T, "transposed"),
-        (GATES, np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]), "blocks in the order i, f, o, g"),
+        (
+            GATES,
+            np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]),
+            "blocks in the order i, f, o, g",
+        ),
         (GATES, GATES * 0.1, "scaled: times 0.1"),
         (GATES, GATES.astype(np.float32).astype(float), "computed in float32"),
         (GATES, 0 * GATES, "zero"),
@@ -106,7 +115,9 @@ def test_noise_and_quantisation_are_judged():
 
 def test_a_forget_bias_is_told_from_other_shifts():
     bias = numbers(12, seed=10)
-    ((_, found),) = explain_weights({"bias_hh_l0": bias}, {"bias_hh_l0": bias + np.repeat([0.0, 1.0, 0.0, 0.0], 3)})
+    ((_, found),) = explain_weights(
+        {"bias_hh_l0": bias}, {"bias_hh_l0": bias + np.repeat([0.0, 1.0, 0.0, 0.0], 3)}
+    )
     assert found.known and found.cause == "forget gate's bias plus 1"
 
 
@@ -118,7 +129,9 @@ def test_exchanged_tensors_are_named():
 
 
 def test_disturbed_weights_have_no_known_cause():
-    ((_, found),) = explain_weights({"w": KERNEL}, {"w": KERNEL + 1e-5 * numbers(4, 4, 3, 3, seed=7)})
+    ((_, found),) = explain_weights(
+        {"w": KERNEL}, {"w": KERNEL + 1e-5 * numbers(4, 4, 3, 3, seed=7)}
+    )
     assert not found.known
 
 

@@ -1,4 +1,5 @@
-"""Level L6: right replicas pass for any number and loss, and what is wrong or out of reach is told."""
+"""Level L6: right replicas pass for any number and loss, and what is wrong or out of reach is
+told."""
 
 from functools import partial
 
@@ -46,11 +47,14 @@ def right(backend="torch", loss="in replicas, by a denominator"):
 
 def causes(found):
     return [
-        each.explanation.cause for each in found.findings if each.explanation is not None and each.explanation.known
+        each.explanation.cause
+        for each in found.findings
+        if each.explanation is not None and each.explanation.known
     ]
 
 
-# Right replicas ------------------------------------------------------------------------------------------------------
+# Right replicas
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -68,7 +72,9 @@ def test_right_replicas_pass_for_any_number(backend, loss):
     assert found.worst < 1e-12
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
+)
 def test_no_false_alarm_for_any_seed(seed):
     random = np.random.default_rng(seed)
     batch = random.normal(0.2, 1.4, (7, 2, 5, 7)), random.permutation([0, 1, 3, 0, 1, 2, 3])
@@ -88,7 +94,9 @@ def test_a_batch_that_divides_evenly_loses_its_last_sample_on_both_sides():
 
     found = replicas.level(side("reference"), side("candidate"), planted.batch(6), (3, 4))
     assert found.status == PASSED
-    assert found.notes == ("3 replicas: the last of 6 samples is left out, so that shares are unequal.",)
+    assert found.notes == (
+        "3 replicas: the last of 6 samples is left out, so that shares are unequal.",
+    )
     assert seen == {"reference": {5, 6}, "candidate": {5, 6}}
 
 
@@ -104,7 +112,8 @@ def test_networks_are_left_as_they_were():
 @pytest.mark.parametrize("name", ["tasks", "recurrent"])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "jax"])
 def test_inputs_are_what_the_loss_hands_to_the_network(backend, name):
-    """Two targets after the input: everything but the last argument is not the same as the inputs."""
+    """Two targets after the input: everything but the last argument is not the same as the
+    inputs."""
     (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, backend)
     found = replicas.level(reference, candidate, batch, (1, 2))
     assert (found.status, found.findings) == (PASSED, ())
@@ -113,7 +122,11 @@ def test_inputs_are_what_the_loss_hands_to_the_network(backend, name):
 class BiasBeforeNorm(Network):
     def __init__(self):
         super().__init__()
-        self.first, self.bn, self.fc = self.nn.Linear(3, 4), self.nn.BatchNorm1d(4), self.nn.Linear(4, 4)
+        self.first, self.bn, self.fc = (
+            self.nn.Linear(3, 4),
+            self.nn.BatchNorm1d(4),
+            self.nn.Linear(4, 4),
+        )
 
     def forward(self, x):
         return self.fc(self.nn.tanh(self.bn(self.first(x))))
@@ -122,15 +135,20 @@ class BiasBeforeNorm(Network):
 def test_null_gradients_are_named_and_their_updates_do_not_count():
     """Adam makes full steps of the rounding errors in the gradient of a bias before a norm."""
     adam = {"adam": lambda network: network.backend.optimizer(rule("adam", lr=0.01), network)}
-    sides = [Subject(BiasBeforeNorm.on("torch", dtype="float64")(), optimizers=adam) for _ in range(2)]
+    sides = [
+        Subject(BiasBeforeNorm.on("torch", dtype="float64")(), optimizers=adam) for _ in range(2)
+    ]
     batch = np.random.default_rng(0).normal(size=(7, 3)), np.arange(7) % 4
     found = replicas.level(*sides, batch, (2,))
     assert found.status == PASSED
-    assert found.notes == ("2 replicas: gradients of zero up to rounding, not compared: first.bias.",)
+    assert found.notes == (
+        "2 replicas: gradients of zero up to rounding, not compared: first.bias.",
+    )
 
 
 class AtRest(Network):
-    """Two weights; for `AT_REST` the first has a gradient of rounding errors, since it is where it is best."""
+    """Two weights; for `AT_REST` the first has a gradient of rounding errors, since it is where it
+    is best."""
 
     def __init__(self):
         super().__init__()
@@ -141,12 +159,15 @@ class AtRest(Network):
 
 
 AT_REST = np.array([[0.1, 0.0], [0.7, 0.0], [0.3, 0.0], [0.0, 0.9], [0.0, 1.1]])
-BESIDE = np.array([[0.5], [-0.2], [0.3], [0.0], [0.0]])  # residuals that cancel: 0.1 * 0.5 - 0.7 * 0.2 + 0.3 * 0.3 = 0
+BESIDE = np.array(
+    [[0.5], [-0.2], [0.3], [0.0], [0.0]]
+)  # residuals that cancel: 0.1 * 0.5 - 0.7 * 0.2 + 0.3 * 0.3 = 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rounding_that_an_optimizer_magnifies_is_no_mistake_and_a_mistake_is(backend):
-    """Adam moves the first weight by its rounding errors over 5e-8, and these depend on the order of the sums."""
+    """Adam moves the first weight by its rounding errors over 5e-8, and these depend on the order
+    of the sums."""
 
     def subject(backend, factor=1.0):
         network = AtRest.on(backend, dtype="float64")()
@@ -159,7 +180,9 @@ def test_rounding_that_an_optimizer_magnifies_is_no_mistake_and_a_mistake_is(bac
     found = replicas.level(subject("torch"), subject(backend), batch, (2, 3))
     assert found.status == PASSED and 1e-10 < found.worst < 1e-4, found
     assert "rounding is magnified here" in found.notes[0] and "update by adam" in found.notes[0]
-    assert replicas.level(subject("torch"), subject(backend, 1 + 1e-8), batch, (3,)).status == FAILED
+    assert (
+        replicas.level(subject("torch"), subject(backend, 1 + 1e-8), batch, (3,)).status == FAILED
+    )
 
 
 def test_without_optimizers_gradient_descent_is_compared(monkeypatch):
@@ -173,7 +196,9 @@ def test_without_optimizers_gradient_descent_is_compared(monkeypatch):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_what_the_backend_says_of_loss_and_gradients(backend):
     """Measured by what an optimizer moves, and told by the backend."""
-    subject = right(backend, "on gathered outputs").but(network=planted.Statistical.on(backend, dtype="float64")(p=0.0))
+    subject = right(backend, "on gathered outputs").but(
+        network=planted.Statistical.on(backend, dtype="float64")(p=0.0)
+    )
     step = take_step(subject, subject.network, planted.batch())
     told = subject.network.backend.gradients(subject.loss, subject.network, *planted.batch())
     assert step["loss"]["loss"] == pytest.approx(told.loss, rel=1e-14)
@@ -181,14 +206,20 @@ def test_a_step_is_what_the_backend_says_of_loss_and_gradients(backend):
         np.testing.assert_allclose(step["gradient"][name], value, rtol=1e-11, atol=1e-15)
 
 
-# Out of reach --------------------------------------------------------------------------------------------------------
+# Out of reach
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_backend_without_replicas_is_not_reached():
-    candidate = right().but(replicate=lambda network, count: Backend.replicate(network.backend, network, None))
+    candidate = right().but(
+        replicate=lambda network, count: Backend.replicate(network.backend, network, None)
+    )
     found = replicas.level(right(), candidate, planted.batch(), (2, 3))
     assert (found.status, found.findings, found.worst) == (NOT_REACHED, (), None)
-    assert found.notes[0] == "2 replicas: not reached: backend 'torch' has no replicated networks: use one device"
+    assert (
+        found.notes[0]
+        == "2 replicas: not reached: backend 'torch' has no replicated networks: use one device"
+    )
 
 
 @pytest.mark.skipif("jax" not in BACKENDS, reason="JAX is left out")
@@ -219,7 +250,8 @@ def test_what_a_candidate_raises_is_a_finding():
     assert found.findings[0].remarks == ("The candidate raised ValueError: no such share",)
 
 
-# Explanations --------------------------------------------------------------------------------------------------------
+# Explanations
+# --------------------------------------------------------------------------------------------------------
 
 
 def shares_of(subject, count=3):
@@ -232,7 +264,9 @@ def test_what_shares_count_is_found_without_knowing_the_loss(loss):
     """Their part of the class weights of labels that are not ignored."""
     labels = planted.batch()[1]
     counted = np.where(labels == planted.IGNORED, 0.0, planted.CLASS_WEIGHTS[labels])
-    parts = [part.sum() / counted.sum() for part in np.split(counted, np.cumsum(partition(7, 3))[:-1])]
+    parts = [
+        part.sum() / counted.sum() for part in np.split(counted, np.cumsum(partition(7, 3))[:-1])
+    ]
     np.testing.assert_allclose(shares_of(right(loss=loss)).weights, parts, rtol=1e-12)
 
 
@@ -249,9 +283,14 @@ def test_statistics_of_other_counts_are_read_from_the_running_variance():
         "times 1.25": 1.25,
     }
     for word, factor in words.items():
-        came = {"buffer": shares.wanted["buffer"] | {"bn.running_var": 0.9 * before + 0.1 * factor * own}}
+        came = {
+            "buffer": shares.wanted["buffer"]
+            | {"bn.running_var": 0.9 * before + 0.1 * factor * own}
+        }
         (found,) = [given for cause, given in of_running_statistics(shares, came) if word in cause]
-        np.testing.assert_allclose(found["buffer"]["bn.running_var"], came["buffer"]["bn.running_var"], rtol=1e-13)
+        np.testing.assert_allclose(
+            found["buffer"]["bn.running_var"], came["buffer"]["bn.running_var"], rtol=1e-13
+        )
 
 
 def test_an_explanation_needs_no_replicas_of_the_reference():
@@ -266,10 +305,13 @@ def test_an_explanation_needs_no_replicas_of_the_reference():
     assert found.status == FAILED
     assert not causes(found)
     assert "Cause unknown; the nearest is" in str(found.findings[0])
-    assert causes(replicas.level(right(), wrong, planted.batch(), (2,))) == ["only the gradient of replica 0 is used"]
+    assert causes(replicas.level(right(), wrong, planted.batch(), (2,))) == [
+        "only the gradient of replica 0 is used"
+    ]
 
 
-# Mistakes that no list names -----------------------------------------------------------------------------------------
+# Mistakes that no list names
+# -----------------------------------------------------------------------------------------
 
 
 def cause_of(candidate, count=3, reference=None):
@@ -290,7 +332,10 @@ def with_lr_times_count(network):
 
 def test_a_learning_rate_that_grows_with_the_replicas():
     plain = {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)}
-    wrong, reference = right().but(optimizers={"sgd": with_lr_times_count}), right().but(optimizers=plain)
+    wrong, reference = (
+        right().but(optimizers={"sgd": with_lr_times_count}),
+        right().but(optimizers=plain),
+    )
     assert "updates times 3 (the learning rate)" in cause_of(wrong, reference=reference)
 
 
@@ -299,8 +344,12 @@ def test_a_decay_that_every_replica_repeats():
         decay = 0.05 * (times if network.parallelism.is_replicated else 1)
         return network.backend.optimizer(rule("sgd", lr=0.1, weight_decay=decay), network)
 
-    reference, wrong = (right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3))
-    assert "multiplies by 0.99 (a decay that replicas repeat)" in cause_of(wrong, reference=reference)
+    reference, wrong = (
+        right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3)
+    )
+    assert "multiplies by 0.99 (a decay that replicas repeat)" in cause_of(
+        wrong, reference=reference
+    )
 
 
 def test_replicas_in_evaluation_mode():
@@ -308,12 +357,16 @@ def test_replicas_in_evaluation_mode():
         for replica in self.replicas[1:]:
             replica.training_before = replica.training
             replica.eval()
-        return self.nn.concatenate([replica(part) for replica, part in zip(self.replicas, parts_of(x), strict=True)], 0)
+        return self.nn.concatenate(
+            [replica(part) for replica, part in zip(self.replicas, parts_of(x), strict=True)], 0
+        )
 
     def parts_of(x):
         return [x[:3], x[3:5], x[5:]]
 
-    wrong = but_replicated(lambda network: with_methods(network, forward=forward)).but(loss=planted.gathered_loss)
+    wrong = but_replicated(lambda network: with_methods(network, forward=forward)).but(
+        loss=planted.gathered_loss
+    )
     without_dropout = planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0)
     reference = right(loss="on gathered outputs").but(network=without_dropout)
     wrong = wrong.but(network=planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0))
@@ -365,15 +418,22 @@ def test_some_parameters_that_are_the_roots_alone():
     class Some(Accumulated):
         def __call__(self, optimizer, gradients):
             whole = super().__call__(optimizer, gradients)
-            return {name: gradients[name] / 2 if name == "bn.weight" else value for name, value in whole.items()}
+            return {
+                name: gradients[name] / 2 if name == "bn.weight" else value
+                for name, value in whole.items()
+            }
 
-    wrong = but_replicated(lambda network: hooked(network, partial(Some, factors=lambda count: [1.0] * count)))
+    wrong = but_replicated(
+        lambda network: hooked(network, partial(Some, factors=lambda count: [1.0] * count))
+    )
     assert "count 0.5, 0, 0 when they are added, in bn.weight" in cause_of(wrong)
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_other_numbers_of_replicas_are_explained_as_well(count):
-    wrong = right().but(loss=Weighted(of_share(right().loss), weigh=lambda sizes: [1 / len(sizes)] * len(sizes)))
+    wrong = right().but(
+        loss=Weighted(of_share(right().loss), weigh=lambda sizes: [1 / len(sizes)] * len(sizes))
+    )
     assert "the mean of the shares' means" in cause_of(wrong, count)
 
 
@@ -395,6 +455,8 @@ def test_clipping_and_its_bound_belong_to_the_whole_gradient():
         optimizer.pre_update_hooks.append(ClipNorm(1e6))
         return optimizer
 
-    (mistake,) = [each for each in planted.MISTAKES if each.name == "replicas: clip before accumulation"]
+    (mistake,) = [
+        each for each in planted.MISTAKES if each.name == "replicas: clip before accumulation"
+    ]
     sides = [right().but(optimizers={"sgd": loose}) for _ in range(2)]
     assert replicas.level(sides[0], mistake.plant(sides[1]), planted.batch(), (3,)).status == PASSED

@@ -21,7 +21,12 @@ from deliralike.conformance.report import html, markdown, pictures
 
 from .proofs import curves, diverging, layers, level, proved, several, undecided
 
-REPORTS = {"proved": proved(), "diverging": diverging(), "undecided": undecided(), "several": several()}
+REPORTS = {
+    "proved": proved(),
+    "diverging": diverging(),
+    "undecided": undecided(),
+    "several": several(),
+}
 every_report = pytest.mark.parametrize("name", REPORTS)
 
 
@@ -39,10 +44,16 @@ def hostile():
     """Names with all that has a meaning in one of the forms."""
     name = "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*"
     finding = Finding("L1", name, f"{name}\nsecond line", 1.0)
-    return Proof(name, name, (level("L1", FAILED, 1.0, findings=(finding, finding), notes=(name,)),), notes=(name,))
+    return Proof(
+        name,
+        name,
+        (level("L1", FAILED, 1.0, findings=(finding, finding), notes=(name,)),),
+        notes=(name,),
+    )
 
 
-# Text --------------------------------------------------------------------------------------------------------------
+# Text
+# --------------------------------------------------------------------------------------------------------------
 
 
 @every_report
@@ -57,9 +68,19 @@ def test_text_is_plain_and_says_the_headline_in_one_line(name):
 def test_columns_of_text_are_aligned():
     lines = str(diverging()).splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("level "))
-    starts = {name: lines[head].index(name) for name in ("level", "what", "result", "largest", "remark")}
+    starts = {
+        name: lines[head].index(name) for name in ("level", "what", "result", "largest", "remark")
+    }
     rows = lines[head + 1 : head + 8]
-    assert [row[: starts["what"]].strip() for row in rows] == ["L0", "L1", "L2", "L3", "L4", "L5", "L6"]
+    assert [row[: starts["what"]].strip() for row in rows] == [
+        "L0",
+        "L1",
+        "L2",
+        "L3",
+        "L4",
+        "L5",
+        "L6",
+    ]
     cut = [[row[start:].split("  ")[0].rstrip() for start in starts.values()] for row in rows]
     assert cut[1] == ["L1", "semantics in float64", "failed", "1.1e-05", ""]
     assert cut[2] == ["L2", "quality in float32", "not reached", "", "L1 failed."]
@@ -70,7 +91,9 @@ def test_text_of_several_is_a_matrix_of_levels():
     head = next(index for index, line in enumerate(lines) if " L0 " in line)
     assert lines[head].split() == ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "verdict"]
     wrong = lines[head + 2]
-    place = {name: wrong[lines[head].index(name) :][:9].strip() for name in ("L1", "L2", "L4", "L7")}
+    place = {
+        name: wrong[lines[head].index(name) :][:9].strip() for name in ("L1", "L2", "L4", "L7")
+    }
     assert place == {"L1": "✗ 1.1e-05", "L2": "–", "L4": "✓ 2.0e-16", "L7": ""}
     assert wrong.endswith("diverges")
     assert "ResNet on chainer: DIVERGES at bn1" in lines[-2]
@@ -87,7 +110,11 @@ def test_a_terminal_gets_colours():
 def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
     findings = tuple(Finding("L1", f"parameter {index}", "gradient", 1.0) for index in range(50))
     text = str(Proof("A", "B", (level("L1", FAILED, 1.0, findings=findings),)))
-    assert "DIVERGES at parameter 0," in text and "parameter 20," in text and "parameter 21," not in text
+    assert (
+        "DIVERGES at parameter 0," in text
+        and "parameter 20," in text
+        and "parameter 21," not in text
+    )
     assert "and 29 more" in text
 
 
@@ -99,7 +126,11 @@ def test_references_that_differ_are_named_in_the_matrix():
 def test_proofs_of_one_name_are_numbered_in_the_matrix():
     lines = str(Proofs((proved(), diverging(), proved()))).splitlines()
     rows = [line for line in lines if line.endswith(("proved", "diverges"))]
-    assert [row.partition("  ")[0] for row in rows] == ["ResNet on jax (1)", "ResNet on chainer", "ResNet on jax (2)"]
+    assert [row.partition("  ")[0] for row in rows] == [
+        "ResNet on jax (1)",
+        "ResNet on chainer",
+        "ResNet on jax (2)",
+    ]
 
 
 def test_versions_are_not_named_twice():
@@ -110,11 +141,18 @@ def test_null_gradients_and_reasons_are_told():
     text = str(proved())
     assert "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias." in text
     assert "L7: A batch of one was refused on both sides." in text
-    assert text.count("No replicas were asked for.") == 1  # beside its level, and not again among the notes
+    assert (
+        text.count("No replicas were asked for.") == 1
+    )  # beside its level, and not again among the notes
 
 
 def test_null_gradients_that_a_note_names_are_not_named_again():
-    noted = level("L1", worst=0.0, notes=("Null: conv1.bias.",), figures={"null": ["conv1.bias", "conv2.bias"]})
+    noted = level(
+        "L1",
+        worst=0.0,
+        notes=("Null: conv1.bias.",),
+        figures={"null": ["conv1.bias", "conv2.bias"]},
+    )
     text = str(Proof("A", "B", (noted,)))
     assert text.count("conv1.bias") == 1 and "not compared: conv2.bias." in text
 
@@ -124,12 +162,17 @@ def test_names_are_shown_as_they_are_in_text():
     assert not any(line.startswith("second line") for line in str(hostile()).splitlines()[1:])
 
 
-# Markdown ----------------------------------------------------------------------------------------------------------
+# Markdown
+# ----------------------------------------------------------------------------------------------------------
 
 
 @every_report
 def test_tables_of_markdown_have_rows_of_one_length(name):
-    blocks = [block.splitlines() for block in markdown.page(REPORTS[name]).split("\n\n") if block.startswith("|")]
+    blocks = [
+        block.splitlines()
+        for block in markdown.page(REPORTS[name]).split("\n\n")
+        if block.startswith("|")
+    ]
     assert blocks
     for rows in blocks:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
@@ -148,7 +191,8 @@ def test_markdown_shows_the_gradients_that_differ_most_and_counts_the_rest():
     assert f"{len(diverging().level('L1').figures['gradients']) - 12} more differ less." in page
 
 
-# HTML --------------------------------------------------------------------------------------------------------------
+# HTML
+# --------------------------------------------------------------------------------------------------------------
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -193,7 +237,9 @@ def test_a_page_is_whole_and_needs_nothing_from_elsewhere(name):
     ]
     assert all(value.startswith("#") for value in used)
     assert not set(re.findall(r"url\((?!#)", text)) and "@import" not in text
-    assert not [tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "object")]
+    assert not [
+        tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "object")
+    ]
     assert REPORTS[name].headline in "".join(page.texts)
 
 
@@ -202,9 +248,9 @@ def test_names_within_a_page_are_used_once_and_all_references_lead_somewhere(nam
     text = page_of(name)
     names = [attributes["id"] for _, attributes in Page(text).elements if "id" in attributes]
     assert len(set(names)) == len(names)
-    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)) <= {(name, "") for name in names} | {
-        ("", name) for name in names
-    }
+    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)) <= {
+        (name, "") for name in names
+    } | {("", name) for name in names}
 
 
 def test_names_are_shown_as_they_are_in_a_page():
@@ -242,9 +288,15 @@ def test_null_gradients_come_last_and_are_not_judged():
 
 def test_equal_reports_give_equal_files_whatever_the_user_has_set(tmp_path):
     report = diverging()
-    once = [report.save(tmp_path / f"one{suffix}").read_bytes() for suffix in (".txt", ".md", ".json", ".html")]
+    once = [
+        report.save(tmp_path / f"one{suffix}").read_bytes()
+        for suffix in (".txt", ".md", ".json", ".html")
+    ]
     with style.context(["dark_background", {"axes.linewidth": 5, "font.size": 20}]):
-        again = [report.save(tmp_path / f"two{suffix}").read_bytes() for suffix in (".txt", ".md", ".json", ".html")]
+        again = [
+            report.save(tmp_path / f"two{suffix}").read_bytes()
+            for suffix in (".txt", ".md", ".json", ".html")
+        ]
     assert once == again
 
 
@@ -254,7 +306,11 @@ def test_another_process_writes_the_same_page(tmp_path):
         "import sys; from deliralike.conformance.proof import load\n"
         "load(sys.argv[1] + '/here.json').save(sys.argv[1] + '/there.html')"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env={"PYTHONHASHSEED": "7", "PATH": ""})
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        check=True,
+        env={"PYTHONHASHSEED": "7", "PATH": ""},
+    )
     assert (tmp_path / "there.html").read_text(encoding="utf-8") == page_of("diverging")
 
 
@@ -269,14 +325,18 @@ def test_matplotlib_is_loaded_for_pictures_only(tmp_path):
 
 
 def test_layers_that_l3_accuses_are_accused_in_the_picture_of_another_level():
-    rows = [{"path": "conv1", "kind": "Conv2d", "train": 0.0}, {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6}]
+    rows = [
+        {"path": "conv1", "kind": "Conv2d", "train": 0.0},
+        {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6},
+    ]
     levels = level("L1", FAILED, 9e-6, figures={"by_layer": rows}), diverging().level("L3")
     page = html.page(Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings))))
     assert {"bn1 (BatchNorm2d)", "alone, above the limit"} <= set(Page(page).texts)
     assert "conv1 (Conv2d)" not in Page(page).texts
 
 
-# Pictures ----------------------------------------------------------------------------------------------------------
+# Pictures
+# ----------------------------------------------------------------------------------------------------------
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -290,7 +350,9 @@ def heights(drawn, axes=1):
         name = group.get("id", "").rpartition("-")[2]
         if name.startswith("ytick_"):
             words = "".join("".join(text.itertext()) for text in group.iter(f"{SVG}text")).split()
-            ticks["".join(words).replace("\N{MINUS SIGN}", "-")] = float(next(group.iter(f"{SVG}use")).get("y"))
+            ticks["".join(words).replace("\N{MINUS SIGN}", "-")] = float(
+                next(group.iter(f"{SVG}use")).get("y")
+            )
     for group in axis:
         if "line2d_" in group.get("id", ""):
             points = re.findall(r"[ML] (\S+) (\S+)", next(group.iter(f"{SVG}path")).get("d", ""))
@@ -304,14 +366,26 @@ def labels(drawn):
 
 def test_exact_layers_and_those_that_are_not_finite_are_drawn_where_the_axis_says_so():
     values = [0.0, 1e-10, 1e-4, math.inf, math.nan]
-    ticks, lines = heights(pictures.by_layer([{"path": str(value), "train": value} for value in values]))
-    expected = [ticks["exact"], ticks["10-10"], ticks["10-4"], ticks["notfinite"], ticks["notfinite"]]
-    assert any(line == pytest.approx(expected, abs=1e-3) for line in lines if len(line) == len(values))
+    ticks, lines = heights(
+        pictures.by_layer([{"path": str(value), "train": value} for value in values])
+    )
+    expected = [
+        ticks["exact"],
+        ticks["10-10"],
+        ticks["10-4"],
+        ticks["notfinite"],
+        ticks["notfinite"],
+    ]
+    assert any(
+        line == pytest.approx(expected, abs=1e-3) for line in lines if len(line) == len(values)
+    )
     assert ticks["exact"] > ticks["10-16"]  # below it: y counts downwards
 
 
 def test_the_axis_is_logarithmic():
-    ticks, lines = heights(pictures.by_layer([{"path": "a", "eval": 1e-12}, {"path": "b", "eval": 1e-7}]))
+    ticks, lines = heights(
+        pictures.by_layer([{"path": "a", "eval": 1e-12}, {"path": "b", "eval": 1e-7}])
+    )
     decade = (ticks["10-4"] - ticks["10-16"]) / 12
     drawn = next(line for line in lines if len(line) == 2 and line[0] != line[1])
     assert drawn[1] - drawn[0] == pytest.approx(5 * decade, rel=1e-4)
@@ -324,7 +398,8 @@ def test_without_anything_that_is_not_finite_the_axis_does_not_speak_of_it():
 
 def test_up_to_eighty_layers_are_all_named_and_of_more_the_accused_are():
     rows = [
-        {"path": f"layer{index}", "kind": "Conv2d", "forced": 1e-3 if index == 101 else 0.0} for index in range(240)
+        {"path": f"layer{index}", "kind": "Conv2d", "forced": 1e-3 if index == 101 else 0.0}
+        for index in range(240)
     ]
     assert {row["path"] for row in rows[:80]} <= set(labels(pictures.by_layer(rows[:80])))
     shown = [text for text in labels(pictures.by_layer(rows)) if text.startswith("layer")]
@@ -332,7 +407,9 @@ def test_up_to_eighty_layers_are_all_named_and_of_more_the_accused_are():
 
 
 @pytest.mark.parametrize(
-    "rows", [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}], layers(3)], ids=[1, 2, 3]
+    "rows",
+    [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}], layers(3)],
+    ids=[1, 2, 3],
 )
 def test_small_networks_and_missing_values_are_drawn(rows):
     assert Page(html.page(with_layers(rows))).all("svg")
@@ -358,7 +435,11 @@ def test_curves_are_drawn_with_their_difference_and_gaps():
     content["candidate"] = [*content["reference"][:20], *[math.nan] * 20]
     ticks, lines = heights(pictures.curves(content), axes=2)
     expected = [ticks["exact"]] * 20 + [ticks["notfinite"]] * 20
-    path = next(line for line in lines if line[0] == pytest.approx(ticks["exact"]) and len(line) < 41 and len(line) > 1)
+    path = next(
+        line
+        for line in lines
+        if line[0] == pytest.approx(ticks["exact"]) and len(line) < 41 and len(line) > 1
+    )
     assert path[0] == pytest.approx(expected[0]) and path[-1] == pytest.approx(expected[-1])
 
 
@@ -373,7 +454,15 @@ def test_curves_without_their_noise_are_drawn(left_out):
 def test_colours_are_the_pages_and_nothing_of_the_stand_ins_is_left():
     drawn = "".join(re.findall("<svg .*?</svg>", page_of("diverging"), flags=re.S))
     assert not re.search(r"#0([0-9])0\1", drawn)
-    assert set(re.findall(r"var\(--(\w+)", drawn)) == {"ink", "grid", "train", "eval", "alone", "failed", "band"}
+    assert set(re.findall(r"var\(--(\w+)", drawn)) == {
+        "ink",
+        "grid",
+        "train",
+        "eval",
+        "alone",
+        "failed",
+        "band",
+    }
     assert "<metadata" not in drawn and "Matplotlib" not in drawn
 
 

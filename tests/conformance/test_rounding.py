@@ -1,4 +1,5 @@
-"""Level L2: right candidates in float32 are within the noise, those that compute in something shorter are not."""
+"""Level L2: right candidates in float32 are within the noise, those that compute in something
+shorter are not."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,17 @@ from deliralike.conformance.planted.fixtures import fixture
 from deliralike.conformance.probing import distance_loss
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
-from tests.conformance.small import Deep, Network, Plain, Shared, TorchNet, batch, get, made, squares
+from tests.conformance.small import (
+    Deep,
+    Network,
+    Plain,
+    Shared,
+    TorchNet,
+    batch,
+    get,
+    made,
+    squares,
+)
 
 NETWORKS = {
     "lenet": ({}, (3, 1, 28, 28)),
@@ -23,7 +34,9 @@ NETWORKS = {
 def judged(reference, candidate, given=None, loss=classification_loss):
     """The level; networks on JAX run op by op."""
     with get("jax").op_by_op():
-        return rounding.level(Subject(reference, loss), Subject(candidate, loss), batch() if given is None else given)
+        return rounding.level(
+            Subject(reference, loss), Subject(candidate, loss), batch() if given is None else given
+        )
 
 
 def wrapped(kind):
@@ -45,20 +58,26 @@ def test_so_are_families_of_the_zoo(name, other):
     """Those on JAX are compared by the command and by the score."""
     settings, shape = NETWORKS[name]
     x = np.random.default_rng(0).standard_normal(shape)
-    sides = [zoo.build(name, backend=side, seed=1, dtype="float64", **settings) for side in ("torch", other)]
+    sides = [
+        zoo.build(name, backend=side, seed=1, dtype="float64", **settings)
+        for side in ("torch", other)
+    ]
     found = judged(*sides, (x,), distance_loss)
     assert (found.status, found.findings) == (PASSED, ())
     assert 0.05 < found.worst < 4.0
 
 
 def test_the_figures_are_the_errors_of_the_candidate_in_sigmas():
-    """Against sums of NumPy: the error of the candidate's output in float32, and a floor for sigma."""
+    """Against sums of NumPy: the error of the candidate's output in float32, and a floor for
+    sigma."""
     reference, (x, _) = made(Plain), batch()
     found = judged(reference, made(Plain, "chainer"), (x,), squares)
     x32 = x.astype(np.float32).astype(np.float64)
     state = {key: value.astype(np.float32) for key, value in reference.neutral_state().items()}
     wide = {key: value.astype(np.float64) for key, value in state.items()}
-    exact = (x32 + np.tanh(x32 @ wide["one.weight"].T + wide["one.bias"])) @ wide["two.weight"].T + wide["two.bias"]
+    exact = (x32 + np.tanh(x32 @ wide["one.weight"].T + wide["one.bias"])) @ wide[
+        "two.weight"
+    ].T + wide["two.bias"]
     with get("chainer").evaluating():
         network = get("chainer").in_dtype(made(Plain, "chainer"), "float32")
         given = network(*network.backend.prepare((x32,), network))
@@ -156,8 +175,12 @@ class Doubling(TorchNet):
 def test_a_side_that_cannot_run_in_float32():
     found = judged(made(Plain), wrapped(Doubling))
     assert found.status == FAILED
-    assert {(finding.place, finding.what[:20]) for finding in found.findings} == {("", "raises RuntimeError:")}
-    assert judged(wrapped(Doubling), made(Plain)).status == PASSED  # the noise alone says what to expect
+    assert {(finding.place, finding.what[:20]) for finding in found.findings} == {
+        ("", "raises RuntimeError:")
+    }
+    assert (
+        judged(wrapped(Doubling), made(Plain)).status == PASSED
+    )  # the noise alone says what to expect
 
 
 def test_tensors_of_rounding_are_named_and_not_judged():
@@ -166,7 +189,11 @@ def test_tensors_of_rounding_are_named_and_not_judged():
     class Biased(Network):
         def __init__(self):
             super().__init__()
-            self.fc, self.norm, self.head = self.nn.Linear(4, 4), self.nn.BatchNorm1d(4), self.nn.Linear(4, 3)
+            self.fc, self.norm, self.head = (
+                self.nn.Linear(4, 4),
+                self.nn.BatchNorm1d(4),
+                self.nn.Linear(4, 3),
+            )
 
         def forward(self, x):
             return self.head(self.norm(self.fc(x)))
@@ -186,15 +213,18 @@ def test_the_networks_stay_as_they_were(backend):
             assert value.dtype == state[key].dtype
 
 
-@pytest.mark.parametrize(("rounded", "z", "is_null"), [
-    (rounding.Rounded(1.0, 1e-6, 2e-6), 2.0, False),
-    (rounding.Rounded(1.0, 0.0, rounding.EPS), 4.0, False),
-    (rounding.Rounded(1.0, 1e-6, 0.0), 0.0, False),
-    (rounding.Rounded(0.0, 0.0, 1e-3), np.inf, True),
-    (rounding.Rounded(1e-9, 1e-9, 3e-9), 3.0, True),
-    (rounding.Rounded(1.0, np.inf, np.inf), np.inf, True),
-    (rounding.Rounded(1.0, 1e-6, np.inf), np.inf, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rounded", "z", "is_null"),
+    [
+        (rounding.Rounded(1.0, 1e-6, 2e-6), 2.0, False),
+        (rounding.Rounded(1.0, 0.0, rounding.EPS), 4.0, False),
+        (rounding.Rounded(1.0, 1e-6, 0.0), 0.0, False),
+        (rounding.Rounded(0.0, 0.0, 1e-3), np.inf, True),
+        (rounding.Rounded(1e-9, 1e-9, 3e-9), 3.0, True),
+        (rounding.Rounded(1.0, np.inf, np.inf), np.inf, True),
+        (rounding.Rounded(1.0, 1e-6, np.inf), np.inf, False),
+    ],
+)
 def test_sigmas(rounded, z, is_null):
     assert rounded.z == pytest.approx(z)
     assert rounded.is_null is is_null
@@ -202,8 +232,12 @@ def test_sigmas(rounded, z, is_null):
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_reference_that_is_lucky_with_its_float32_is_no_measure(backend, seed):
-    """At a mean of 1e4 deviations one sum in float32 may come out well by chance; JAX's was 66 times worse."""
-    (reference, given), (candidate, _) = fixture("far", "torch", seed), fixture("far", backend.name, seed)
+    """At a mean of 1e4 deviations one sum in float32 may come out well by chance; JAX's was 66
+    times worse."""
+    (reference, given), (candidate, _) = (
+        fixture("far", "torch", seed),
+        fixture("far", backend.name, seed),
+    )
     with backend.op_by_op():
         found = rounding.level(reference, candidate, given)
     assert (found.status, found.findings) == (PASSED, ())

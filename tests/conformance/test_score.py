@@ -1,4 +1,5 @@
-"""The score: what is planted where, what counts as found and what is said of it; mistakes that were hard to explain."""
+"""The score: what is planted where, what counts as found and what is said of it; mistakes that were
+hard to explain."""
 
 import dataclasses
 import warnings
@@ -12,7 +13,8 @@ from deliralike.conformance.levels import curve, probes, replicas, stepping
 from deliralike.conformance.score import Score, Task, Verdict
 from tests.conftest import BACKENDS
 
-# Each of these was once missed, accused a right layer besides, or was explained by something that says nothing.
+# Each of these was once missed, accused a right layer besides, or was explained by something that
+# says nothing.
 HARD = [
     ("normalization", "normalize: no gradient through the length", "sqrt"),
     ("wiring", "tied network: ties take one gradient", "tied"),
@@ -39,7 +41,9 @@ def test_a_mistake_is_found_where_it_is_and_nowhere_else(group, mistake, cause, 
     with backends.get(name).op_by_op(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as in the score: a mistaken network may divide by zero
         findings = [f for f in score._of_network(planted, task) if f.level in ("L0", "L3")]
-    assert findings and all(any(text in f"{f.place} {f.kind} {f.what}" for text in planted.place) for f in findings)
+    assert findings and all(
+        any(text in f"{f.place} {f.kind} {f.what}" for text in planted.place) for f in findings
+    )
     assert all(f.explanation.known and cause in f.explanation.cause for f in findings), findings
 
 
@@ -60,7 +64,9 @@ def test_right_candidates_take_turns_as_well():
     assert {task.seed for task in tasks if task.name == "far"} == set(range(10))
     dear, on = [task for task in tasks if task.also], ("torch", "chainer", "jax")
     assert {task.name for task in dear} == set(score.FIXTURES)
-    assert {(task.backend, task.also) for task in dear} == {(each, level) for level in score.DEAR for each in on}
+    assert {(task.backend, task.also) for task in dear} == {
+        (each, level) for level in score.DEAR for each in on
+    }
 
 
 @pytest.mark.parametrize("level", score.DEAR)
@@ -80,9 +86,16 @@ def _verdict(group="losses", detected=True, located=True, explained=True, **more
 
 def test_the_table_counts_by_group_and_altogether():
     near = _verdict(allclose=("outputs 1e-03",))
-    found = Score((near, _verdict(explained=False, allclose=()), _verdict("wiring", False, False, False)), (), 1.0)
+    found = Score(
+        (near, _verdict(explained=False, allclose=()), _verdict("wiring", False, False, False)),
+        (),
+        1.0,
+    )
     assert [(row.group, row.planted, row.detected, row.explained) for row in found.rows()] == [
-        ("losses", 2, 2, 1), ("wiring", 1, 0, 0), ("all", 3, 2, 1)]  # fmt: skip
+        ("losses", 2, 2, 1),
+        ("wiring", 1, 0, 0),
+        ("all", 3, 2, 1),
+    ]
     first, _, losses, wiring, _ = found.table().splitlines()
     assert losses.split("|")[1:7] == [" losses ", " 2 ", " 2 ", " 2 ", " 1 ", " 1 "]
     assert wiring.endswith("|  |  |") and first.count("|") == losses.count("|")
@@ -97,10 +110,16 @@ def test_it_passes_only_at_its_targets(what):
         assert not Score(good, (_verdict("right"),), 1.0).passed
         return
     few = {"detected": 1, "located": 2, "explained": 3}[what]  # of 20: 95 % and 90 % are allowed
-    assert not Score((*good[few:], *[dataclasses.replace(one, **{what: False}) for one in good[:few]]), (), 1.0).passed
+    assert not Score(
+        (*good[few:], *[dataclasses.replace(one, **{what: False}) for one in good[:few]]), (), 1.0
+    ).passed
     if what != "detected":
         few -= 1
-        assert Score((*good[few:], *[dataclasses.replace(one, **{what: False}) for one in good[:few]]), (), 1.0).passed
+        assert Score(
+            (*good[few:], *[dataclasses.replace(one, **{what: False}) for one in good[:few]]),
+            (),
+            1.0,
+        ).passed
 
 
 def test_a_crash_is_a_miss_and_a_false_alarm(monkeypatch):
@@ -108,7 +127,9 @@ def test_a_crash_is_a_miss_and_a_false_alarm(monkeypatch):
         raise ZeroDivisionError("within")
 
     monkeypatch.setattr(score, "judge", crashing)
-    missed, alarm = (score._judge_here(Task(group, "vectors", "torch")) for group in ("losses", "right"))
+    missed, alarm = (
+        score._judge_here(Task(group, "vectors", "torch")) for group in ("losses", "right")
+    )
     assert (missed.detected, missed.said) == (False, "crashed: ZeroDivisionError: within")
     assert alarm.detected
 
@@ -118,4 +139,6 @@ def test_a_group_is_scored_in_processes_of_its_own():
     seen = []
     found = score.score(["torch"], ["probes"], seeds=1, processes=2, report=seen.append)
     assert found.passed and len(seen) == len(found.verdicts) + len(found.right)
-    assert len(found.verdicts) == len(score._module("probes").MISTAKES) and len(found.right) == len(score.FIXTURES)
+    assert len(found.verdicts) == len(score._module("probes").MISTAKES) and len(found.right) == len(
+        score.FIXTURES
+    )

@@ -14,12 +14,18 @@ from tests.conformance.small import Deep, Network, Plain, batch, get, made, squa
 def look(network, training=True, given=None, loss=classification_loss, **options):
     """One side; on JAX op by op."""
     with get("jax").op_by_op():
-        return semantics.look(Subject(network, loss), batch() if given is None else given, training, **options)
+        return semantics.look(
+            Subject(network, loss), batch() if given is None else given, training, **options
+        )
 
 
 def modes(reference, candidate, **options):
-    return {name: semantics.compared(look(reference, training, **options), look(candidate, training, **options))
-            for name, training in semantics.MODES.items()}  # fmt: skip
+    return {
+        name: semantics.compared(
+            look(reference, training, **options), look(candidate, training, **options)
+        )
+        for name, training in semantics.MODES.items()
+    }
 
 
 def test_a_look_is_what_the_backend_computes(backend):
@@ -44,7 +50,13 @@ def test_right_networks_agree_in_both_modes_and_in_every_layer(backend):
     for mode in found.values():
         assert mode.agrees
         assert not mode.is_blind
-        assert set(mode.differences) == {"output", "loss", "gradients", "gradient of the input", "statistics"}
+        assert set(mode.differences) == {
+            "output",
+            "loss",
+            "gradients",
+            "gradient of the input",
+            "statistics",
+        }
         assert len(mode.layers) == 13
         assert max(mode.layers.values()) < 1e-13
     level = semantics.level(found)
@@ -137,25 +149,45 @@ def call(output):
     return Call(None, (), {}, output)
 
 
-@pytest.mark.parametrize(("outputs", "loss", "words"), [
-    ({"a": np.ones(3), "": np.ones(2)}, 1.0, ""),
-    ({"a": np.array([1.0, np.nan, np.nan]), "": np.full(2, np.nan)}, np.nan, "a: 2 of 3 elements"),
-    ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, 1.0, ""),
-    ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, np.inf, "a: 1 of 2 elements"),
-    ({"a": np.ones(2), "": np.array([np.nan])}, 1.0, "the network: 1 of 1 elements"),
-    ({"a": np.ones(2, int), "": np.ones(1)}, np.nan, "the loss"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outputs", "loss", "words"),
+    [
+        ({"a": np.ones(3), "": np.ones(2)}, 1.0, ""),
+        (
+            {"a": np.array([1.0, np.nan, np.nan]), "": np.full(2, np.nan)},
+            np.nan,
+            "a: 2 of 3 elements",
+        ),
+        ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, 1.0, ""),
+        ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, np.inf, "a: 1 of 2 elements"),
+        ({"a": np.ones(2), "": np.array([np.nan])}, 1.0, "the network: 1 of 1 elements"),
+        ({"a": np.ones(2, int), "": np.ones(1)}, np.nan, "the loss"),
+    ],
+)
 def test_the_first_block_that_is_not_finite(outputs, loss, words):
-    found = semantics.not_finite(Recording(loss, {name: call(output) for name, output in outputs.items()}))
+    found = semantics.not_finite(
+        Recording(loss, {name: call(output) for name, output in outputs.items()})
+    )
     assert found.startswith(words)
     assert bool(found) == bool(words)
 
 
-@pytest.mark.parametrize(("dtype", "words"), [
-    ("float64", ""), ("int32", ""), ("bool", ""), ("float32", "a gives float32"), ("float16", "a gives float16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [
+        ("float64", ""),
+        ("int32", ""),
+        ("bool", ""),
+        ("float32", "a gives float32"),
+        ("float16", "a gives float16"),
+    ],
+)
 def test_the_first_block_that_gives_a_shorter_type(dtype, words):
-    outputs = {"first": call({"x": np.ones(2)}), "a": call((None, np.ones(3, dtype))), "b": call(np.ones(2, "float32"))}
+    outputs = {
+        "first": call({"x": np.ones(2)}),
+        "a": call((None, np.ones(3, dtype))),
+        "b": call(np.ones(2, "float32")),
+    }
     if not words:
         outputs.pop("b")
     assert semantics.short(Recording(1.0, outputs)) == words

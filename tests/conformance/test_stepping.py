@@ -34,17 +34,21 @@ def sides(first, second, backend="torch"):
     return with_optimizers(get("torch"), x=first), with_optimizers(get(backend), x=second)
 
 
-# What is forced --------------------------------------------------------------------------------------------------
+# What is forced
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_gradient_is_the_forced_one_in_every_layout(backend):
-    """Plain descent at a rate of one: the update is the gradient with its sign flipped, and nothing is transposed."""
+    """Plain descent at a rate of one: the update is the gradient with its sign flipped, and nothing
+    is transposed."""
     subject = right(backend, Laid)
     forced = stepping.Forced.of(subject.network, 12, 0, unused=True)
     side = stepping._Side(subject.network, following("sgd", lr=1.0))
     parameters, gradients = forced.parameters(2), forced.gradients(2)
     updates = side.step(parameters, gradients, None)
-    assert set(updates) == {name for name, slot in subject.network.neutral_slots().items() if slot.trainable}
+    assert set(updates) == {
+        name for name, slot in subject.network.neutral_slots().items() if slot.trainable
+    }
     for name, update in updates.items():
         wanted = -gradients[name]
         assert abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max(), name
@@ -57,7 +61,9 @@ def test_the_gradient_is_the_forced_one_in_a_network_of_flax():
     side = stepping._Side(native, following("sgd", lr=1.0))
     assert forced.shapes["weight"] == (3, 2, 4, 5)
     updates = side.step(forced.parameters(0), forced.gradients(0), None)
-    np.testing.assert_allclose(updates["weight"], -forced.gradients(0)["weight"], atol=1e-12)  # in float32
+    np.testing.assert_allclose(
+        updates["weight"], -forced.gradients(0)["weight"], atol=1e-12
+    )  # in float32
 
 
 def test_forced_numbers_are_portable_varied_and_hold_zeros_and_pauses():
@@ -87,39 +93,88 @@ def test_the_subjects_stay_as_they_are():
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-# What is right ---------------------------------------------------------------------------------------------------
+# What is right
+# ---------------------------------------------------------------------------------------------------
 
 RIGHT = {
-    "CorrectedMomentumSGD": ("chainer", following("sgd", lr=0.1, momentum=0.9), of_chainer, "CorrectedMomentumSGD",
-                             {"lr": 0.1, "momentum": 0.9}),
-    "RMSprop": ("chainer", following("rmsprop", lr=0.01, alpha=0.95), of_chainer, "RMSprop",
-                {"lr": 0.01, "alpha": 0.95, "eps": 1e-8}),
-    "AdaGrad": ("chainer", following("adagrad", lr=0.01, eps=1e-8), of_chainer, "AdaGrad", {"lr": 0.01, "eps": 1e-8}),
-    "torch SGD": ("torch", following("sgd", lr=0.1, momentum=0.9, nesterov=True), of_torch, torch.optim.SGD,
-                  {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    "torch Adam": ("torch", following("adam", lr=0.01, weight_decay=0.1), of_torch, torch.optim.Adam,
-                   {"lr": 0.01, "weight_decay": 0.1, "foreach": True}),
-    "torch AdamW": ("torch", following("adamw", lr=0.01, weight_decay=0.1), of_torch, torch.optim.AdamW,
-                    {"lr": 0.01, "weight_decay": 0.1}),
-    "optax sgd": ("jax", following("sgd", lr=0.1, momentum=0.9, nesterov=True), of_optax, optax.sgd,
-                  {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True}),
-    "optax rmsprop": ("jax", following("rmsprop", lr=0.01, alpha=0.9), of_optax, optax.rmsprop,
-                      {"learning_rate": 0.01, "decay": 0.9, "eps": 1e-8, "eps_in_sqrt": False}),
-}  # fmt: skip
+    "CorrectedMomentumSGD": (
+        "chainer",
+        following("sgd", lr=0.1, momentum=0.9),
+        of_chainer,
+        "CorrectedMomentumSGD",
+        {"lr": 0.1, "momentum": 0.9},
+    ),
+    "RMSprop": (
+        "chainer",
+        following("rmsprop", lr=0.01, alpha=0.95),
+        of_chainer,
+        "RMSprop",
+        {"lr": 0.01, "alpha": 0.95, "eps": 1e-8},
+    ),
+    "AdaGrad": (
+        "chainer",
+        following("adagrad", lr=0.01, eps=1e-8),
+        of_chainer,
+        "AdaGrad",
+        {"lr": 0.01, "eps": 1e-8},
+    ),
+    "torch SGD": (
+        "torch",
+        following("sgd", lr=0.1, momentum=0.9, nesterov=True),
+        of_torch,
+        torch.optim.SGD,
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    ),
+    "torch Adam": (
+        "torch",
+        following("adam", lr=0.01, weight_decay=0.1),
+        of_torch,
+        torch.optim.Adam,
+        {"lr": 0.01, "weight_decay": 0.1, "foreach": True},
+    ),
+    "torch AdamW": (
+        "torch",
+        following("adamw", lr=0.01, weight_decay=0.1),
+        of_torch,
+        torch.optim.AdamW,
+        {"lr": 0.01, "weight_decay": 0.1},
+    ),
+    "optax sgd": (
+        "jax",
+        following("sgd", lr=0.1, momentum=0.9, nesterov=True),
+        of_optax,
+        optax.sgd,
+        {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True},
+    ),
+    "optax rmsprop": (
+        "jax",
+        following("rmsprop", lr=0.01, alpha=0.9),
+        of_optax,
+        optax.rmsprop,
+        {"learning_rate": 0.01, "decay": 0.9, "eps": 1e-8, "eps_in_sqrt": False},
+    ),
+}
 
 
 @pytest.mark.parametrize("case", RIGHT)
 def test_native_optimizers_that_are_the_same_are_not_accused(case):
     backend, reference, make, kind, settings = RIGHT[case]
     kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
-    found = stepping.level(*sides(reference, make(kind, **settings), backend), in_float32=backend != "jax")
+    found = stepping.level(
+        *sides(reference, make(kind, **settings), backend), in_float32=backend != "jax"
+    )
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
     assert found.worst < 1e-13
 
 
 def test_decay_as_chainers_hook_is_l2():
     native = of_chainer(chainer.optimizers.SGD, decay(0.02), lr=0.1)
-    assert stepping.level(*sides(following("sgd", lr=0.1, weight_decay=0.02), native, "chainer")).status == PASSED
+    assert (
+        stepping.level(
+            *sides(following("sgd", lr=0.1, weight_decay=0.02), native, "chainer")
+        ).status
+        == PASSED
+    )
 
 
 def test_groups_of_parameters_are_right_and_wrong():
@@ -142,14 +197,16 @@ def test_replicated_networks_are_judged_too(backend, name):
     reference, plain = right(get("torch")), right(backend)
     candidate = plain.but(network=DataParallel(plain.network, devices(backend, 2)))
     reference, candidate = (
-        each.but(optimizers={name: each.optimizers[name]}, schedule=None) for each in (reference, candidate)
+        each.but(optimizers={name: each.optimizers[name]}, schedule=None)
+        for each in (reference, candidate)
     )
     assert stepping.level(reference, candidate, in_float32=False).status == PASSED
     wrong = candidate.but(optimizers={name: following("sgd", lr=0.05, momentum=0.8)})
     assert stepping.level(reference, wrong, in_float32=False).status == FAILED
 
 
-# What is found ---------------------------------------------------------------------------------------------------
+# What is found
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_finding_names_optimizer_parameter_and_first_step():
@@ -157,7 +214,11 @@ def test_a_finding_names_optimizer_parameter_and_first_step():
     candidate = of_chainer(chainer.optimizers.MomentumSGD, lr=0.1, momentum=0.9)
     found = stepping.level(*sides(following("sgd", lr=0.1, momentum=0.9), candidate, "chainer"))
     (finding,) = found.findings
-    assert (found.status, finding.place, finding.what) == (FAILED, "optimizer x", "update hidden.weight at step 7")
+    assert (found.status, finding.place, finding.what) == (
+        FAILED,
+        "optimizer x",
+        "update hidden.weight at step 7",
+    )
     assert finding.remarks == ("It concerns 4 of 4 parameters.",)
     assert finding.explanation.cause == "the learning rate inside the velocity"
     # the velocity, a sum of gradients at the old rate, is ten times what it should be
@@ -177,7 +238,8 @@ def test_one_count_for_all_shows_in_unused_parameters_alone():
 
 
 class InFloat32(rules.Adam):
-    """Right in double precision; in single precision the corrections are rounded, too, as in optax."""
+    """Right in double precision; in single precision the corrections are rounded, too, as in
+    optax."""
 
     def update(self, p, g, state, scalars, xp):
         if p.dtype == np.float32:
@@ -209,7 +271,8 @@ def test_optimizers_on_one_side_only_are_named():
 
 
 def test_parameters_go_by_the_candidates_names():
-    """Biases that are exchanged get each other's gradients, which their shapes would show; so do equal shapes."""
+    """Biases that are exchanged get each other's gradients, which their shapes would show; so do
+    equal shapes."""
     subject = with_optimizers(get("torch"), x=following("sgd", lr=0.1, weight_decay=0.1))
     names = {"hidden.weight": "hidden.weight", "hidden.bias": "fc.bias"}
     found = stepping.level(subject, subject, names)
@@ -217,10 +280,14 @@ def test_parameters_go_by_the_candidates_names():
         PASSED,
         ("not judged, without a parameter like it in the candidate: hidden.bias",),
     )
-    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).double()
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)
+    ).double()
     native = subject.but(network=get("torch").wrap(net))
     names = {
-        f"{mine}.{kind}": f"{its}.{kind}" for mine, its in (("hidden", 0), ("fc", 2)) for kind in ("weight", "bias")
+        f"{mine}.{kind}": f"{its}.{kind}"
+        for mine, its in (("hidden", 0), ("fc", 2))
+        for kind in ("weight", "bias")
     }
     assert stepping.level(subject, native, names).notes == ()
     assert stepping.level(subject, native, names).status == PASSED
@@ -232,12 +299,15 @@ def test_parameters_go_by_the_candidates_names():
 def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
     hidden = lambda network: network.backend.wrap_optimizer(optax.sgd(0.02), network)  # noqa: E731
     found = stepping.level(*sides(following("sgd", lr=0.01), hidden, "jax"), in_float32=False)
-    assert found.notes == ("optimizer x: a side hides its learning rate, which did not change therefore",)
+    assert found.notes == (
+        "optimizer x: a side hides its learning rate, which did not change therefore",
+    )
     (finding,) = found.findings
     assert finding.explanation.cause.startswith("learning rate times 2")
 
 
-# Schedules -------------------------------------------------------------------------------------------------------
+# Schedules
+# -------------------------------------------------------------------------------------------------------
 
 
 def scheduled(mine, its):
@@ -253,7 +323,12 @@ def test_a_change_of_the_schedule_late_in_training_is_seen():
     assert finding.what == "schedule: lr=0.05 instead of 0.005 at step 5001"
     assert finding.difference == pytest.approx(9.0)
     assert "never applied" in finding.explanation.cause
-    assert scheduled(lambda step: 0.05 * late.factor(step), lambda step: 0.05 * late.factor(step)).status == PASSED
+    assert (
+        scheduled(
+            lambda step: 0.05 * late.factor(step), lambda step: 0.05 * late.factor(step)
+        ).status
+        == PASSED
+    )
 
 
 def test_a_schedule_on_one_side_is_compared_with_the_others_own_rate():
@@ -285,6 +360,9 @@ def test_what_a_candidate_raises_is_a_finding_and_the_others_are_judged(backend,
     reference = with_optimizers(get("torch"), odd=good["sgd"], **good)
     level = stepping.level(reference, with_optimizers(get(backend.name), odd=broken, **good))
     (finding,) = level.findings
-    wanted = {"made": "raises ValueError: no such rule", "stepping": "raises ZeroDivisionError: division by zero"}
+    wanted = {
+        "made": "raises ValueError: no such rule",
+        "stepping": "raises ZeroDivisionError: division by zero",
+    }
     assert (finding.place, finding.what) == ("optimizer odd", wanted[when])
     assert level.status == FAILED and set(level.figures["differences"]) == {"sgd"}

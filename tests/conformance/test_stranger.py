@@ -1,4 +1,5 @@
-"""The backend written from the guide passes what it declares; broken on purpose, it fails where it is broken."""
+"""The backend written from the guide passes what it declares; broken on purpose, it fails where it
+is broken."""
 
 import ast
 import re
@@ -27,7 +28,9 @@ def registered(tmp_path, monkeypatch):
     folder = tmp_path / "stranger-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[deliralike.backends]\nstranger = tests.conformance.stranger:BACKEND\n")
+    (folder / "entry_points.txt").write_text(
+        "[deliralike.backends]\nstranger = tests.conformance.stranger:BACKEND\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -36,17 +39,27 @@ def test_it_passes_what_it_declares(registered):
     report = suite.run("stranger")
     assert report.passed, report
     reasons = [result.message for result in report.results if result.outcome == "not declared"]
-    assert {gap: reasons.count(f"not declared: {gap}") for gap in GAPS} == GAPS and len(reasons) == sum(GAPS.values())
+    assert {gap: reasons.count(f"not declared: {gap}") for gap in GAPS} == GAPS and len(
+        reasons
+    ) == sum(GAPS.values())
     assert sum(result.seconds for result in report.results) < 60
-    shown = [line for line in GUIDE.splitlines() if re.match(r"(arrays|functions|chance|replicas) +[\d.]", line)]
-    assert len(shown) == 4 and set(shown) <= set(str(report).splitlines())  # the guide shows a part of it
+    shown = [
+        line
+        for line in GUIDE.splitlines()
+        if re.match(r"(arrays|functions|chance|replicas) +[\d.]", line)
+    ]
+    assert len(shown) == 4 and set(shown) <= set(
+        str(report).splitlines()
+    )  # the guide shows a part of it
 
 
 def test_it_is_as_short_as_the_guide_says():
     lines = [line.strip() for file in FOLDER.glob("*.py") for line in file.read_text().splitlines()]
     counted = [line for line in lines if line and not line.startswith("#")]
     limit = int(
-        re.search(r"fewer than (\d+) lines, blank ones and comments not counted", GUIDE.replace("\n", " ")).group(1)
+        re.search(
+            r"fewer than (\d+) lines, blank ones and comments not counted", GUIDE.replace("\n", " ")
+        ).group(1)
     )
     assert limit <= 400 and 300 < len(counted) < limit
 
@@ -57,18 +70,28 @@ def test_it_uses_nothing_that_the_guide_does_not_name():
     for file in FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("deliralike"):
-                missing |= {name.name for name in node.names if not re.search(rf"\b{name.name}\b", GUIDE)}
+                missing |= {
+                    name.name for name in node.names if not re.search(rf"\b{name.name}\b", GUIDE)
+                }
                 missing |= {node.module} if node.module not in GUIDE else set()
     assert not missing
 
 
-# Broken on purpose ---------------------------------------------------------------------------------------------------
+# Broken on purpose
+# ---------------------------------------------------------------------------------------------------
 
 
-# On the stranger these are not declared; `tests/conformance/test_suite.py` breaks one of our own there.
-ELSEWHERE = {"replicas/outputs", "replicas/updates", "replicas/storage and names", "chance/states of generators",
-             "files/files of its own"}  # fmt: skip
-# Operators are Python's, not functions of `nn`. Derivatives at a point are planted by hand where conventions differ.
+# On the stranger these are not declared; `tests/conformance/test_suite.py` breaks one of our own
+# there.
+ELSEWHERE = {
+    "replicas/outputs",
+    "replicas/updates",
+    "replicas/storage and names",
+    "chance/states of generators",
+    "files/files of its own",
+}
+# Operators are Python's, not functions of `nn`. Derivatives at a point are planted by hand where
+# conventions differ.
 UNTOUCHED = {"functions/operators", "functions/operators that broadcast", "functions/indexing"}
 
 
@@ -87,14 +110,22 @@ def complaints(title):
         yield f"{title}: {[result.check for result in found]} failed, wanted {list(checks)}"
     # It is a difference that they name, not an accident of how it was broken.
     messages = [result.message for result in found]
-    yield from (f"{title}: {text}" for text in messages if re.match(r"(Type|Attribute|Name|Key|Index)Error:", text))
+    yield from (
+        f"{title}: {text}"
+        for text in messages
+        if re.match(r"(Type|Attribute|Name|Key|Index)Error:", text)
+    )
 
 
 def test_every_check_fails_on_something():
     names = {str(check) for check in suite.CHECKS}
     by_hand = {check for _, checks in BROKEN.values() for check in checks}
     assert by_hand <= names and len(BROKEN) >= 100
-    assert {name for name in names - by_hand - set(SLIGHTLY) - ELSEWHERE - UNTOUCHED if " at 0" not in name} == set()
+    assert {
+        name
+        for name in names - by_hand - set(SLIGHTLY) - ELSEWHERE - UNTOUCHED
+        if " at 0" not in name
+    } == set()
 
 
 CAPABILITIES = dict.fromkeys(checks[0].partition("/")[0] for _, checks in BROKEN.values())
@@ -102,7 +133,9 @@ CAPABILITIES = dict.fromkeys(checks[0].partition("/")[0] for _, checks in BROKEN
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_a_broken_backend_fails_in_the_checks_that_are_about_it(capability, registered):
-    titles = [title for title, (_, checks) in BROKEN.items() if checks[0].startswith(f"{capability}/")]
+    titles = [
+        title for title, (_, checks) in BROKEN.items() if checks[0].startswith(f"{capability}/")
+    ]
     checks = {check for title in titles for check in BROKEN[title][1]}
     assert not failures(checks)
     wrong = [text for title in titles for text in complaints(title)]
@@ -111,7 +144,8 @@ def test_a_broken_backend_fails_in_the_checks_that_are_about_it(capability, regi
 
 
 def slight_complaints(check, how):
-    """What is not as it is to be when the function that a check is named after is slightly wrong."""
+    """What is not as it is to be when the function that a check is named after is slightly
+    wrong."""
     function = next(each.function for each in suite.CHECKS if str(each) == check)
     if how == "gradients" and not getattr(function, "differentiable", isinstance(function, Layer)):
         return  # a check of values alone

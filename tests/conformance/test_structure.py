@@ -1,4 +1,5 @@
-"""Level L0: each difference in what two networks are made of is found, and right ports have none."""
+"""Level L0: each difference in what two networks are made of is found, and right ports have
+none."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from tests.conftest import BACKENDS
 
 def mlp(backend="torch", seed=0, **options):
     """Of three features, a hidden layer of 64 and two classes."""
-    return zoo.build("mlp", backend=backend, in_features=3, out_features=2, seed=seed, dtype="float64", **options)
+    return zoo.build(
+        "mlp", backend=backend, in_features=3, out_features=2, seed=seed, dtype="float64", **options
+    )
 
 
 def found(reference, candidate, match=None, **options):
@@ -30,12 +33,20 @@ def found(reference, candidate, match=None, **options):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_networks_written_once_are_equal_from_one_seed(backend):
     level = structure.level(Subject(mlp()), Subject(mlp(backend)))
-    assert (level.name, level.status, level.worst, level.findings, level.notes) == ("L0", "passed", 0.0, (), ())
+    assert (level.name, level.status, level.worst, level.findings, level.notes) == (
+        "L0",
+        "passed",
+        0.0,
+        (),
+        (),
+    )
     assert level.figures["parameters"][0] == mlp().count_parameters()
 
 
 @pytest.mark.parametrize("name", ports.PORTS)
-@pytest.mark.parametrize(("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")]
+)
 def test_right_ports_pass_through_their_match(name, ours, theirs):
     reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
     match = matching.propose(reference, candidate)
@@ -52,7 +63,9 @@ def test_start_values_are_judged_or_loaded():
     reference, candidate = mlp(), mlp(seed=1)
     judged = structure.level(Subject(reference), Subject(candidate))
     assert ("layers.0.weight", "weight of layers.0.weight") in found(reference, candidate)
-    wanted = reference.neutral_state()["layers.0.weight"] - candidate.neutral_state()["layers.0.weight"]
+    wanted = (
+        reference.neutral_state()["layers.0.weight"] - candidate.neutral_state()["layers.0.weight"]
+    )
     size = np.linalg.norm(wanted) / np.linalg.norm(reference.neutral_state()["layers.0.weight"])
     assert judged.findings[0].difference == pytest.approx(size, rel=1e-12)
     loaded = structure.level(Subject(reference), Subject(candidate), weights="load")
@@ -64,7 +77,9 @@ def test_start_values_are_judged_or_loaded():
 
 def test_one_bit_is_a_difference_and_a_cast_is_not():
     reference, candidate = mlp(), mlp()
-    narrow = zoo.build("mlp", backend="chainer", in_features=3, out_features=2, seed=0, dtype="float32")
+    narrow = zoo.build(
+        "mlp", backend="chainer", in_features=3, out_features=2, seed=0, dtype="float32"
+    )
     assert found(reference, narrow) == []
     state = candidate.neutral_state()
     state["layers.0.bias"][0] = np.nextafter(state["layers.0.bias"][0], 1)
@@ -91,15 +106,24 @@ def test_the_hook_explains_start_values():
         return [("layers.0.weight", Explanation("another seed", 0.0))]
 
     level = structure.level(Subject(reference), Subject(candidate), explain=explain)
-    causes = {finding.place: finding.explanation and finding.explanation.cause for finding in level.findings}
+    causes = {
+        finding.place: finding.explanation and finding.explanation.cause
+        for finding in level.findings
+    }
     assert causes["layers.0.weight"] == "another seed"
     assert causes["layers.0.bias"] is None
-    np.testing.assert_array_equal(seen["theirs"]["layers.0.bias"], candidate.neutral_state()["layers.0.bias"])
-    np.testing.assert_array_equal(seen["ours"]["layers.0.bias"], reference.neutral_state()["layers.0.bias"])
+    np.testing.assert_array_equal(
+        seen["theirs"]["layers.0.bias"], candidate.neutral_state()["layers.0.bias"]
+    )
+    np.testing.assert_array_equal(
+        seen["ours"]["layers.0.bias"], reference.neutral_state()["layers.0.bias"]
+    )
 
 
 def test_a_transposed_matrix_is_explained_whether_it_is_square_or_not():
-    reference, square, other = (ports.made(lambda size=size: nn.Linear(6, size), "torch") for size in (6, 6, 4))
+    reference, square, other = (
+        ports.made(lambda size=size: nn.Linear(6, size), "torch") for size in (6, 6, 4)
+    )
     state = reference.neutral_state()
     square.load_neutral_state({**state, "weight": state["weight"].T})
     wide = ports.made(lambda: nn.Linear(4, 6), "torch")
@@ -121,7 +145,10 @@ def test_weights_that_are_no_numbers_come_first(backend):
     places = found(reference, candidate)
     size = state["layers.0.weight"].size
     assert places[0] == ("layers.0.weight", f"1 of {size} values are infinite in the candidate")
-    assert places[1] == ("layers.0.bias", f"2 of {state['layers.0.bias'].size} values are NaN in the candidate")
+    assert places[1] == (
+        "layers.0.bias",
+        f"2 of {state['layers.0.bias'].size} values are NaN in the candidate",
+    )
     assert len(places) == 2
     assert found(candidate, candidate)[0][1].endswith("in the reference")
 
@@ -158,7 +185,10 @@ def test_names_on_one_side_only():
     reference, candidate = parts(), parts(extra=True)
     extra = [("extra.weight", "in the candidate only"), ("extra.bias", "in the candidate only")]
     assert [each for each in found(reference, candidate) if each[0].startswith("extra")] == extra
-    missing = [("extra.weight", "missing in the candidate"), ("extra.bias", "missing in the candidate")]
+    missing = [
+        ("extra.weight", "missing in the candidate"),
+        ("extra.bias", "missing in the candidate"),
+    ]
     assert [each for each in found(candidate, reference) if each[0].startswith("extra")] == missing
 
 
@@ -167,19 +197,30 @@ def test_a_name_that_lacks_its_partner_is_shown_what_has_its_shape():
     reference, candidate = (ports.made(lambda each=each: each, "torch") for each in (first, second))
     level = structure.level(Subject(reference), Subject(candidate), weights="load")
     assert [finding.remarks for finding in level.findings] == [
-        ("Of its shape there: fc.weight.",), ("Of its shape there: fc.bias.",),
-        ("Of its shape in the reference: 0.weight.",), ("Of its shape in the reference: 0.bias.",),
-    ]  # fmt: skip
+        ("Of its shape there: fc.weight.",),
+        ("Of its shape there: fc.bias.",),
+        ("Of its shape in the reference: 0.weight.",),
+        ("Of its shape in the reference: 0.bias.",),
+    ]
 
 
 def test_shapes_roles_and_frozen_parameters():
     reference = parts()
     shapes = found(reference, parts(hidden=5), weights="load")
     assert ("norm.running_var", "shape (5,), in the reference (4,)") in shapes
-    assert {place for place, _ in shapes} == set(reference.neutral_state()) - {"scale", "norm.num_batches_tracked"}
-    assert found(reference, parts(frozen=True)) == [("norm.weight", "frozen, in the reference trainable")]
-    assert found(parts(frozen=True), reference) == [("norm.weight", "trainable, in the reference frozen")]
-    assert found(reference, parts(buffer=True), weights="load") == [("scale", "a buffer, in the reference a parameter")]
+    assert {place for place, _ in shapes} == set(reference.neutral_state()) - {
+        "scale",
+        "norm.num_batches_tracked",
+    }
+    assert found(reference, parts(frozen=True)) == [
+        ("norm.weight", "frozen, in the reference trainable")
+    ]
+    assert found(parts(frozen=True), reference) == [
+        ("norm.weight", "trainable, in the reference frozen")
+    ]
+    assert found(reference, parts(buffer=True), weights="load") == [
+        ("scale", "a buffer, in the reference a parameter")
+    ]
 
 
 def test_a_type_that_is_not_the_networks_own():
@@ -192,14 +233,19 @@ def test_a_type_that_is_not_the_networks_own():
 def test_ties():
     tied, untied = parts(tied=True), parts()
     untied.load_neutral_state(tied.neutral_state())
-    assert found(tied, untied) == [("head.weight", "not tied to embedding.weight, as in the reference")]
-    assert found(untied, tied) == [("head.weight", "tied to embedding.weight, in the reference by itself")]
+    assert found(tied, untied) == [
+        ("head.weight", "not tied to embedding.weight, as in the reference")
+    ]
+    assert found(untied, tied) == [
+        ("head.weight", "tied to embedding.weight, in the reference by itself")
+    ]
     other = parts(tied=True)
     other.load_neutral_state(tied.neutral_state())
     assert found(tied, other) == []
     assert found(tied, other, matching.propose(tied, other)) == []
     assert (
-        found(tied, untied, matching.propose(tied, untied))[0][1] == "not tied to embedding.weight, as in the reference"
+        found(tied, untied, matching.propose(tied, untied))[0][1]
+        == "not tied to embedding.weight, as in the reference"
     )
 
 
@@ -210,20 +256,30 @@ def test_the_order_of_names_and_absent_counters_are_notes():
             for name in (first, second):
                 setattr(self, name, nn.Linear(2, 2))
 
-    ordered, turned = (ports.made(lambda names=names: Turned(*names), "torch") for names in ("ab", "ba"))
+    ordered, turned = (
+        ports.made(lambda names=names: Turned(*names), "torch") for names in ("ab", "ba")
+    )
     turned.load_neutral_state(ordered.neutral_state())
     level = structure.level(Subject(ordered), Subject(turned))
     assert (level.status, level.notes) == (
-        "passed", ("The names stand in another order in the candidate, from a.weight on.",)
-    )  # fmt: skip
+        "passed",
+        ("The names stand in another order in the candidate, from a.weight on.",),
+    )
     reference, candidate = ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)
-    notes = structure.level(Subject(reference), Subject(candidate), matching.propose(reference, candidate)).notes
+    notes = structure.level(
+        Subject(reference), Subject(candidate), matching.propose(reference, candidate)
+    ).notes
     assert notes[0].startswith("The candidate has no counters of batches (bn1.num_batches_tracked")
     torch_to_chainer = structure.level(
-        Subject(reference), Subject(other := ports.build("cnn", "chainer", 1)), matching.propose(reference, other)
+        Subject(reference),
+        Subject(other := ports.build("cnn", "chainer", 1)),
+        matching.propose(reference, other),
     )
     assert not any("counters" in note for note in torch_to_chainer.notes)
-    assert any(note.startswith("bn1.weight was taken for norm_a.weight, which is not certain") for note in notes)
+    assert any(
+        note.startswith("bn1.weight was taken for norm_a.weight, which is not certain")
+        for note in notes
+    )
 
 
 def test_what_a_match_leaves_over_is_found():

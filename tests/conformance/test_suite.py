@@ -1,4 +1,5 @@
-"""The suite on our own backends, all three required; and its own rules: what counts as what, and the report."""
+"""The suite on our own backends, all three required; and its own rules: what counts as what, and
+the report."""
 
 import functools
 import json
@@ -25,11 +26,13 @@ from tests.conformance.stranger import BACKEND as STRANGER
 from tests.conftest import BACKENDS
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for a Python of its own
-# What our own backends do not declare: Chainer has no weight files that are read without running code.
+# What our own backends do not declare: Chainer has no weight files that are read without running
+# code.
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
 
 
-# JAX compiles every operation; before a commit its functions and layers are those that `tests/nn` looks at.
+# JAX compiles every operation; before a commit its functions and layers are those that `tests/nn`
+# looks at.
 LONG_ON_JAX = ("functions", "windows", "losses", "layers")
 
 
@@ -37,7 +40,9 @@ def cases():
     for name in BACKENDS:
         for check in suite.CHECKS:
             is_long = name == "jax" and check.capability in LONG_ON_JAX
-            yield pytest.param(name, check, id=f"{name}-{check}", marks=[pytest.mark.long] if is_long else [])
+            yield pytest.param(
+                name, check, id=f"{name}-{check}", marks=[pytest.mark.long] if is_long else []
+            )
 
 
 @pytest.mark.parametrize(("name", "check"), list(cases()))
@@ -46,11 +51,16 @@ def test_our_backends_pass(name, check, request):
 
 
 def test_our_backends_declare_all_but_what_is_listed(backend):
-    missing = {str(check) for check in suite.CHECKS if not all(suite.declares(backend, need) for need in check.needs)}
+    missing = {
+        str(check)
+        for check in suite.CHECKS
+        if not all(suite.declares(backend, need) for need in check.needs)
+    }
     assert (missing, backend.lacks) == (UNDECLARED[backend.name], frozenset())
 
 
-# What a check is -----------------------------------------------------------------------------------------------------
+# What a check is
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_every_check_has_a_place_in_the_matrix():
@@ -58,15 +68,22 @@ def test_every_check_has_a_place_in_the_matrix():
     assert len({str(check) for check in suite.CHECKS}) == len(suite.CHECKS) > 200
 
 
-# Names for a number of axes that call the function itself, and a loss that compares what a network computes within.
+# Names for a number of axes that call the function itself, and a loss that compares what a network
+# computes within.
 ELSEWHERE = r"(conv|conv_transpose|(adaptive_)?(avg|max)_pool)[123]d|perceptual_loss"
 
 
 def test_the_suite_calls_every_function_and_makes_every_layer(monkeypatch):
-    functions = {name for name in dir(Functions) if not name.startswith("_") and callable(getattr(Functions, name))}
+    functions = {
+        name
+        for name in dir(Functions)
+        if not name.startswith("_") and callable(getattr(Functions, name))
+    }
     called, kinds = set(), set()
     for name in functions:
-        monkeypatch.setitem(vars(STRANGER.nn), name, noted(called, name, getattr(STRANGER.nn, name)))
+        monkeypatch.setitem(
+            vars(STRANGER.nn), name, noted(called, name, getattr(STRANGER.nn, name))
+        )
     for name in LAYERS:
         kind = getattr(STRANGER.nn, name)
         monkeypatch.setattr(kind, "__init__", noted(kinds, name, kind.__init__))
@@ -100,7 +117,9 @@ def test_checks_are_functions_that_need_no_pytest_and_no_other_framework():
 
 
 def test_a_difference_names_its_first_place():
-    with pytest.raises(suite.Disagreement, match=r"^y: at \(0, 1\) got .*2\.5.*, wanted .*2\.0.*limit 1e-10"):
+    with pytest.raises(
+        suite.Disagreement, match=r"^y: at \(0, 1\) got .*2\.5.*, wanted .*2\.0.*limit 1e-10"
+    ):
         suite.agree("y", np.array([[1.0, 2.5], [3.0, 4.5]]), np.array([[1.0, 2.0], [3.0, 4.0]]))
     with pytest.raises(suite.Disagreement, match="y: got shape .2,., wanted .2, 1."):
         suite.agree("y", np.ones(2), np.ones((2, 1)))
@@ -116,7 +135,10 @@ def test_a_difference_names_its_first_place():
 
 
 def test_what_is_not_refused_is_an_error():
-    with pytest.raises(suite.Disagreement, match="it: was accepted, wanted ValueError"), refused("it", ValueError):
+    with (
+        pytest.raises(suite.Disagreement, match="it: was accepted, wanted ValueError"),
+        refused("it", ValueError),
+    ):
         pass
     with pytest.raises(suite.Disagreement, match="it: raised KeyError"), refused("it", ValueError):
         raise KeyError("x")
@@ -129,7 +151,8 @@ def test_finite_differences_are_of_fourth_order():
     )
 
 
-# What counts as what -------------------------------------------------------------------------------------------------
+# What counts as what
+# -------------------------------------------------------------------------------------------------
 
 
 class Lacking(type(STRANGER)):
@@ -159,16 +182,25 @@ def outcomes(backend, *names, **options):
 
 def test_what_is_not_declared_is_not_run_and_counted(lacking):
     found = outcomes(
-        lacking, "functions/erf", "functions/gelu", "functions/exp", "layers/LSTM", "replicas/outputs",
-        "second derivatives/gradient within a loss", "optimizers/a hundred updates by sgd",
-    )  # fmt: skip
+        lacking,
+        "functions/erf",
+        "functions/gelu",
+        "functions/exp",
+        "layers/LSTM",
+        "replicas/outputs",
+        "second derivatives/gradient within a loss",
+        "optimizers/a hundred updates by sgd",
+    )
     assert found == {
         "functions/erf": ("not declared", "declared to be lacking: erf"),
         "functions/gelu": ("not declared", "declared to be lacking: erf"),  # which stands on it
         "functions/exp": ("passed", ""),  # in float32
         "layers/LSTM": ("not declared", "declared to be lacking: LSTM"),
         "replicas/outputs": ("not declared", "not declared: replicas"),
-        "second derivatives/gradient within a loss": ("not declared", "not declared: double_backward"),
+        "second derivatives/gradient within a loss": (
+            "not declared",
+            "not declared: double_backward",
+        ),
         "optimizers/a hundred updates by sgd": ("not declared", "not declared: float64"),
     }
 
@@ -183,13 +215,18 @@ def test_a_backend_without_float64_is_checked_in_float32(lacking):
 def test_what_is_declared_and_raises_fails(monkeypatch):
     monkeypatch.setattr(type(STRANGER.nn), "erf", lambda self, x: STRANGER.require("erf"))
     outcome, message = outcomes(STRANGER, "functions/erf")["functions/erf"]
-    assert outcome == "failed" and message.startswith("CapabilityError: backend 'stranger' does not have 'erf'")
+    assert outcome == "failed" and message.startswith(
+        "CapabilityError: backend 'stranger' does not have 'erf'"
+    )
 
 
 def test_an_expected_failure_has_a_reason_and_is_strict(monkeypatch):
     reasons = {"functions/exp": "known bug 7"}
     assert outcomes(STRANGER, "functions/exp", expected=reasons) == {
-        "functions/exp": ("failed", "it passes, but is expected to fail (known bug 7): take it off the list")
+        "functions/exp": (
+            "failed",
+            "it passes, but is expected to fail (known bug 7): take it off the list",
+        )
     }
     monkeypatch.setattr(type(STRANGER.nn), "exp", lambda self, x: self.sin(x))
     report = suite.run(STRANGER, "functions/exp", expected=reasons)
@@ -198,27 +235,39 @@ def test_an_expected_failure_has_a_reason_and_is_strict(monkeypatch):
     assert result.message.startswith("known bug 7 (exp: output: at (0, 0) got")
     with pytest.raises(SettingError, match="has no reason"):
         suite.run(STRANGER, "functions/exp", expected={"functions/exp": " "})
-    with pytest.raises(UnknownName, match="no check 'functions/expp'. Did you mean 'functions/exp'"):
+    with pytest.raises(
+        UnknownName, match="no check 'functions/expp'. Did you mean 'functions/exp'"
+    ):
         suite.run(STRANGER, "functions/exp", expected={"functions/expp": "x"})
 
 
 def test_names_that_are_none():
     with pytest.raises(UnknownName, match="no check matches 'optimisers"):
         suite.run(STRANGER, "optimisers/*")
-    with pytest.raises(BackendUnavailable, match="no backend at 'nowhere.backend:BACKEND' .ModuleNotFoundError"):
+    with pytest.raises(
+        BackendUnavailable, match="no backend at 'nowhere.backend:BACKEND' .ModuleNotFoundError"
+    ):
         suite.run("nowhere.backend:BACKEND")
     assert suite.resolve("tests.conformance.stranger:BACKEND") is STRANGER
     assert suite.resolve("torch") is backends.get("torch")
 
 
 WRONG = {
-    "functions/derivative of relu at 0": ("relu", lambda right: lambda self, x: x * self.cast(x >= 0, x)),
+    "functions/derivative of relu at 0": (
+        "relu",
+        lambda right: lambda self, x: x * self.cast(x >= 0, x),
+    ),
     "windows/convolve with a stride": (
         "convolve",
-        lambda right: lambda self, x, w, stride, *rest: right(self, x, w, (1,) * len(stride), *rest),
+        lambda right: (
+            lambda self, x, w, stride, *rest: right(self, x, w, (1,) * len(stride), *rest)
+        ),
     ),
     "functions/sigmoid": ("sigmoid", lambda right: lambda self, x: right(self, -x)),
-    "functions/types of results": ("cast", lambda right: lambda self, x, dtype: right(self, x, "float32")),
+    "functions/types of results": (
+        "cast",
+        lambda right: lambda self, x, dtype: right(self, x, "float32"),
+    ),
 }
 
 
@@ -242,8 +291,12 @@ BEYOND = {
     "replicas/updates": lambda patch, torch: patch.setattr(
         AccumulateGradients, "__call__", lambda self, optimizer, gradients: gradients
     ),
-    "replicas/storage and names": lambda patch, torch: patch.setattr(CopyParameters, "__call__", nothing),
-    "chance/states of generators": lambda patch, torch: patch.setattr(type(torch), "load_random_state", nothing),
+    "replicas/storage and names": lambda patch, torch: patch.setattr(
+        CopyParameters, "__call__", nothing
+    ),
+    "chance/states of generators": lambda patch, torch: patch.setattr(
+        type(torch), "load_random_state", nothing
+    ),
     "files/files of its own": lambda patch, torch: patch.setattr(
         type(torch),
         "read_weights",
@@ -261,14 +314,17 @@ def test_what_goes_beyond_the_minimum_fails_when_it_is_broken(check, monkeypatch
     assert result.outcome == "failed" and "Error:" not in result.message
 
 
-# The report ----------------------------------------------------------------------------------------------------------
+# The report
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_report_is_a_matrix(monkeypatch):
     monkeypatch.setattr(type(STRANGER.nn), "exp", lambda self, x: self.sin(x))
     told = []
     report = suite.run(
-        STRANGER, ["functions/exp", "functions/log", "functions/far tails", "replicas/*"], tell=told.append
+        STRANGER,
+        ["functions/exp", "functions/log", "functions/far tails", "replicas/*"],
+        tell=told.append,
     )
     assert tuple(told) == report.results and not report.passed
     assert report.matrix() == {
@@ -276,19 +332,24 @@ def test_the_report_is_a_matrix(monkeypatch):
         "replicas": {"L6": {"not declared": 3}},
     }
     text = str(report)
-    rows = [line.split("  ") for line in text.splitlines() if line.startswith(("functions", "replicas"))]
+    rows = [
+        line.split("  ") for line in text.splitlines() if line.startswith(("functions", "replicas"))
+    ]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells == [["functions", "1 of 2 !", ".", "1 of 1"], ["replicas", ".", "3-", "."]]
     assert "FAILED functions/exp (L1): exp: output: at (0, 0) got" in text
     assert text.endswith("6 checks: 2 passed, 1 failed, 3 not declared")
-    assert report.header["backend"] == "stranger" and report.header["framework"].startswith("autograd 1.")
+    assert report.header["backend"] == "stranger" and report.header["framework"].startswith(
+        "autograd 1."
+    )
     assert report.header["precision"] == {"float64": "on"} and report.header["devices"] == ["cpu"]
     plain = json.loads(json.dumps(report.as_json()))
     assert plain["matrix"]["functions"]["L1"] == {"passed": 1, "failed": 1}
     assert [r["check"] for r in plain["results"] if r["outcome"] == "failed"] == ["functions/exp"]
 
 
-# Under pytest --------------------------------------------------------------------------------------------------------
+# Under pytest
+# --------------------------------------------------------------------------------------------------------
 
 
 def pytest_run(folder, *arguments):
@@ -302,18 +363,33 @@ def test_the_command_for_a_backend_elsewhere(tmp_path):
     expected = tmp_path / "known.toml"
     expected.write_text('"arrays/there and back" = "not so"\n')
     run = pytest_run(
-        tmp_path, "--pyargs", "deliralike.conformance", "--backend", "tests.conformance.stranger:BACKEND",
-        "--require", "nowhere", "--report", "out.json", "--expected", str(expected), "-k",
-        "arrays or replicas or loaded", "-n2",
-    )  # fmt: skip
+        tmp_path,
+        "--pyargs",
+        "deliralike.conformance",
+        "--backend",
+        "tests.conformance.stranger:BACKEND",
+        "--require",
+        "nowhere",
+        "--report",
+        "out.json",
+        "--expected",
+        str(expected),
+        "-k",
+        "arrays or replicas or loaded",
+        "-n2",
+    )
     assert run.returncode == 1, run.stdout
     reports = json.loads((tmp_path / "out.json").read_text())
     assert list(reports) == ["stranger", "nowhere"] or list(reports) == ["nowhere", "stranger"]
     counts = reports["stranger"]["counts"]
     assert (counts["failed"], counts["not declared"], counts["passed"] > 5) == (1, 3, True)
-    (failed,) = [result for result in reports["stranger"]["results"] if result["outcome"] == "failed"]
+    (failed,) = [
+        result for result in reports["stranger"]["results"] if result["outcome"] == "failed"
+    ]
     assert failed["message"] == "it passes, but is expected to fail (not so): take it off the list"
-    assert not reports["nowhere"]["passed"] and "there is no backend 'nowhere'" in str(reports["nowhere"]["results"])
+    assert not reports["nowhere"]["passed"] and "there is no backend 'nowhere'" in str(
+        reports["nowhere"]["results"]
+    )
     assert "conformance of stranger" in run.stdout and "autograd" in run.stdout
 
 
@@ -341,6 +417,10 @@ def test_two_lines_in_an_authors_own_tests(tmp_path):
         "test_missing = conformance_tests('nowhere:BACKEND', 'arrays/*')\n"
     )
     run = pytest_run(tmp_path, "-rs")
-    assert "1 passed" in run.stdout and "3 skipped" in run.stdout and "not declared: replicas" in run.stdout
+    assert (
+        "1 passed" in run.stdout
+        and "3 skipped" in run.stdout
+        and "not declared: replicas" in run.stdout
+    )
     of_arrays = sum(check.capability == "arrays" for check in suite.CHECKS)
     assert f"{of_arrays} failed" in run.stdout  # a backend that cannot be loaded skips nothing

@@ -1,4 +1,5 @@
-"""Taps: what is recorded equals NumPy and the frameworks' own hooks, and what is forced is judged alone."""
+"""Taps: what is recorded equals NumPy and the frameworks' own hooks, and what is forced is judged
+alone."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,18 @@ import torch
 from deliralike import nest
 from deliralike.conformance.taps import UNIT, Held, Unit, cotangents, force, record, watch
 from deliralike.training import classification_loss
-from tests.conformance.small import KINDS, Deep, Network, Plain, Shared, TorchNet, batch, made, native, squares
+from tests.conformance.small import (
+    KINDS,
+    Deep,
+    Network,
+    Plain,
+    Shared,
+    TorchNet,
+    batch,
+    made,
+    native,
+    squares,
+)
 
 WRITTEN_ONCE = [(name, Plain) for name in ("torch", "chainer", "jax")]
 
@@ -32,7 +44,8 @@ def get(name, kind):
 
 
 def by_hand(state, x):
-    """`Plain` with the sum of squares as its loss: what goes in and comes out, and the gradient of each."""
+    """`Plain` with the sum of squares as its loss: what goes in and comes out, and the gradient of
+    each."""
     one = x @ state["one.weight"].T + state["one.bias"]
     hidden = np.tanh(one)
     joined = x + hidden
@@ -46,13 +59,16 @@ def by_hand(state, x):
         "two": (joined, two, of_joined, of_two),
         "x": of_joined + of_one @ state["one.weight"],
         "parameters": {
-            "one.weight": of_one.T @ x, "one.bias": of_one.sum(0),
-            "two.weight": of_two.T @ joined, "two.bias": of_two.sum(0),
+            "one.weight": of_one.T @ x,
+            "one.bias": of_one.sum(0),
+            "two.weight": of_two.T @ joined,
+            "two.bias": of_two.sum(0),
         },
-    }  # fmt: skip
+    }
 
 
-# Recorded --------------------------------------------------------------------------------------------------------
+# Recorded
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *WRITTEN_ONCE])
@@ -103,8 +119,11 @@ def test_they_are_those_of_torch_hooks():
     network.load_neutral_state(before)
     for path, (into, out, of_into, of_out) in seen.items():
         call = recording.calls[path]
-        for mine, theirs in zip((call.args[0], call.output, around[path].inputs[0], around[path].output[0]),
-                                (into, out, of_into, of_out), strict=True):  # fmt: skip
+        for mine, theirs in zip(
+            (call.args[0], call.output, around[path].inputs[0], around[path].output[0]),
+            (into, out, of_into, of_out),
+            strict=True,
+        ):
             np.testing.assert_array_equal(mine, theirs)
 
 
@@ -113,11 +132,18 @@ def test_a_block_called_twice_is_two_taps(backend):
     with both(network):
         seen = record(unit(network))
         around = cotangents(unit(network), seen.calls)
-    assert [name for name in seen.calls if "sum" not in name] == ["twice", "tanh()", "twice#2", "head"]
+    assert [name for name in seen.calls if "sum" not in name] == [
+        "twice",
+        "tanh()",
+        "twice#2",
+        "head",
+    ]
     state, x = network.neutral_state(), batch()[0]
     once = np.tanh(x @ state["twice.weight"].T + state["twice.bias"])
     close(seen.calls["twice#2"].args[0], once)
-    output = (once @ state["twice.weight"].T + state["twice.bias"]) @ state["head.weight"].T + state["head.bias"]
+    output = (once @ state["twice.weight"].T + state["twice.bias"]) @ state[
+        "head.weight"
+    ].T + state["head.bias"]
     of_second = 2 * output @ state["head.weight"]
     close(around["twice#2"].output[0], of_second)
     close(around["twice"].output[0], of_second @ state["twice.weight"] * (1 - once**2))
@@ -194,14 +220,21 @@ def test_nested_outputs_and_keywords_are_recorded_and_forced(backend):
     y = x @ state["source.fc.weight"].T + state["source.fc.bias"]
     source, sink = seen.calls["source"], seen.calls["sink"]
     close(source.output["both"][1], np.tanh(y))
-    assert (source.output["kept"], source.output["none"], sink.kwargs["factor"]) == ("a text", None, 2.0)
+    assert (source.output["kept"], source.output["none"], sink.kwargs["factor"]) == (
+        "a text",
+        None,
+        2.0,
+    )
     close(sink.kwargs["x"], x)
     of_sink = 2 * (2 * y + np.tanh(y))
     close(nest.leaves(around["source"].output)[0], 2 * of_sink)
     close(found.observed["sink"].inputs["args[0]['both'][0]"], 2 * of_sink)
     close(found.observed["sink"].inputs["args[0]['both'][1]"], of_sink)
     close(found.observed["sink"].inputs["kwargs['x']"], np.zeros_like(x))
-    close(found.observed["source"].parameters["fc.bias"], (2 * of_sink + of_sink * (1 - np.tanh(y) ** 2)).sum(0))
+    close(
+        found.observed["source"].parameters["fc.bias"],
+        (2 * of_sink + of_sink * (1 - np.tanh(y) ** 2)).sum(0),
+    )
 
 
 class Attending(Network):
@@ -269,9 +302,21 @@ def test_watching_sees_every_block_and_keeps_some_elements(backend, elements):
     with both(network):
         seen = watch(unit(network, **options), elements)
         full = record(unit(network, **options))
-    assert list(seen.calls) == ["first.fc", "first.act", "first", "norm", "inner.left.fc", "inner.left.act",
-                                "inner.left", "inner.right.fc", "inner.right.act", "inner.right", "inner", "head",
-                                ""]  # fmt: skip
+    assert list(seen.calls) == [
+        "first.fc",
+        "first.act",
+        "first",
+        "norm",
+        "inner.left.fc",
+        "inner.left.act",
+        "inner.left",
+        "inner.right.fc",
+        "inner.right.act",
+        "inner.right",
+        "inner",
+        "head",
+        "",
+    ]
     close(seen.calls[""].output, full.calls["head"].output)
     close(seen.output, full.output)
     kept, whole = seen.calls["norm"].output, full.calls["norm"].output
@@ -279,7 +324,8 @@ def test_watching_sees_every_block_and_keeps_some_elements(backend, elements):
     close(kept.ravel(), whole.ravel()[::step])
 
 
-# Left as they were -----------------------------------------------------------------------------------------------
+# Left as they were
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -317,12 +363,14 @@ def test_they_are_after_an_error_too(backend):
     assert all("forward" not in vars(block) for _, block in network.named_blocks())
 
 
-# Forced ----------------------------------------------------------------------------------------------------------
+# Forced
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *WRITTEN_ONCE])
 def test_each_layer_computes_from_what_it_is_given(name, kind):
-    """The weights of the forced network are others: each of its layers is still fed as in the first network."""
+    """The weights of the forced network are others: each of its layers is still fed as in the first
+    network."""
     reference, other = get(name, kind), get(name, kind)
     state = {key: value * 1.25 for key, value in reference.neutral_state().items()}
     other.load_neutral_state(state)
@@ -333,7 +381,9 @@ def test_each_layer_computes_from_what_it_is_given(name, kind):
     wanted = by_hand(reference.neutral_state(), batch()[0])
     for call in ("one", "two"):
         into, _, _, of_out = wanted[call]
-        close(found.observed[call].outputs, into @ state[f"{call}.weight"].T + state[f"{call}.bias"])
+        close(
+            found.observed[call].outputs, into @ state[f"{call}.weight"].T + state[f"{call}.bias"]
+        )
         close(found.observed[call].inputs["args[0]"], of_out @ state[f"{call}.weight"])
         close(found.observed[call].parameters["weight"], of_out.T @ into)
         close(found.observed[call].parameters["bias"], of_out.sum(0))
@@ -351,10 +401,16 @@ def test_the_network_forced_with_its_own_is_itself(backend):
         found = force(unit(network), seen.calls, around)
     for name, call in seen.calls.items():
         close(found.observed[name].outputs, call.output)
-        for gradient, (path, _) in zip(around[name].inputs, nest.leaves_with_paths(call.args, "args"), strict=False):
+        for gradient, (path, _) in zip(
+            around[name].inputs, nest.leaves_with_paths(call.args, "args"), strict=False
+        ):
             if gradient is not None and f"{path}" in found.observed[name].inputs:
                 close(found.observed[name].inputs[path], gradient, rtol=1e-10)
-    gathered = {f"{name}.{key}": value for name, one in found.observed.items() for key, value in one.parameters.items()}
+    gathered = {
+        f"{name}.{key}": value
+        for name, one in found.observed.items()
+        for key, value in one.parameters.items()
+    }
     assert set(gathered) == set(seen.parameters)
     for name, value in seen.parameters.items():
         close(gathered[name], value, rtol=1e-10)

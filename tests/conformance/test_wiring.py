@@ -1,4 +1,5 @@
-"""What a block does between its layers, from end to end: two networks are compared, and the cause is named."""
+"""What a block does between its layers, from end to end: two networks are compared, and the cause
+is named."""
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ class Between(Plain):
             "no shortcut": lambda: hidden,
             "sign": lambda: x - hidden,
             "factor": lambda: x + 0.37 * hidden,
-            "reversed": lambda: nn.concatenate([(x + hidden)[:, 3 - i : 4 - i] for i in range(4)], dim=1),
+            "reversed": lambda: nn.concatenate(
+                [(x + hidden)[:, 3 - i : 4 - i] for i in range(4)], dim=1
+            ),
             "relu": lambda: nn.relu(x + hidden),
             "detached": lambda: x + nn.stop_gradient(hidden),
         }
@@ -58,7 +61,9 @@ def test_causes_between_layers_are_named(backend, change):
 def test_what_nothing_explains_is_called_unknown(backend):
     class Odd(Plain):
         def joined(self, x, y):
-            return x + y * self.nn.constant(np.random.default_rng(0).standard_normal((1, 4)), y) ** 3
+            return (
+                x + y * self.nn.constant(np.random.default_rng(0).standard_normal((1, 4)), y) ** 3
+            )
 
     finding = found(Plain, made(Odd, backend)).findings[0]
     assert (finding.place, finding.kind) == ("", "Plain")
@@ -72,7 +77,11 @@ class Joined(Network):
 
     def __init__(self):
         super().__init__()
-        self.left, self.right, self.head = self.nn.Linear(4, 2), self.nn.Linear(4, 3), self.nn.Linear(5, 3)
+        self.left, self.right, self.head = (
+            self.nn.Linear(4, 2),
+            self.nn.Linear(4, 3),
+            self.nn.Linear(5, 3),
+        )
 
     def forward(self, x):
         parts = [self.left(x), self.right(x)]

@@ -1,11 +1,15 @@
-"""What is done between layers is told from the arrays alone: each case is computed here in plain NumPy."""
+"""What is done between layers is told from the arrays alone: each case is computed here in plain
+NumPy."""
 
 import numpy as np
 import pytest
 
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring, explain, place
 
-MEAN, STD = np.array([0.5, 0.4, 0.3]).reshape(1, 3, 1, 1), np.array([0.21, 0.25, 0.3]).reshape(1, 3, 1, 1)
+MEAN, STD = (
+    np.array([0.5, 0.4, 0.3]).reshape(1, 3, 1, 1),
+    np.array([0.21, 0.25, 0.3]).reshape(1, 3, 1, 1),
+)
 
 
 def numbers(*shape, seed=0):
@@ -60,7 +64,9 @@ def test_sums(candidate, words):
     known(why(BLOCK, X + Y, candidate, calls=CALLS), "the input of head being", *words)
 
 
-@pytest.mark.parametrize("candidate", [X + Y + 1e-3 * np.sin(40 * Z), (X + Y) ** 3, np.sort(X + Y, axis=1)])
+@pytest.mark.parametrize(
+    "candidate", [X + Y + 1e-3 * np.sin(40 * Z), (X + Y) ** 3, np.sort(X + Y, axis=1)]
+)
 def test_what_has_no_formula_is_not_explained(candidate):
     found = why(BLOCK, X + Y, candidate, calls=CALLS)
     assert found is None or not found.known
@@ -85,14 +91,26 @@ def normalised(x, mean=MEAN, std=STD):
         (PICTURE / STD - MEAN, ["before the mean is subtracted"]),
         (normalised(normalised(PICTURE)), ["normalised twice"]),
         (normalised(255 * PICTURE), ["scale of 255"]),
-        (normalised(PICTURE, 0.5, 0.5), ["mean 0.5 and deviation 0.5 instead of mean (0.5, 0.4, 0.3)"]),
-        (normalised(PICTURE, MEAN[:, ::-1], STD[:, ::-1]), ["mean and deviation in the order of other channels"]),
+        (
+            normalised(PICTURE, 0.5, 0.5),
+            ["mean 0.5 and deviation 0.5 instead of mean (0.5, 0.4, 0.3)"],
+        ),
+        (
+            normalised(PICTURE, MEAN[:, ::-1], STD[:, ::-1]),
+            ["mean and deviation in the order of other channels"],
+        ),
         (normalised(PICTURE[:, ::-1]), ["channels in the order (2, 1, 0) (BGR instead of RGB)"]),
-        (normalised(PICTURE)[:, ::-1], ["normalised as it is to be and then channels in the order (2, 1, 0)"]),
+        (
+            normalised(PICTURE)[:, ::-1],
+            ["normalised as it is to be and then channels in the order (2, 1, 0)"],
+        ),
         (normalised(PICTURE[:, [1, 2, 0]]), ["channels in the order (1, 2, 0)"]),
         (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
         (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
-        ((PICTURE - PICTURE.mean((2, 3), keepdims=True)) / PICTURE.std((2, 3), keepdims=True), ["its own mean"]),
+        (
+            (PICTURE - PICTURE.mean((2, 3), keepdims=True)) / PICTURE.std((2, 3), keepdims=True),
+            ["its own mean"],
+        ),
     ],
 )
 def test_pictures(candidate, words):
@@ -117,7 +135,9 @@ SEEN = np.where(np.abs(DISTANCE) <= 2, 0.0, -np.inf)
 )
 def test_attention_masks(candidate, words):
     what = "output['the input of attention'][1]['attn_mask']"
-    known(why({"args[0]": TOKENS}, SEEN, candidate, what), "the input attn_mask of attention", *words)
+    known(
+        why({"args[0]": TOKENS}, SEEN, candidate, what), "the input attn_mask of attention", *words
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +184,10 @@ def test_pooling_over_tokens(candidate, words):
 
 
 def test_one_row_of_a_picture():
-    known(why({"args[0]": X}, X, X[:, :, -1:]), "the last row of the input args[0] along axis 2 instead of")
+    known(
+        why({"args[0]": X}, X, X[:, :, -1:]),
+        "the last row of the input args[0] along axis 2 instead of",
+    )
     known(why({"args[0]": X[:, :, :2, :1]}, X, X[:, :, 1:2, :1]), "the last row of")
 
 
@@ -172,9 +195,14 @@ def test_sums_where_a_mask_is_set():
     kept = TOKENS[..., None] != 0
     sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
     known(
-        why(sources, (VECTORS + MORE) * kept, MORE * kept), "the input args[0] is missing", "where the output of kept"
+        why(sources, (VECTORS + MORE) * kept, MORE * kept),
+        "the input args[0] is missing",
+        "where the output of kept",
     )
-    known(why(sources, (VECTORS + MORE) * kept, (VECTORS + MORE) * ~kept), "where not the output of kept")
+    known(
+        why(sources, (VECTORS + MORE) * kept, (VECTORS + MORE) * ~kept),
+        "where not the output of kept",
+    )
 
 
 def test_parts_in_another_order():
@@ -183,7 +211,11 @@ def test_parts_in_another_order():
     differing = (Differing(f"{what}[0]", X, Y), Differing(f"{what}[1]", Y, X))
     calls = {"concatenate()": (([X, Y], 1), {})}
     found = explain(Wiring(sources, X, Y, {}, differing, calls, order=("concatenate()",)))
-    known(found, "in the order the output of down, the output of up instead of the output of up, the output of down")
+    known(
+        found,
+        "in the order the output of down, the output of up instead of the output of up, the "
+        "output of down",
+    )
 
 
 def test_layers_in_another_order():
@@ -212,7 +244,10 @@ def test_a_call_that_cannot_be_done_again_proves_nothing():
     assert found is None or not found.known
     found = why(sources, Y, Z, beyond={"softmax()": Made((numbers(4, 3, 5, 6, seed=8), 1), {}, Z)})
     assert found is None or not found.known
-    known(why(sources, Y, Z, beyond={"softmax()": Made((Y, 1), {}, Z)}), "softmax(the output of conv, 1)")
+    known(
+        why(sources, Y, Z, beyond={"softmax()": Made((Y, 1), {}, Z)}),
+        "softmax(the output of conv, 1)",
+    )
 
 
 def test_gradients_cut_off():
@@ -232,5 +267,8 @@ def test_gradients_cut_off():
 
 def test_places_in_words():
     assert place("output['the input of head'][0][0]") == "the input of head"
-    assert place("output['the input of attention'][1]['attn_mask']") == "the input attn_mask of attention"
+    assert (
+        place("output['the input of attention'][1]['attn_mask']")
+        == "the input attn_mask of attention"
+    )
     assert place("output['output'][1]") == "the output[1]"

@@ -1,4 +1,5 @@
-"""Which parameters a loss does not reach: named, and nothing of the network is changed by looking."""
+"""Which parameters a loss does not reach: named, and nothing of the network is changed by
+looking."""
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ X = np.random.default_rng(2).normal(size=(7, 3))
 
 
 class Branches(Network):
-    """A layer that is used, one that is not, one behind a ReLU that is never active, one that gives no number.
+    """A layer that is used, one that is not, one behind a ReLU that is never active, one that gives
+    no number.
 
-    The normalisation stands before the layer that is used: behind it, the bias's gradient would be zero up to rounding.
+    The normalisation stands before the layer that is used: behind it, the bias's gradient would be
+    zero up to rounding.
     """
 
     def __init__(self):
@@ -46,7 +49,9 @@ def made(backend, count=1):
 def test_unused_and_zero_parameters_are_named_apart(backend, count, inside):
     net = made(backend, count)
     found = net.detect_anomalous_params(in_replicas(loss) if inside else loss, X, 1.0)
-    assert found == Anomalies(unused=("unused.weight", "unused.bias"), zero=("dead.weight", "dead.bias"))
+    assert found == Anomalies(
+        unused=("unused.weight", "unused.bias"), zero=("dead.weight", "dead.bias")
+    )
     assert found
     assert str(found) == (
         "took no part in the loss: unused.weight, unused.bias\n"
@@ -79,7 +84,8 @@ def test_a_network_without_anomalies_says_so(backend):
 
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_looking_changes_neither_weights_nor_buffers_nor_modes_nor_what_follows(backend, count):
-    """Two networks take the same steps, native dropout included; in one of them somebody looks before the second."""
+    """Two networks take the same steps, native dropout included; in one of them somebody looks
+    before the second."""
 
     def run(looks):
         backend.seed(5)

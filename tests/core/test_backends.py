@@ -20,7 +20,9 @@ def fresh(code: str, folder: Path = ROOT) -> str:
     """What a fresh interpreter prints that runs the code in a folder."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -38,7 +40,11 @@ def test_get_gives_the_same_object_each_time(backend):
 
 
 def test_our_own_are_found_without_looking_through_the_installed_packages(backend, monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: pytest.fail("this takes 20 ms at every call"))
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda **_: pytest.fail("this takes 20 ms at every call"),
+    )
     assert backends.get(backend.name) is backend
 
 
@@ -49,16 +55,23 @@ def test_every_backend_says_what_it_is(backend):
 
 
 def test_an_unknown_backend_suggests_the_nearest():
-    with pytest.raises(BackendUnavailable, match="there is no backend 'pytorch'. Did you mean 'torch'?"):
+    with pytest.raises(
+        BackendUnavailable, match="there is no backend 'pytorch'. Did you mean 'torch'?"
+    ):
         backends.get("pytorch")
 
 
 def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
     entry = backends.Entry(
-        "deliralike.backends.torch:BACKEND", ("torch", "not_installed"), "pip install 'deliralike[torch]'"
+        "deliralike.backends.torch:BACKEND",
+        ("torch", "not_installed"),
+        "pip install 'deliralike[torch]'",
     )
     monkeypatch.setitem(backends._OWN, "torch", entry)
-    with pytest.raises(BackendUnavailable, match="needs the package 'not_installed', not installed here: pip install"):
+    with pytest.raises(
+        BackendUnavailable,
+        match="needs the package 'not_installed', not installed here: pip install",
+    ):
         backends.get("torch")
     assert "torch" not in backends.available()
 
@@ -76,7 +89,10 @@ def test_a_broken_framework_disables_only_its_own_backend(tmp_path):
             print(error)
         print(backends.get("torch").name)
     """)
-    assert "failed to load (RuntimeError: half an install); to mend it: pip install 'deliralike[jax]'" in out
+    assert (
+        "failed to load (RuntimeError: half an install); to mend it: pip install 'deliralike[jax]'"
+        in out
+    )
     assert out.splitlines()[-1] == "torch"
 
 
@@ -95,7 +111,9 @@ def test_others_register_by_entry_point(tmp_path):
 
 
 def test_an_undeclared_capability_is_an_error_that_names_the_backend(backend):
-    with pytest.raises(CapabilityError, match=f"backend '{backend.name}' does not have 'time_travel'"):
+    with pytest.raises(
+        CapabilityError, match=f"backend '{backend.name}' does not have 'time_travel'"
+    ):
         backend.require("time_travel")
 
 
@@ -108,7 +126,9 @@ LOOKING_AROUND = ("import deliralike", "deliralike.zoo.list()", "deliralike.back
 def test_looking_around_imports_no_framework():
     """One after the other, in one process: what each has loaded so far."""
     look = f"print([name for name in {FRAMEWORKS!r} if name in sys.modules])"
-    loaded = fresh("\n".join(["import sys", *(f"{code}\n{look}" for code in LOOKING_AROUND)])).splitlines()
+    loaded = fresh(
+        "\n".join(["import sys", *(f"{code}\n{look}" for code in LOOKING_AROUND)])
+    ).splitlines()
     assert dict(zip(LOOKING_AROUND, loaded, strict=True)) == dict.fromkeys(LOOKING_AROUND, "[]")
 
 
@@ -137,7 +157,9 @@ def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
 
 
 def test_loading_a_backend_loads_no_other_framework_no_accelerator_and_keeps_random_state(backend):
-    own = {"torch": {"torch"}, "chainer": {"chainer"}, "jax": {"jax", "flax", "optax"}}[backend.name]
+    own = {"torch": {"torch"}, "chainer": {"chainer"}, "jax": {"jax", "flax", "optax"}}[
+        backend.name
+    ]
     loaded, kept = fresh(f"""
         import random, sys, numpy
         before = random.getstate(), str(numpy.random.get_state())

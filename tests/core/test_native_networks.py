@@ -68,7 +68,8 @@ def jax_network(base):
 
 @pytest.fixture(params=["wrapped", "subclass"])
 def network(request, backend):
-    """A native network: a plain one that is wrapped, or a subclass of the backend's abstract network."""
+    """A native network: a plain one that is wrapped, or a subclass of the backend's abstract
+    network."""
     make = {"torch": torch_network, "chainer": chainer_network, "jax": jax_network}[backend.name]
     made = wrap(make(None)) if request.param == "wrapped" else make(backend.network_base)
     made.load_neutral_state(WEIGHTS)
@@ -90,15 +91,21 @@ def test_it_computes_what_its_weights_say(network):
     backend = network.backend
     found = backend.to_numpy(network(*backend.prepare((X,), network)))
     hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
-    np.testing.assert_allclose(found, hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found, hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_its_gradients_have_neutral_names_and_layouts(network):
     found = network.backend.gradients(mse, network, X, Y)
-    assert {name: g.shape for name, g in found.parameters.items()} == {n: w.shape for n, w in WEIGHTS.items()}
+    assert {name: g.shape for name, g in found.parameters.items()} == {
+        n: w.shape for n, w in WEIGHTS.items()
+    }
     hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
     error = hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"] - Y
-    np.testing.assert_allclose(found.parameters["out.weight"], 2 * error.T @ hidden / error.size, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        found.parameters["out.weight"], 2 * error.T @ hidden / error.size, rtol=1e-3, atol=1e-5
+    )
 
 
 def test_a_neutral_optimizer_trains_it(network):
@@ -112,7 +119,9 @@ def test_it_can_be_frozen_in_part(network):
     network.set_trainable("hidden.*", False)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     optimizer.update(mse, X, Y)
-    np.testing.assert_array_equal(network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"])
+    np.testing.assert_array_equal(
+        network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"]
+    )
     assert not np.array_equal(network.neutral_state()["out.weight"], WEIGHTS["out.weight"])
 
 
@@ -123,7 +132,8 @@ def test_its_mode_is_switched_and_restored(network):
     assert network.training
 
 
-# The constructor that hands its arguments to the base ---------------------------------------------------------------
+# The constructor that hands its arguments to the base
+# ---------------------------------------------------------------
 
 
 def classifier(base):
@@ -166,7 +176,8 @@ def test_links_among_the_arguments_are_children_of_a_chain():
 
 
 def test_files_of_a_wrapped_module_are_those_of_the_module():
-    """By PyTorch's own names too, so that a script writes the same with one process as with several."""
+    """By PyTorch's own names too, so that a script writes the same with one process as with
+    several."""
     module, other = torch_network(None), torch_network(None)
     state = wrap(module).state_dict()
     assert list(state) == list(module.state_dict())

@@ -73,7 +73,8 @@ def test_an_error_of_the_function_stays_what_it_is():
     assert not isinstance(caught.value, StructureError)
 
 
-# Classes that optree does not know -----------------------------------------------------------------------------------
+# Classes that optree does not know
+# -----------------------------------------------------------------------------------
 
 Value = TypeVar("Value")
 
@@ -114,7 +115,8 @@ class Attributes(dict):
 
 @dataclasses.dataclass
 class Output(OrderedDict):
-    """A dataclass that is a dict of its fields, those that are None left out; its methods keep both in step."""
+    """A dataclass that is a dict of its fields, those that are None left out; its methods keep both
+    in step."""
 
     loss: Any = None
     logits: Any = None
@@ -155,7 +157,13 @@ def test_a_dataclass_is_a_container_and_its_own_code_does_not_run():
     point = Point([1, 2], 3)
     point.extra = 4
     new = nest.map(times_ten, {"b": point})["b"]
-    assert (type(new), new.x, new.y, new.made, new.extra) == (Point, [10, 20], 30, "in __post_init__", 40)
+    assert (type(new), new.x, new.y, new.made, new.extra) == (
+        Point,
+        [10, 20],
+        30,
+        "in __post_init__",
+        40,
+    )
     assert new.count == 10  # __post_init__ would have set it to 1
     assert (point.x, point.extra) == ([1, 2], 4)
 
@@ -192,7 +200,11 @@ def test_attributes_of_a_subclass_of_list_are_kept():
 
 def test_a_default_factory_is_kept():
     new = nest.map(times_ten, Grouped(list, {"b": 1, "a": 2}))
-    assert (type(new), new.default_factory, list(new.items())) == (Grouped, list, [("b", 10), ("a", 20)])
+    assert (type(new), new.default_factory, list(new.items())) == (
+        Grouped,
+        list,
+        [("b", 10), ("a", 20)],
+    )
 
 
 def test_attributes_that_are_the_items_stay_so():
@@ -264,7 +276,9 @@ class Failure(Exception):
 
 
 @pytest.mark.parametrize(
-    "value", [Called(), Failure(), Point, range(3), {1, 2}, object()], ids=lambda value: type(value).__name__
+    "value",
+    [Called(), Failure(), Point, range(3), {1, 2}, object()],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_called_or_more_than_a_container_is_a_leaf(value):
     assert nest.leaves([value])[0] is value
@@ -306,12 +320,28 @@ def test_is_leaf_stops_at_containers():
     ("first", "second", "message"),
     [
         ({"a": 1}, {"b": 1}, "x is a dict with keys ['a'] here and with keys ['b'] there."),
-        ({"a": 1}, OrderedDict(a=1), "x is a dict with keys ['a'] here and an OrderedDict with keys ['a'] there."),
+        (
+            {"a": 1},
+            OrderedDict(a=1),
+            "x is a dict with keys ['a'] here and an OrderedDict with keys ['a'] there.",
+        ),
         ([[1]], [[1, 2]], "x[0] is a list of length 1 here and of length 2 there."),
         (Pair(1, [2]), Pair(1, None), "x.second is a list of length 1 here and None there."),
-        (Point(1, [2]), Point(1, ()), "x.y is a list of length 1 here and a tuple of length 0 there."),
-        (OrderedDict(a=1, b=2), OrderedDict(b=1, a=2), "x is an OrderedDict with keys ['a', 'b'] here and with"),
-        (Output(loss=1), Output(logits=1), "x is an Output with fields ['loss', 'logits', 'hidden'] here and with"),
+        (
+            Point(1, [2]),
+            Point(1, ()),
+            "x.y is a list of length 1 here and a tuple of length 0 there.",
+        ),
+        (
+            OrderedDict(a=1, b=2),
+            OrderedDict(b=1, a=2),
+            "x is an OrderedDict with keys ['a', 'b'] here and with",
+        ),
+        (
+            Output(loss=1),
+            Output(logits=1),
+            "x is an Output with fields ['loss', 'logits', 'hidden'] here and with",
+        ),
         (
             Slotted(b=1),
             Frozen(1),

@@ -89,7 +89,9 @@ def test_init_kwargs_describe_networks_and_hold_none(backend):
 
 
 @pytest.mark.parametrize(
-    "duplicate", [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n))], ids=["deepcopy", "pickle"]
+    "duplicate",
+    [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n))],
+    ids=["deepcopy", "pickle"],
 )
 def test_a_copy_is_the_same_network_with_storage_of_its_own(classifier, duplicate):
     twin = duplicate(classifier)
@@ -119,12 +121,18 @@ def test_start_values_depend_on_seed_and_path_alone(backend):
     first, second, other = bound(), bound(), Classifier.on(backend, seed=8)()
     for name, value in first.neutral_state().items():
         np.testing.assert_array_equal(value, second.neutral_state()[name])
-    assert not np.array_equal(first.neutral_state()["head.1.weight"], other.neutral_state()["head.1.weight"])
+    assert not np.array_equal(
+        first.neutral_state()["head.1.weight"], other.neutral_state()["head.1.weight"]
+    )
 
 
 def test_start_values_are_drawn_from_the_documented_key(backend):
-    weight = Classifier.on(backend, seed=7, dtype="float64")().neutral_state()["stages.1.conv.weight"]
-    expected = start.draw(start.Uniform(1 / np.sqrt(5 * 9)), (7, 5, 3, 3), 7, "stages.1.conv.weight")
+    weight = Classifier.on(backend, seed=7, dtype="float64")().neutral_state()[
+        "stages.1.conv.weight"
+    ]
+    expected = start.draw(
+        start.Uniform(1 / np.sqrt(5 * 9)), (7, 5, 3, 3), 7, "stages.1.conv.weight"
+    )
     np.testing.assert_array_equal(weight, expected)
 
 
@@ -176,10 +184,16 @@ def test_training_moves_the_running_statistics_as_numpy_says(classifier):
     run(classifier.train(), X)
     import torch
 
-    y = torch.nn.functional.conv2d(torch.tensor(X), torch.tensor(weight), stride=2, padding=1).numpy()
+    y = torch.nn.functional.conv2d(
+        torch.tensor(X), torch.tensor(weight), stride=2, padding=1
+    ).numpy()
     after = classifier.neutral_state()
-    np.testing.assert_allclose(after["stages.0.bn.running_mean"], 0.1 * y.mean((0, 2, 3)), atol=1e-14)
-    np.testing.assert_allclose(after["stages.0.bn.running_var"], 0.9 + 0.1 * y.var((0, 2, 3), ddof=1), atol=1e-14)
+    np.testing.assert_allclose(
+        after["stages.0.bn.running_mean"], 0.1 * y.mean((0, 2, 3)), atol=1e-14
+    )
+    np.testing.assert_allclose(
+        after["stages.0.bn.running_var"], 0.9 + 0.1 * y.var((0, 2, 3), ddof=1), atol=1e-14
+    )
     assert after["stages.0.bn.num_batches_tracked"] == 1
 
 
@@ -226,8 +240,11 @@ def test_freezing_nothing_is_an_error(classifier):
 
 
 def test_a_wrong_shape_names_the_layer(classifier):
-    with pytest.raises(ShapeError, match=r"Conv2d at 'stages.0.conv': got an input of shape \(3, 2, 9, 7\), "
-                                         r"wanted \(batch, 3, height, width\)"):  # fmt: skip
+    with pytest.raises(
+        ShapeError,
+        match=r"Conv2d at 'stages.0.conv': got an input of shape \(3, 2, 9, 7\), "
+        r"wanted \(batch, 3, height, width\)",
+    ):
         run(classifier, X[:, :2])
 
 
@@ -237,7 +254,9 @@ def test_an_unbound_network_says_how_to_bind_it():
 
 
 def test_an_unknown_argument_suggests_the_nearest(backend):
-    with pytest.raises(ArgumentError, match="Classifier: .*'num_clases'. Did you mean 'num_classes'?"):
+    with pytest.raises(
+        ArgumentError, match="Classifier: .*'num_clases'. Did you mean 'num_classes'?"
+    ):
         Classifier.on(backend)(num_clases=3)
 
 
@@ -248,13 +267,16 @@ def test_an_unknown_layer_argument_suggests_the_nearest(backend):
 
 def test_an_unknown_dtype_names_those_that_there_are(backend):
     with pytest.raises(
-        DtypeError, match=rf"backend '{backend.name}' cannot compute in 'float65'. Did you mean 'float64'"
+        DtypeError,
+        match=rf"backend '{backend.name}' cannot compute in 'float65'. Did you mean 'float64'",
     ):
         Classifier.on(backend, dtype="float65")()
 
 
 def test_an_unknown_device_names_those_that_there_are(backend):
-    with pytest.raises(DeviceError, match=rf"backend '{backend.name}' has no device 'cuda:99' here"):
+    with pytest.raises(
+        DeviceError, match=rf"backend '{backend.name}' has no device 'cuda:99' here"
+    ):
         Classifier.on(backend, device="cuda:99")()
 
 
@@ -264,7 +286,9 @@ def test_a_plain_list_of_layers_is_refused(backend):
             super().__init__()
             self.layers = [self.nn.Linear(2, 2)]
 
-    with pytest.raises(ConstructionError, match="attribute 'layers' is a plain list of layers.*use nn.ModuleList"):
+    with pytest.raises(
+        ConstructionError, match="attribute 'layers' is a plain list of layers.*use nn.ModuleList"
+    ):
         Listed.on(backend)()
 
 
@@ -367,7 +391,10 @@ def test_a_block_that_would_hide_what_every_network_has_is_refused(backend):
             super().__init__()
             self.val_step = self.nn.Linear(3, 2)
 
-    with pytest.raises(ConstructionError, match="a block at 'val_step' cannot be called 'val_step': every network has"):
+    with pytest.raises(
+        ConstructionError,
+        match="a block at 'val_step' cannot be called 'val_step': every network has",
+    ):
         Hiding.on(backend)()
 
 

@@ -15,7 +15,11 @@ MOVED = [
     ("deliralike.network", "deliralike.network.base", "NetworkType"),
     ("deliralike.nest", "deliralike.nest.tree", "flatten"),
     ("deliralike.parallel.replicated", "deliralike.parallel.replicas.network", "ReplicaSettings"),
-    ("deliralike.parallel.distributed", "deliralike.parallel.processes.network", "DistributedNetwork"),
+    (
+        "deliralike.parallel.distributed",
+        "deliralike.parallel.processes.network",
+        "DistributedNetwork",
+    ),
     ("deliralike.parallel.mpi", "deliralike.parallel.processes.mpi", "MPIProcesses"),
     ("deliralike.backends.joining", "deliralike.backends.processes.join", "join"),
     ("deliralike.backends.launching", "deliralike.backends.processes.launch", "launched"),
@@ -29,4 +33,6 @@ MOVED = [
 
 @pytest.mark.parametrize(("old", "new", "name"), MOVED)
 def test_the_old_path_of_a_module_gives_what_the_new_one_has(old, new, name):
-    assert getattr(importlib.import_module(old), name) is getattr(importlib.import_module(new), name)
+    assert getattr(importlib.import_module(old), name) is getattr(
+        importlib.import_module(new), name
+    )

@@ -1,4 +1,5 @@
-"""Layers and parameters in places where a framework would overlook them are refused when a network is built."""
+"""Layers and parameters in places where a framework would overlook them are refused when a network
+is built."""
 
 from collections import OrderedDict, deque
 
@@ -97,7 +98,10 @@ def test_a_native_subclass_of_the_base_is_watched_too():
             super().__init__()
             self.table = native_layer("chainer")
 
-    with pytest.raises(ConstructionError, match="'table' is a Linear of backend 'chainer' in a network of .* 'torch'"):
+    with pytest.raises(
+        ConstructionError,
+        match="'table' is a Linear of backend 'chainer' in a network of .* 'torch'",
+    ):
         Mixed()
 
 
@@ -121,7 +125,8 @@ def test_a_list_of_parameters_is_refused(backend):
 
 
 class Kept(Network):
-    """Layers that are registered, and stand in plain containers besides; and one that is no part, on purpose."""
+    """Layers that are registered, and stand in plain containers besides; and one that is no part,
+    on purpose."""
 
     def __init__(self, teacher):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Steps, closures and prepared batches that a network was written with: native or not, wrapped or replicated."""
+"""Steps, closures and prepared batches that a network was written with: native or not, wrapped or
+replicated."""
 
 import numpy as np
 import pytest
@@ -100,7 +101,11 @@ def jax_regressor():
 
 def regressor(backend, count=1):
     """The native network, wrapped, with known weights; over replicas."""
-    net = wrap({"torch": torch_regressor, "chainer": chainer_regressor, "jax": jax_regressor}[backend.name]())
+    net = wrap(
+        {"torch": torch_regressor, "chainer": chainer_regressor, "jax": jax_regressor}[
+            backend.name
+        ]()
+    )
     net.load_neutral_state({"body.weight": WEIGHT, "body.bias": BIAS})
     return DataParallel(net, devices(backend, count)) if count > 1 else net
 
@@ -121,7 +126,9 @@ def test_a_trainer_makes_the_steps_of_a_native_network(backend, count):
     assert history.steps[0].losses == {"fit": pytest.approx(loss, rel=1e-5)}
     np.testing.assert_allclose(net.neutral_state()["body.weight"], weight, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(net.neutral_state()["body.bias"], bias, rtol=1e-4, atol=1e-6)
-    after = ((X @ weight.T + bias - Y) ** 2).mean()  # predictions are no losses: these are the default ones
+    after = (
+        (X @ weight.T + bias - Y) ** 2
+    ).mean()  # predictions are no losses: these are the default ones
     assert history.epochs[0].held_out["loss"] == pytest.approx(after, rel=1e-4)
 
 
@@ -140,23 +147,32 @@ def test_closure_and_prepare_batch_of_a_native_network_are_its_own(backend, coun
     net, (place, *_) = regressor(backend, count), devices(backend, 1)
     values, predictions = net.closure(net, {"data": backend.array(X)}, None, {}, 3, fold=2)
     assert values == {"mine": 2.0}
-    np.testing.assert_allclose(backend.numpy(predictions["pred"]), X @ WEIGHT.T + BIAS, rtol=1e-4, atol=1e-5)
-    assert net.prepare_batch({"b": 1, "a": 2}, place, "there") == {"moved": ["a", "b"], "to": (place, "there")}
+    np.testing.assert_allclose(
+        backend.numpy(predictions["pred"]), X @ WEIGHT.T + BIAS, rtol=1e-4, atol=1e-5
+    )
+    assert net.prepare_batch({"b": 1, "a": 2}, place, "there") == {
+        "moved": ["a", "b"],
+        "to": (place, "there"),
+    }
 
 
 def test_a_native_network_without_steps_has_the_default_ones(backend):
     net = wrap(regressor(backend).native.body)
     loss = net.val_step((X, Y))["loss"]
-    assert float(backend.number(loss)) == pytest.approx(((X @ WEIGHT.T + BIAS - Y) ** 2).mean(), rel=1e-5)
+    assert float(backend.number(loss)) == pytest.approx(
+        ((X @ WEIGHT.T + BIAS - Y) ** 2).mean(), rel=1e-5
+    )
     with pytest.raises(AttributeError, match="has no attribute 'penalty'"):
         _ = net.penalty
 
 
-# Networks written once, replicated -----------------------------------------------------------------------------------
+# Networks written once, replicated
+# -----------------------------------------------------------------------------------
 
 
 class Watched(Network):
-    """Steps that ask the base class, read a setting and a private one, call a method, and keep a record."""
+    """Steps that ask the base class, read a setting and a private one, call a method, and keep a
+    record."""
 
     def __init__(self, weight=3.0):
         super().__init__()
@@ -176,7 +192,10 @@ class Watched(Network):
 
     def train_step(self, batch, optimizers, losses=None):
         self.steps += 1
-        return super().train_step(batch, optimizers, losses) | {"offset": self._offset, "doubled": self.doubled}
+        return super().train_step(batch, optimizers, losses) | {
+            "offset": self._offset,
+            "doubled": self.doubled,
+        }
 
     def val_step(self, batch):
         with self.training_mode(False):
@@ -198,18 +217,28 @@ def test_steps_in_replicas_are_those_of_the_network_that_was_written(backend, co
     loss = ((outputs - Y) ** 2).mean()
     net = DataParallel(plain, devices(backend, count)) if count > 1 else plain
     values = {name: float(backend.number(value)) for name, value in net.val_step((x, Y)).items()}
-    assert values == {"sum": pytest.approx(outputs.sum(), rel=1e-6), "loss": pytest.approx(loss, rel=1e-6)}
+    assert values == {
+        "sum": pytest.approx(outputs.sum(), rel=1e-6),
+        "loss": pytest.approx(loss, rel=1e-6),
+    }
     given, is_watched = net.closure({"data": x}, None, {})
     np.testing.assert_allclose(backend.numpy(given), outputs, rtol=1e-6)
     assert is_watched
     assert net.prepare_batch({}, None, None) == ("Watched", backend.name)
     optimizer = backend.optimizer(rule("sgd", lr=RATE), net)
     came = net.train_step((x, Y), optimizer)
-    assert (float(backend.number(came["loss"])), came["offset"], came["doubled"]) == (pytest.approx(loss), 0.5, 4.0)
+    assert (float(backend.number(came["loss"])), came["offset"], came["doubled"]) == (
+        pytest.approx(loss),
+        0.5,
+        4.0,
+    )
     assert plain.steps == 1
     slope = 2.0 * 2 * (outputs - Y) / outputs.size
     np.testing.assert_allclose(
-        plain.neutral_state()["fc.weight"], state["fc.weight"] - RATE * slope.T @ x, rtol=1e-5, atol=1e-7
+        plain.neutral_state()["fc.weight"],
+        state["fc.weight"] - RATE * slope.T @ x,
+        rtol=1e-5,
+        atol=1e-7,
     )
 
 

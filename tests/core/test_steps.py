@@ -1,4 +1,5 @@
-"""Steps: what a network does with a batch by default, and networks with steps of their own, on replicas as well."""
+"""Steps: what a network does with a batch by default, and networks with steps of their own, on
+replicas as well."""
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ X, Y = batch_of(7)
 
 
 def made(backend, network=Small, count=1, **settings):
-    net = network.on(backend, dtype="float64")(**({"p": 0.3, "norm": False} if network is Small else settings))
+    net = network.on(backend, dtype="float64")(
+        **({"p": 0.3, "norm": False} if network is Small else settings)
+    )
     net = DataParallel(net, devices(backend, count)) if count > 1 else net
     return net, backend.optimizer(rule("sgd", lr=0.2), net)
 
@@ -38,14 +41,20 @@ MORE_KINDS = [("tuple", 2), ("list", 1), ("dict", 2), ("dict of a tuple", 1)]
     ("kind", "count"), KINDS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_KINDS]
 )
 def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
-    batch = {"tuple": (X, Y), "list": [X, Y], "dict": {"data": X, "label": Y},
-             "dict of a tuple": {"data": (X,), "label": Y}}[kind]  # fmt: skip
+    batch = {
+        "tuple": (X, Y),
+        "list": [X, Y],
+        "dict": {"data": X, "label": Y},
+        "dict of a tuple": {"data": (X,), "label": Y},
+    }[kind]
     net, optimizer = made(backend, count=count)
     wanted = cross_entropy(net)
     assert numbers(backend, net.val_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
     assert numbers(backend, net.test_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
     net.eval()
-    assert numbers(backend, net.train_step(batch, optimizer)) == {"loss": pytest.approx(wanted, rel=1e-12)}
+    assert numbers(backend, net.train_step(batch, optimizer)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
     assert optimizer.steps == 1
     assert cross_entropy(net) < wanted
 
@@ -94,7 +103,9 @@ def test_several_inputs_come_before_the_target_and_a_floating_target_is_regresse
     wanted = ((X @ state["left.weight"].T + z @ state["right.weight"].T - target) ** 2).mean()
     for batch in ((X, z, target), {"data": (X, z), "label": target}):
         assert numbers(backend, net.val_step(batch)) == {"loss": pytest.approx(wanted, rel=1e-12)}
-    assert numbers(backend, net.train_step((X, z, target), optimizer)) == {"loss": pytest.approx(wanted, rel=1e-12)}
+    assert numbers(backend, net.train_step((X, z, target), optimizer)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
 
 
 def two_losses(backend):
@@ -116,7 +127,9 @@ def test_several_losses_are_added_and_each_comes_back_by_its_name(backend, count
     assert numbers(backend, net.val_step((X, Y), losses)) == pytest.approx(wanted, rel=1e-12)
     assert numbers(backend, net.test_step((X, Y), losses)) == pytest.approx(wanted, rel=1e-12)
     assert list(net.val_step((X, Y), losses)) == ["loss", "two", "spread"]
-    assert numbers(backend, net.train_step((X, Y), optimizer, losses)) == pytest.approx(wanted, rel=1e-12)
+    assert numbers(backend, net.train_step((X, Y), optimizer, losses)) == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 def test_losses_for_logging_have_no_graph(backend):
@@ -141,8 +154,12 @@ def test_a_loss_in_replicas_is_taken_as_it_is(backend, count):
     net.eval()
     wanted = cross_entropy(net, X[Y != 0], Y[Y != 0])
     loss = in_replicas(summed, "denominator")
-    assert numbers(backend, net.val_step((X, Y), loss)) == {"loss": pytest.approx(wanted, rel=1e-12)}
-    assert numbers(backend, net.train_step((X, Y), optimizer, loss)) == {"loss": pytest.approx(wanted, rel=1e-12)}
+    assert numbers(backend, net.val_step((X, Y), loss)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
+    assert numbers(backend, net.train_step((X, Y), optimizer, loss)) == {
+        "loss": pytest.approx(wanted, rel=1e-12)
+    }
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -167,7 +184,10 @@ def test_the_default_step_takes_one_optimizer_of_a_mapping():
     net.train_step((X, Y), {"only": optimizer})
     net.train_step((X, Y), {"default": optimizer, "other": other})
     assert (optimizer.steps, other.steps) == (2, 0)
-    with pytest.raises(SettingError, match="has one optimizer, and there are 2: 'a', 'b'; call one of them 'default'"):
+    with pytest.raises(
+        SettingError,
+        match="has one optimizer, and there are 2: 'a', 'b'; call one of them 'default'",
+    ):
         net.train_step((X, Y), {"a": optimizer, "b": other})
 
 
@@ -177,11 +197,14 @@ def test_losses_that_are_none_are_refused():
     net, optimizer = made(backends.get("torch"))
     with pytest.raises(SettingError, match="losses is empty: give at least one"):
         net.train_step((X, Y), optimizer, {})
-    with pytest.raises(ArgumentError, match="losses is a dict of functions or one function, not a list"):
+    with pytest.raises(
+        ArgumentError, match="losses is a dict of functions or one function, not a list"
+    ):
         net.val_step((X, Y), [cross_entropy])
 
 
-# Steps of a network's own --------------------------------------------------------------------------------------------
+# Steps of a network's own
+# --------------------------------------------------------------------------------------------
 
 OWN = {Gan: ("critic", "generator"), Vae: ("encoder", "decoder")}
 
@@ -189,7 +212,9 @@ OWN = {Gan: ("critic", "generator"), Vae: ("encoder", "decoder")}
 def own_steps(backend, kind, count, steps=5):
     """The losses of five steps with a batch of seven, those of a validation, and the weights."""
     net, _ = made(backend, kind, count)
-    optimizers = {name: backend.optimizer(rule("adam", lr=0.05), net, f"{name}.*") for name in OWN[kind]}
+    optimizers = {
+        name: backend.optimizer(rule("adam", lr=0.05), net, f"{name}.*") for name in OWN[kind]
+    }
     batch = batch_of_noise(7)
     losses = [numbers(backend, net.train_step(batch, optimizers)) for _ in range(steps)]
     losses.append(numbers(backend, net.val_step(batch)))
@@ -218,7 +243,10 @@ def gan_by_hand(steps=5):
     losses = []
     for _ in range(steps):
         record = {}
-        for name, loss, optimizer in (("critic", critic, of_critic), ("generator", generator, of_generator)):
+        for name, loss, optimizer in (
+            ("critic", critic, of_critic),
+            ("generator", generator, of_generator),
+        ):
             net.zero_grad()
             value = loss()
             value.backward()
@@ -235,12 +263,16 @@ def vae_by_hand(steps=5):
 
     net = Vae.on("torch", dtype="float64")()
     x, noise = (torch.from_numpy(batch_of_noise(7)[name]) for name in ("data", "noise"))
-    optimizers = {name: torch.optim.Adam(getattr(net, name).parameters(), lr=0.05) for name in OWN[Vae]}
+    optimizers = {
+        name: torch.optim.Adam(getattr(net, name).parameters(), lr=0.05) for name in OWN[Vae]
+    }
 
     def loss():
         mean, log_var = net.encoder(x).chunk(2, -1)
         made = net.decoder(mean + (0.5 * log_var).exp() * noise)
-        return ((made - x) ** 2).mean() - 0.5 * (1 + log_var - mean**2 - log_var.exp()).sum(1).mean()
+        return ((made - x) ** 2).mean() - 0.5 * (1 + log_var - mean**2 - log_var.exp()).sum(
+            1
+        ).mean()
 
     losses = []
     for _ in range(steps):
@@ -261,9 +293,12 @@ MORE_OWN_STEPS = [(Gan, gan_by_hand, 1), (Vae, vae_by_hand, 2)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "by_hand", "count"), OWN_STEPS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_OWN_STEPS]
+    ("kind", "by_hand", "count"),
+    OWN_STEPS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_OWN_STEPS],
 )
-def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replicas(backend, kind, by_hand, count):
+def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replicas(
+    backend, kind, by_hand, count
+):
     losses, state = own_steps(backend, kind, count)
     wanted, weights = by_hand()
     for found, want in zip(losses, wanted, strict=True):

@@ -1,4 +1,5 @@
-"""Datasets and transforms for the tests of loaders; here, where worker processes can import them."""
+"""Datasets and transforms for the tests of loaders; here, where worker processes can import
+them."""
 
 import os
 import signal
@@ -63,7 +64,10 @@ def fail_stubbornly(sample):
 
 def jittered(sample, generator):
     """A random transform of a dict."""
-    return {"x": sample["x"] + generator.standard_normal(sample["x"].shape).astype(np.float32), "y": sample["y"]}
+    return {
+        "x": sample["x"] + generator.standard_normal(sample["x"].shape).astype(np.float32),
+        "y": sample["y"],
+    }
 
 
 def scaled(batch, generator):

@@ -1,4 +1,5 @@
-"""Transforms of albumentations and batchgenerators: keyed by sample and batch, layouts converted, globals put back."""
+"""Transforms of albumentations and batchgenerators: keyed by sample and batch, layouts converted,
+globals put back."""
 
 import os
 import random
@@ -21,7 +22,10 @@ def library():
 def pictures(samples=9, channels=3):
     """Pictures with masks that hold the first channel's values."""
     masks = np.random.default_rng(0).integers(0, 200, (samples, 7, 5))
-    return {"x": np.stack([masks / np.float32(255)] * channels, axis=1).astype(np.float32), "y": masks}
+    return {
+        "x": np.stack([masks / np.float32(255)] * channels, axis=1).astype(np.float32),
+        "y": masks,
+    }
 
 
 def global_draw():
@@ -29,7 +33,11 @@ def global_draw():
 
 
 def same(first, second):
-    return all(np.array_equal(one[key], other[key]) for one, other in zip(first, second, strict=True) for key in one)
+    return all(
+        np.array_equal(one[key], other[key])
+        for one, other in zip(first, second, strict=True)
+        for key in one
+    )
 
 
 class LookAlike:
@@ -40,30 +48,44 @@ class LookAlike:
         return {"image": rolled} if mask is None else {"image": rolled, "mask": mask}
 
 
-# albumentations ------------------------------------------------------------------------------------------------------
+# albumentations
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_picture_and_mask_go_through_albumentations_together(library):
     flips = library.Compose([library.HorizontalFlip(p=0.5), library.VerticalFlip(p=0.5)])
-    loader = data.Loader(pictures(), 9, transform=data.albumentations(flips, image="x", mask="y"), shuffle=False)
+    loader = data.Loader(
+        pictures(), 9, transform=data.albumentations(flips, image="x", mask="y"), shuffle=False
+    )
     (batch,) = loader
-    assert (batch["x"].shape, batch["x"].dtype, batch["y"].dtype) == ((9, 3, 7, 5), np.float32, np.int64)
+    assert (batch["x"].shape, batch["x"].dtype, batch["y"].dtype) == (
+        (9, 3, 7, 5),
+        np.float32,
+        np.int64,
+    )
     assert np.array_equal(np.rint(batch["x"][:, 1] * 255), batch["y"])
     ways = [
-        next(way for way in ((1, 1), (1, -1), (-1, 1), (-1, -1)) if np.array_equal(mask[:: way[0], :: way[1]], raw))
+        next(
+            way
+            for way in ((1, 1), (1, -1), (-1, 1), (-1, -1))
+            if np.array_equal(mask[:: way[0], :: way[1]], raw)
+        )
         for mask, raw in zip(batch["y"], pictures()["y"], strict=True)
     ]
     assert len(set(ways)) > 2
 
 
 @pytest.mark.parametrize(
-    "way", [{}, {"workers": 3}, {"workers": 1, "worker_kind": "process"}], ids=["plain", "threads", "process"]
+    "way",
+    [{}, {"workers": 3}, {"workers": 1, "worker_kind": "process"}],
+    ids=["plain", "threads", "process"],
 )
 def test_albumentations_draws_the_same_whatever_the_batches_and_workers(library, way):
     steps = library.Compose([library.Affine(rotate=(-30, 30), p=1), library.GaussNoise(p=0.8)])
     augment = data.albumentations(steps, image="x", mask="y")
     loaders = [
-        data.Loader(pictures(), size, transform=augment, seed=4, **options) for size, options in ((9, {}), (2, way))
+        data.Loader(pictures(), size, transform=augment, seed=4, **options)
+        for size, options in ((9, {}), (2, way))
     ]
     together, apart = (list(loader.batches(1)) for loader in loaders)
     joined = {key: np.concatenate([batch[key] for batch in apart]) for key in ("x", "y")}
@@ -72,7 +94,9 @@ def test_albumentations_draws_the_same_whatever_the_batches_and_workers(library,
 
 def test_a_single_transform_of_albumentations_is_accepted(library):
     augment = data.albumentations(library.HorizontalFlip(p=1.0))
-    found = augment((np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"), np.random.default_rng(0))
+    found = augment(
+        (np.arange(35.0, dtype=np.float32).reshape(1, 7, 5), "label"), np.random.default_rng(0)
+    )
     assert (found[0][0, 0].tolist(), found[1]) == ([4, 3, 2, 1, 0], "label")
 
 
@@ -129,8 +153,18 @@ def test_masks_with_channels_are_moved_too():
             BatchError,
             "as 'image', and gave 'tensor'; leave out steps such as ToTensorV2",
         ),
-        (lambda image: image, np.zeros((1, 2, 2)), BatchError, "as 'image', and gave a ndarray|an ndarray"),
-        (lambda image: {}, np.zeros(3), ArgumentError, r"a picture is \(C, H, W\) or .* this one is \(3,\)"),
+        (
+            lambda image: image,
+            np.zeros((1, 2, 2)),
+            BatchError,
+            "as 'image', and gave a ndarray|an ndarray",
+        ),
+        (
+            lambda image: {},
+            np.zeros(3),
+            ArgumentError,
+            r"a picture is \(C, H, W\) or .* this one is \(3,\)",
+        ),
         (
             lambda image: {},
             {"x": np.zeros((1, 2, 2))},
@@ -151,7 +185,8 @@ def test_a_transform_that_cannot_be_called_is_refused(adapter):
         adapter(3)
 
 
-# batchgenerators -----------------------------------------------------------------------------------------------------
+# batchgenerators
+# -----------------------------------------------------------------------------------------------------
 
 
 class Shifting:
@@ -164,15 +199,21 @@ class Shifting:
 
 
 @pytest.mark.parametrize(
-    "way", [{}, {"workers": 3}, {"workers": 1, "worker_kind": "process"}], ids=["plain", "threads", "process"]
+    "way",
+    [{}, {"workers": 3}, {"workers": 1, "worker_kind": "process"}],
+    ids=["plain", "threads", "process"],
 )
 def test_batchgenerators_draw_the_same_whatever_the_workers(way):
     spatial = pytest.importorskip("batchgenerators.transforms.spatial_transforms")
     abstract = pytest.importorskip("batchgenerators.transforms.abstract_transforms")
     noise = pytest.importorskip("batchgenerators.transforms.noise_transforms")
-    steps = abstract.Compose([spatial.MirrorTransform(axes=(0, 1)), noise.GaussianNoiseTransform(p_per_sample=1)])
+    steps = abstract.Compose(
+        [spatial.MirrorTransform(axes=(0, 1)), noise.GaussianNoiseTransform(p_per_sample=1)]
+    )
     augment = data.batchgenerators(steps, data="x", seg="y")
-    plain, other = (data.Loader(pictures(), 4, batch_transform=augment, **options) for options in ({}, way))
+    plain, other = (
+        data.Loader(pictures(), 4, batch_transform=augment, **options) for options in ({}, way)
+    )
     assert same(list(plain.batches(1)), list(other.batches(1)))
     batch, raw = next(plain.batches(1)), next(data.Loader(pictures(), 4).batches(1))
     assert (batch["y"].shape, batch["y"].dtype) == ((4, 7, 5), np.int64)
@@ -183,21 +224,34 @@ def test_batchgenerators_draw_the_same_whatever_the_workers(way):
 @pytest.mark.parametrize("shape", [(7, 5), (4, 7, 5)], ids=["2d", "3d"])
 def test_a_spatial_transform_of_batchgenerators_changes_the_size(shape):
     spatial = pytest.importorskip("batchgenerators.transforms.spatial_transforms")
-    crop = spatial.SpatialTransform((3,) * len(shape), patch_center_dist_from_border=2, do_elastic_deform=False)
-    batch = np.random.default_rng(0).random((2, 1, *shape)).astype(np.float32), np.ones((2, *shape), np.int64)
+    crop = spatial.SpatialTransform(
+        (3,) * len(shape), patch_center_dist_from_border=2, do_elastic_deform=False
+    )
+    batch = (
+        np.random.default_rng(0).random((2, 1, *shape)).astype(np.float32),
+        np.ones((2, *shape), np.int64),
+    )
     x, y = data.batchgenerators(crop, seg=1)(batch, np.random.default_rng(0))
-    assert (x.shape, y.shape, y.dtype) == ((2, 1, *(3,) * len(shape)), (2, *(3,) * len(shape)), np.int64)
+    assert (x.shape, y.shape, y.dtype) == (
+        (2, 1, *(3,) * len(shape)),
+        (2, *(3,) * len(shape)),
+        np.int64,
+    )
 
 
 def test_the_batch_itself_is_not_written_into():
     batch = {"data": np.zeros((2, 1, 3, 2)), "seg": np.arange(12).reshape(2, 3, 2)}
-    found = data.batchgenerators(Shifting(), data="data", seg="seg")(batch, np.random.default_rng(0))
+    found = data.batchgenerators(Shifting(), data="data", seg="seg")(
+        batch, np.random.default_rng(0)
+    )
     assert (batch["data"].any(), batch["seg"][0, 0].tolist()) == (False, [0, 1])
     assert (bool(found["data"].all()), found["seg"][0, 0].tolist()) == (True, [1, 0])
 
 
 def test_a_transform_without_masks_gets_none():
-    found = data.batchgenerators(lambda data: {"data": data + 1})(np.zeros((2, 1, 3, 2)), np.random.default_rng(0))
+    found = data.batchgenerators(lambda data: {"data": data + 1})(
+        np.zeros((2, 1, 3, 2)), np.random.default_rng(0)
+    )
     assert found.min() == 1
 
 
@@ -215,12 +269,15 @@ def test_global_states_are_put_back_also_after_an_error():
     assert random.getstate() == before[1]
 
 
-# Entries -------------------------------------------------------------------------------------------------------------
+# Entries
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", [0, "inputs"])
 def test_entries_of_named_tuples_have_positions_and_names(at):
     sample = data.Samples(np.arange(4.0).reshape(1, 2, 2), np.int64(1))
-    found = data.albumentations(lambda image: {"image": image * 2}, image=at)(sample, np.random.default_rng(0))
+    found = data.albumentations(lambda image: {"image": image * 2}, image=at)(
+        sample, np.random.default_rng(0)
+    )
     assert isinstance(found, data.Samples)
     assert (found.inputs.sum(), found.labels) == (12, 1)

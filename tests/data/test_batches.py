@@ -34,10 +34,14 @@ def test_without_shuffling_the_order_is_that_of_the_arrays():
 
 
 def test_the_order_is_known_in_advance():
-    """Worked out by hand from the raw words of NumPy's Philox: a change would make old runs unrepeatable."""
+    """Worked out by hand from the raw words of NumPy's Philox: a change would make old runs
+    unrepeatable."""
     import hashlib
 
-    key = np.array([5, int.from_bytes(hashlib.blake2b(b"data/order", digest_size=8).digest(), "little")], np.uint64)
+    key = np.array(
+        [5, int.from_bytes(hashlib.blake2b(b"data/order", digest_size=8).digest(), "little")],
+        np.uint64,
+    )
     words = np.random.Philox(key=key, counter=[0, 0, 0, 2]).random_raw(9).tolist()
     assert data.order(9, seed=5, epoch=2).tolist() == sorted(range(9), key=words.__getitem__)
     assert data.order(6, seed=0, epoch=0).tolist() == KNOWN
@@ -50,7 +54,9 @@ def test_words_that_are_equal_keep_their_order(monkeypatch):
     words = np.array([3, 1, 3, 1, 2] * 7, np.uint64)
     drawn = SimpleNamespace(random_raw=lambda count: words)
     monkeypatch.setattr(np.random, "Philox", lambda key, counter: drawn)
-    assert data.order(35, seed=0, epoch=0).tolist() == sorted(range(35), key=words.tolist().__getitem__)
+    assert data.order(35, seed=0, epoch=0).tolist() == sorted(
+        range(35), key=words.tolist().__getitem__
+    )
 
 
 def test_the_order_changes_with_epoch_and_seed():
@@ -59,12 +65,16 @@ def test_the_order_changes_with_epoch_and_seed():
 
 
 def test_leaves_that_are_no_arrays_go_into_every_batch():
-    batches = list(data.batches({"y": np.arange(3), "name": "train", "none": None}, 2, shuffle=False))
+    batches = list(
+        data.batches({"y": np.arange(3), "name": "train", "none": None}, 2, shuffle=False)
+    )
     assert [(batch["name"], batch["none"]) for batch in batches] == [("train", None)] * 2
 
 
 def test_arrays_of_different_lengths_are_both_named():
-    with pytest.raises(BatchError, match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3"):
+    with pytest.raises(
+        BatchError, match=r"along dim 0: batch\['image'\] has 4, batch\['label'\]\[1\] has 3"
+    ):
         data.batches({"image": np.zeros((4, 2)), "label": [np.zeros(4), np.zeros(3)]}, 2)
 
 

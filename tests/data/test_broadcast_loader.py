@@ -1,4 +1,5 @@
-"""Batches that the root reads and sends; over processes they are tested with ChainerMN's multi-node iterators."""
+"""Batches that the root reads and sends; over processes they are tested with ChainerMN's multi-node
+iterators."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from deliralike.parallel import Alone
 
 
 def batches(loader, *position):
-    return [{name: leaf.tolist() for name, leaf in batch.items()} for batch in loader.batches(*position)]
+    return [
+        {name: leaf.tolist() for name, leaf in batch.items()} for batch in loader.batches(*position)
+    ]
 
 
 @pytest.mark.parametrize("position", [(0, 0), (3, 2)])

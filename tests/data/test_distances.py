@@ -21,7 +21,9 @@ def by_search(inside, spacing):
     return found
 
 
-@pytest.mark.parametrize(("size", "spacing"), [((6, 5), None), ((4, 3, 4), None), ((5, 6), (2.0, 0.5))])
+@pytest.mark.parametrize(
+    ("size", "spacing"), [((6, 5), None), ((4, 3, 4), None), ((5, 6), (2.0, 0.5))]
+)
 def test_every_pixel_has_its_distance_to_the_nearest_of_the_other_kind(size, spacing):
     labels = np.random.default_rng(0).integers(0, 3, size)
     maps = signed_distances(labels, 3, spacing)
@@ -46,7 +48,9 @@ def test_the_boundary_loss_falls_when_a_prediction_grows_towards_its_region():
         predicted = np.zeros((9, 9), np.int64)
         predicted[margin : 9 - margin, margin : 9 - margin] = 1
         one_hot = np.stack([1.0 - predicted, predicted])[None]
-        losses.append(nn.boundary_loss(*map(backends.get("torch").array, (one_hot, maps)), False).item())
+        losses.append(
+            nn.boundary_loss(*map(backends.get("torch").array, (one_hot, maps)), False).item()
+        )
     assert np.argmin(losses) in (2, 3)  # the region's outermost pixels count nothing
     assert losses[0] > losses[1] > losses[2]
 

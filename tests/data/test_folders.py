@@ -1,4 +1,5 @@
-"""Folders of pictures: classes by folder, files by name, values as they were written, errors that name the file."""
+"""Folders of pictures: classes by folder, files by name, values as they were written, errors that
+name the file."""
 
 import sys
 
@@ -23,7 +24,9 @@ def save(array, path, **options):
 @pytest.fixture
 def zoo(tmp_path):
     """Two classes, with files in odd order, a hidden one, a text and a deeper folder."""
-    for seed, name in enumerate(["cat/b.png", "cat/a.PNG", "ape/deep/z.png", "ape/10.png", "ape/9.bmp"]):
+    for seed, name in enumerate(
+        ["cat/b.png", "cat/a.PNG", "ape/deep/z.png", "ape/10.png", "ape/9.bmp"]
+    ):
         save(pixels(seed, 7, 5, 3), tmp_path / name)
     save(pixels(9, 7, 5, 3), tmp_path / "ape/.hidden.png")
     (tmp_path / "cat/notes.txt").write_text("nothing")
@@ -33,13 +36,22 @@ def zoo(tmp_path):
 
 def test_classes_are_folders_and_files_come_by_name(zoo):
     found = data.image_folder(zoo)
-    assert (found.classes, found.labels.tolist(), found.labels.dtype) == (("ape", "cat"), [0, 0, 0, 1, 1], np.int64)
+    assert (found.classes, found.labels.tolist(), found.labels.dtype) == (
+        ("ape", "cat"),
+        [0, 0, 0, 1, 1],
+        np.int64,
+    )
     assert [file.name for file in found.files] == ["10.png", "9.bmp", "z.png", "a.PNG", "b.png"]
 
 
 def test_a_picture_has_the_values_that_were_written(zoo):
     picture, label = data.image_folder(zoo)[4]
-    assert (picture.shape, picture.dtype, label, label.dtype) == ((3, 7, 5), np.float32, 1, np.int64)
+    assert (picture.shape, picture.dtype, label, label.dtype) == (
+        (3, 7, 5),
+        np.float32,
+        1,
+        np.int64,
+    )
     assert np.array_equal(picture, pixels(0, 7, 5, 3).transpose(2, 0, 1) / np.float32(255))
     assert picture.flags.c_contiguous
 
@@ -68,7 +80,9 @@ def test_sixteen_bits_are_not_cut_off(tmp_path):
     raw = np.random.default_rng(0).integers(0, 65536, (7, 5)).astype(np.uint16)
     save(raw, tmp_path / "a/x.png")
     assert np.allclose(data.image_folder(tmp_path, mode="L")[0].inputs[0], raw / 65535, atol=1e-6)
-    assert np.allclose(data.image_folder(tmp_path)[0].inputs, np.stack([raw / 65535] * 3), atol=1e-6)
+    assert np.allclose(
+        data.image_folder(tmp_path)[0].inputs, np.stack([raw / 65535] * 3), atol=1e-6
+    )
 
 
 def test_the_rotation_that_a_camera_noted_is_followed(tmp_path):
@@ -80,7 +94,9 @@ def test_the_rotation_that_a_camera_noted_is_followed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "way", [{}, {"workers": 2}, {"workers": 1, "worker_kind": "process"}], ids=["plain", "threads", "process"]
+    "way",
+    [{}, {"workers": 2}, {"workers": 1, "worker_kind": "process"}],
+    ids=["plain", "threads", "process"],
 )
 def test_a_loader_reads_a_folder(zoo, way):
     loader = data.Loader(data.image_folder(zoo, size=6), 2, shuffle=False, **way)
@@ -92,7 +108,9 @@ def test_a_loader_reads_a_folder(zoo, way):
 
 def test_pictures_of_different_sizes_need_one_for_a_batch(zoo):
     save(pixels(0, 9, 5, 3), zoo / "ape/a.png")
-    with pytest.raises(BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"):
+    with pytest.raises(
+        BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"
+    ):
         list(data.Loader(data.image_folder(zoo), 6, shuffle=False))
 
 
@@ -101,7 +119,9 @@ def test_a_damaged_file_is_named(zoo, damage):
     file = zoo / "cat/b.png"
     file.write_bytes(file.read_bytes()[:90] if damage is None else damage)
     folder = data.image_folder(zoo)
-    with pytest.raises(BatchError, match=r"picture '.*cat/b.png' cannot be read \(.*\): replace it, or take it out"):
+    with pytest.raises(
+        BatchError, match=r"picture '.*cat/b.png' cannot be read \(.*\): replace it, or take it out"
+    ):
         folder[4]
     with pytest.raises(BatchError) as raised:
         list(data.Loader(folder, 5))
@@ -145,11 +165,15 @@ def test_unknown_classes_modes_and_sizes_are_refused(zoo):
 def test_a_missing_pillow_is_named(zoo, monkeypatch):
     folder = data.image_folder(zoo)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataUnavailable, match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'"):
+    with pytest.raises(
+        DataUnavailable,
+        match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'",
+    ):
         folder[0]
 
 
-# Pictures with masks -------------------------------------------------------------------------------------------------
+# Pictures with masks
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -179,7 +203,9 @@ def test_values_of_masks_become_classes(scans):
     save((pixels(0, 7, 5) % 2) * 255, scans / "masks/p0.bmp")
     pairs = data.paired_folders(scans / "images", scans / "masks", values=(0, 255))
     assert np.array_equal(pairs[0].labels, pixels(0, 7, 5) % 2)
-    with pytest.raises(BatchError, match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)"):
+    with pytest.raises(
+        BatchError, match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)"
+    ):
         pairs[1]
 
 
@@ -189,14 +215,20 @@ def test_colours_of_a_palette_count_as_their_numbers(scans):
     palette.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
     palette.putdata((pixels(0, 7, 5) % 3).ravel().tolist())
     palette.save(scans / "masks/p0.png")
-    assert np.array_equal(data.paired_folders(scans / "images", scans / "masks")[0].labels, pixels(0, 7, 5) % 3)
+    assert np.array_equal(
+        data.paired_folders(scans / "images", scans / "masks")[0].labels, pixels(0, 7, 5) % 3
+    )
 
 
 def test_a_picture_without_a_mask_is_named_and_the_other_way_round(scans):
     (scans / "masks/p1.bmp").unlink()
-    with pytest.raises(SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"):
+    with pytest.raises(
+        SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"
+    ):
         data.paired_folders(scans / "images", scans / "masks")
-    with pytest.raises(SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"):
+    with pytest.raises(
+        SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"
+    ):
         data.paired_folders(scans / "masks", scans / "images")
 
 
@@ -210,7 +242,11 @@ def test_a_mask_of_another_size_or_with_colours_is_named(scans):
     save(pixels(0, 8, 5) % 3, scans / "masks/p0.bmp")
     save(pixels(0, 7, 5, 3), scans / "masks/p1.bmp")
     pairs = data.paired_folders(scans / "images", scans / "masks")
-    with pytest.raises(BatchError, match=r"p0.png' is \(7, 5\) and its mask '.*p0.bmp' is \(8, 5\)"):
+    with pytest.raises(
+        BatchError, match=r"p0.png' is \(7, 5\) and its mask '.*p0.bmp' is \(8, 5\)"
+    ):
         pairs[0]
-    with pytest.raises(BatchError, match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel"):
+    with pytest.raises(
+        BatchError, match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel"
+    ):
         pairs[1]

@@ -1,4 +1,5 @@
-"""Folds: disjoint, covering, stratified, grouped; the inner split indexes the labels of its own samples."""
+"""Folds: disjoint, covering, stratified, grouped; the inner split indexes the labels of its own
+samples."""
 
 import sys
 
@@ -62,7 +63,11 @@ def test_no_group_is_on_both_sides():
 
 def test_samples_are_counted_whatever_holds_them():
     held = data.folds(23, 3)[0].held_out.tolist()
-    for samples in (Squares(23), {"x": np.zeros((23, 2))}, data.Samples(np.zeros((23, 1)), np.zeros(23))):
+    for samples in (
+        Squares(23),
+        {"x": np.zeros((23, 2))},
+        data.Samples(np.zeros((23, 1)), np.zeros(23)),
+    ):
         assert data.folds(samples, 3)[0].held_out.tolist() == held
 
 
@@ -70,19 +75,28 @@ def test_a_fold_takes_its_parts_of_arrays_and_of_datasets():
     fold = data.folds(23, 3)[1]
     train, held_out = fold.of(data.Samples(np.arange(23) * 10, np.arange(23)))
     assert isinstance(train, data.Samples)
-    assert (train.labels.tolist(), held_out.inputs.tolist()) == (fold.train.tolist(), (fold.held_out * 10).tolist())
+    assert (train.labels.tolist(), held_out.inputs.tolist()) == (
+        fold.train.tolist(),
+        (fold.held_out * 10).tolist(),
+    )
     read = fold.of(Squares(23))[1]
-    assert [sample["y"] for sample in map(read.__getitem__, range(len(read)))] == fold.held_out.tolist()
+    assert [
+        sample["y"] for sample in map(read.__getitem__, range(len(read)))
+    ] == fold.held_out.tolist()
     (batch,) = data.Loader(read, 23, shuffle=False)
     assert batch["y"].tolist() == fold.held_out.tolist()
 
 
 def test_a_fold_of_more_samples_is_refused():
-    with pytest.raises(SettingError, match="this fold is one of at least 23 samples, and these are 20"):
+    with pytest.raises(
+        SettingError, match="this fold is one of at least 23 samples, and these are 20"
+    ):
         data.folds(23, 3)[0].of(Squares(20))
 
 
-@pytest.mark.parametrize("given", [{}, {"labels": LABELS}, {"groups": GROUPS}], ids=["plain", "stratified", "grouped"])
+@pytest.mark.parametrize(
+    "given", [{}, {"labels": LABELS}, {"groups": GROUPS}], ids=["plain", "stratified", "grouped"]
+)
 def test_the_inner_split_stays_inside_of_what_the_fold_learns_from(given):
     for fold in data.folds(73, 5, **given, seed=1):
         inner = data.train_validation(fold, 4, **given, seed=1)
@@ -90,7 +104,8 @@ def test_the_inner_split_stays_inside_of_what_the_fold_learns_from(given):
 
 
 def test_the_inner_split_is_stratified_by_the_labels_of_its_own_samples():
-    """Sorted labels show it: looked up by the places in the subset, they would be other samples' labels."""
+    """Sorted labels show it: looked up by the places in the subset, they would be other samples'
+    labels."""
     labels = np.repeat([0, 1, 2], [40, 20, 13])
     for fold in data.folds(73, 3, labels=labels):
         inner = data.train_validation(fold, 4, labels=labels)
@@ -112,11 +127,36 @@ def test_indices_can_be_split_as_well():
     ("k", "given", "error", "message"),
     [
         (1, {}, SettingError, "k must be at least 2 and at most the number of samples, 73, not 1"),
-        (74, {}, SettingError, "k must be at least 2 and at most the number of samples, 73, not 74"),
-        (18, {"groups": GROUPS}, SettingError, "18 folds need at least 18 groups, and there are 16"),
-        (14, {"labels": LABELS}, SettingError, "14 folds need at least 14 samples of each class, and 2 has 13"),
-        (5, {"labels": LABELS[:-1]}, BatchError, r"labels must be one for each of the 73 samples, .* shape \(72,\)"),
-        (5, {"groups": np.zeros((73, 1))}, BatchError, r"groups must be one for each of the 73 .* shape \(73, 1\)"),
+        (
+            74,
+            {},
+            SettingError,
+            "k must be at least 2 and at most the number of samples, 73, not 74",
+        ),
+        (
+            18,
+            {"groups": GROUPS},
+            SettingError,
+            "18 folds need at least 18 groups, and there are 16",
+        ),
+        (
+            14,
+            {"labels": LABELS},
+            SettingError,
+            "14 folds need at least 14 samples of each class, and 2 has 13",
+        ),
+        (
+            5,
+            {"labels": LABELS[:-1]},
+            BatchError,
+            r"labels must be one for each of the 73 samples, .* shape \(72,\)",
+        ),
+        (
+            5,
+            {"groups": np.zeros((73, 1))},
+            BatchError,
+            r"groups must be one for each of the 73 .* shape \(73, 1\)",
+        ),
         (5, {"labels": LABELS / 3}, BatchError, "labels must be classes .* not floats"),
     ],
     ids=range(7),
@@ -128,11 +168,15 @@ def test_what_cannot_be_split_is_refused(k, given, error, message):
 
 def test_labels_of_a_part_alone_are_refused_by_the_inner_split():
     fold = data.folds(73, 5, labels=LABELS)[0]
-    with pytest.raises(BatchError, match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)"):
+    with pytest.raises(
+        BatchError, match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)"
+    ):
         data.train_validation(fold, labels=LABELS[fold.train])
 
 
 def test_a_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
-    with pytest.raises(DataUnavailable, match=r"needs the package 'scikit-learn'.*pip install 'deliralike\[data\]'"):
+    with pytest.raises(
+        DataUnavailable, match=r"needs the package 'scikit-learn'.*pip install 'deliralike\[data\]'"
+    ):
         data.folds(10, 2)

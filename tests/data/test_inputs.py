@@ -1,4 +1,5 @@
-"""What arrays of any type become, or are refused with: one table for all backends, as in docs/howto/data.md."""
+"""What arrays of any type become, or are refused with: one table for all backends, as in
+docs/howto/data.md."""
 
 from functools import cache
 
@@ -8,7 +9,14 @@ import pytest
 import torch
 
 from deliralike import Network, data
-from deliralike.errors import ArgumentError, BatchError, DtypeError, IndexRangeError, SettingError, ShapeError
+from deliralike.errors import (
+    ArgumentError,
+    BatchError,
+    DtypeError,
+    IndexRangeError,
+    SettingError,
+    ShapeError,
+)
 from deliralike.optim import rules
 from deliralike.training import Trainer
 
@@ -34,7 +42,8 @@ def made(backend, **options):
 
 @cache
 def unchanging(backend):
-    """A trainer whose weights stay as they are, for all tests that need no other: JAX compiles its step once."""
+    """A trainer whose weights stay as they are, for all tests that need no other: JAX compiles its
+    step once."""
     trainer = made(backend)
     return trainer, {name: value.copy() for name, value in trainer.network.neutral_state().items()}
 
@@ -65,7 +74,10 @@ INPUTS = {
     "not contiguous": np.asfortranarray(WHOLE.astype("f4"))[::1],
 }
 LABELS = {
-    **{kind: CLASSES.astype(kind) for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">i8", ">u4")},
+    **{
+        kind: CLASSES.astype(kind)
+        for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">i8", ">u4")
+    },
     "nothing masked": np.ma.masked_array(CLASSES),
     "tensor": torch.tensor(CLASSES),
     "ignored": np.where(CLASSES == 2, -100, CLASSES),
@@ -92,24 +104,54 @@ def assert_losses(backend, inputs, labels, numbers, classes):
     (loss,), validated = fit(trainer, inputs, labels)
     wanted = entropy(weights, numbers, classes)
     assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
-    assert all(np.array_equal(value, weights[name]) for name, value in trainer.network.neutral_state().items())
+    assert all(
+        np.array_equal(value, weights[name])
+        for name, value in trainer.network.neutral_state().items()
+    )
 
 
 LAYER = r"^Linear at 'to_scores': got an input of {}, wanted floating numbers: convert it"
 REFUSED = {
-    **{kind: (WHOLE.astype(kind), DtypeError, LAYER.format(kind)) for kind in ("uint8", "int16", "int32", "bool")},
+    **{
+        kind: (WHOLE.astype(kind), DtypeError, LAYER.format(kind))
+        for kind in ("uint8", "int16", "int32", "bool")
+    },
     "int64": (WHOLE, DtypeError, LAYER.format("int(64|32)")),
     "big-endian int64": (WHOLE.astype(">i8"), DtypeError, LAYER.format("int(64|32)")),
     "complex": (WHOLE.astype("c8"), DtypeError, LAYER.format("complex64")),
-    "object": (WHOLE.astype(object), DtypeError, r"^batch\[0\] is an array of object, wanted numbers or truth values"),
+    "object": (
+        WHOLE.astype(object),
+        DtypeError,
+        r"^batch\[0\] is an array of object, wanted numbers or truth values",
+    ),
     "text": (WHOLE.astype(str), DtypeError, r"^batch\[0\] is an array of <U21, wanted numbers"),
     "bytes": (WHOLE.astype("S"), DtypeError, r"^batch\[0\] is an array of \|S21, wanted numbers"),
     "dates": (WHOLE.astype("M8[s]"), DtypeError, r"^batch\[0\] is an array of datetime64"),
-    "records": (np.zeros(7, [("a", "f4")]), DtypeError, r"^batch\[0\] is an array of \[\('a', '<f4'\)\]"),
-    "masked": (np.ma.masked_array(WHOLE.astype("f4"), WHOLE == 5), DtypeError, r"^batch\[0\] has 4 masked elements"),
-    "tensor in bfloat16": (torch.zeros(7, 3).bfloat16(), ArgumentError, r"^samples.inputs is a Tensor .* BFloat16"),
-    "tensor of a graph": (torch.zeros(7, 3, requires_grad=True), ArgumentError, "^samples.inputs is a Tensor .*grad"),
-    "list": (WHOLE.tolist(), ArgumentError, r"^Samples.inputs is a list, wanted an array .*: np.asarray\(inputs\)"),
+    "records": (
+        np.zeros(7, [("a", "f4")]),
+        DtypeError,
+        r"^batch\[0\] is an array of \[\('a', '<f4'\)\]",
+    ),
+    "masked": (
+        np.ma.masked_array(WHOLE.astype("f4"), WHOLE == 5),
+        DtypeError,
+        r"^batch\[0\] has 4 masked elements",
+    ),
+    "tensor in bfloat16": (
+        torch.zeros(7, 3).bfloat16(),
+        ArgumentError,
+        r"^samples.inputs is a Tensor .* BFloat16",
+    ),
+    "tensor of a graph": (
+        torch.zeros(7, 3, requires_grad=True),
+        ArgumentError,
+        "^samples.inputs is a Tensor .*grad",
+    ),
+    "list": (
+        WHOLE.tolist(),
+        ArgumentError,
+        r"^Samples.inputs is a list, wanted an array .*: np.asarray\(inputs\)",
+    ),
 }
 
 
@@ -125,11 +167,31 @@ FIT = "|^the whole number {} does not fit int32, which backend 'jax' computes in
 REFUSED_LABELS = {
     "one more": (CLASSES + 1, IndexRangeError, OUTSIDE.format(3)),
     "below zero": (CLASSES - 1, IndexRangeError, OUTSIDE.format(-1)),
-    "ignored by others": (np.where(CLASSES == 2, 255, CLASSES).astype("u1"), IndexRangeError, OUTSIDE.format(255)),
-    "2**32+1": (np.where(CLASSES == 2, 2**32 + 1, CLASSES), IndexRangeError, (OUTSIDE + FIT).format(*[2**32 + 1] * 2)),
-    "-2**31-1": (np.where(CLASSES == 2, -(2**31) - 1, 0), IndexRangeError, (OUTSIDE + FIT).format(*[-(2**31) - 1] * 2)),
-    "unsigned": (np.where(CLASSES == 2, 2**63, 0).astype("u8"), IndexRangeError, (OUTSIDE + "|uint32").format(2**63)),
-    "bool": (CLASSES > 0, SettingError, "cross_entropy: target: got an array of .*bool, wanted whole numbers"),
+    "ignored by others": (
+        np.where(CLASSES == 2, 255, CLASSES).astype("u1"),
+        IndexRangeError,
+        OUTSIDE.format(255),
+    ),
+    "2**32+1": (
+        np.where(CLASSES == 2, 2**32 + 1, CLASSES),
+        IndexRangeError,
+        (OUTSIDE + FIT).format(*[2**32 + 1] * 2),
+    ),
+    "-2**31-1": (
+        np.where(CLASSES == 2, -(2**31) - 1, 0),
+        IndexRangeError,
+        (OUTSIDE + FIT).format(*[-(2**31) - 1] * 2),
+    ),
+    "unsigned": (
+        np.where(CLASSES == 2, 2**63, 0).astype("u8"),
+        IndexRangeError,
+        (OUTSIDE + "|uint32").format(2**63),
+    ),
+    "bool": (
+        CLASSES > 0,
+        SettingError,
+        "cross_entropy: target: got an array of .*bool, wanted whole numbers",
+    ),
     "float": (CLASSES.astype("f4"), ShapeError, r"mse_loss: shapes \(7, 3\) and \(7,\) differ"),
     "object": (CLASSES.astype(object), DtypeError, r"^batch\[1\] is an array of object"),
     "masked": (np.ma.masked_equal(CLASSES, 2), DtypeError, r"^batch\[1\] has 1 masked elements"),
@@ -162,7 +224,12 @@ def test_a_label_is_looked_at_in_every_step(backend, devices, accumulate):
 
     labels[10] = 3
     with pytest.raises(IndexRangeError, match=OUTSIDE.format(3)):
-        fit(made(backend, accumulate=accumulate, callbacks=[Watch()], **options), inputs, labels, batch_size=3)
+        fit(
+            made(backend, accumulate=accumulate, callbacks=[Watch()], **options),
+            inputs,
+            labels,
+            batch_size=3,
+        )
     assert seen.count("on_step") == (3 if accumulate == 1 else 1)
 
 
@@ -172,7 +239,8 @@ def test_arrays_of_another_framework_are_refused_by_an_update(backend):
     network = Scores.on(backend)()
     optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
     with pytest.raises(
-        DtypeError, match=r"^batch\[0\] is an? .* of shape \(7, 3\), which this backend does not compute"
+        DtypeError,
+        match=r"^batch\[0\] is an? .* of shape \(7, 3\), which this backend does not compute",
     ):
         network.train_step((other, CLASSES), optimizer)
 

@@ -1,4 +1,5 @@
-"""Loaders: what is in a batch follows from seed, epoch and number alone, for every kind of source."""
+"""Loaders: what is in a batch follows from seed, epoch and number alone, for every kind of
+source."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ RANDOM = {"transform": jittered, "batch_transform": scaled}
 def same(first, second):
     """Whether two lists of batches agree bit for bit, type for type."""
     assert [sorted(batch) for batch in first] == [sorted(batch) for batch in second]
-    pairs = [(one[key], other[key]) for one, other in zip(first, second, strict=True) for key in one]
+    pairs = [
+        (one[key], other[key]) for one, other in zip(first, second, strict=True) for key in one
+    ]
     return all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
 
 
@@ -25,25 +28,34 @@ def labels(batches):
     return [batch["y"].tolist() for batch in batches]
 
 
-# Sources -------------------------------------------------------------------------------------------------------------
+# Sources
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_arrays_give_the_batches_of_a_slicing_loop():
     arrays = {"x": np.random.default_rng(0).random((23, 7, 5)), "y": np.arange(23)}
     loader = data.Loader(arrays, 7, seed=3)
     order = data.order(23, seed=3, epoch=2)
-    wanted = [{key: value[order[at : at + 7]] for key, value in arrays.items()} for at in range(0, 23, 7)]
+    wanted = [
+        {key: value[order[at : at + 7]] for key, value in arrays.items()} for at in range(0, 23, 7)
+    ]
     assert same(list(loader.batches(epoch=2)), wanted)
 
 
 def test_an_indexable_dataset_gives_the_same_batches_as_its_arrays():
-    arrays = {"x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]), "y": np.arange(23)}
+    arrays = {
+        "x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]),
+        "y": np.arange(23),
+    }
     wanted = list(data.Loader(arrays, 7, seed=1).batches(1))
     assert same(list(data.Loader(Squares(), 7, seed=1).batches(1)), wanted)
 
 
 def test_arrays_with_a_transform_give_the_same_as_a_dataset_with_it():
-    arrays = {"x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]), "y": np.arange(23)}
+    arrays = {
+        "x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]),
+        "y": np.arange(23),
+    }
     wanted = list(data.Loader(Squares(), 7, **RANDOM).batches())
     assert same(list(data.Loader(arrays, 7, **RANDOM).batches()), wanted)
 
@@ -103,7 +115,10 @@ def test_datasets_and_tensors_of_pytorch_are_read():
     dataset = torch.utils.data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
     (batch,) = data.Loader(dataset, 3, shuffle=False)
     assert isinstance(batch[0], np.ndarray)
-    assert (batch[0].tolist(), batch[1].tolist()) == ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [0, 1, 2])
+    assert (batch[0].tolist(), batch[1].tolist()) == (
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]],
+        [0, 1, 2],
+    )
 
 
 def test_batches_own_their_memory():
@@ -115,7 +130,9 @@ def test_batches_own_their_memory():
 
 @pytest.mark.parametrize("source", [None, 3, "text", iter([1, 2]), {1, 2}])
 def test_what_holds_no_samples_is_refused(source):
-    with pytest.raises(ArgumentError, match=r"from data.Stream\(factory\) for an iterator, not from"):
+    with pytest.raises(
+        ArgumentError, match=r"from data.Stream\(factory\) for an iterator, not from"
+    ):
         data.Loader(source)
 
 
@@ -134,12 +151,15 @@ def test_a_stream_that_is_no_iterator_is_an_error():
         list(data.Loader(data.Stream(lambda: 3)).batches())
 
 
-# Lengths -------------------------------------------------------------------------------------------------------------
+# Lengths
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 23])
-@pytest.mark.parametrize("source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))])
+@pytest.mark.parametrize(
+    "source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))]
+)
 def test_every_sample_comes_once(source, batch_size, drop_last):
     found = labels(data.Loader(source, batch_size, drop_last=drop_last))
     left_out = 23 % batch_size if drop_last else 0
@@ -159,16 +179,22 @@ def test_a_stream_has_no_length():
 
 
 def test_an_epoch_without_any_batch_is_refused():
-    with pytest.raises(BatchError, match="5 samples, fewer than the 7 of a batch, and drop_last=True"):
+    with pytest.raises(
+        BatchError, match="5 samples, fewer than the 7 of a batch, and drop_last=True"
+    ):
         data.Loader({"y": np.arange(5)}, 7, drop_last=True)
 
 
-# Order and random numbers --------------------------------------------------------------------------------------------
+# Order and random numbers
+# --------------------------------------------------------------------------------------------
 
 
 def test_each_iteration_is_the_next_epoch():
     loader = data.Loader({"y": np.arange(9)}, 4)
-    assert [labels(loader), labels(loader)] == [labels(loader.batches(0)), labels(loader.batches(1))]
+    assert [labels(loader), labels(loader)] == [
+        labels(loader.batches(0)),
+        labels(loader.batches(1)),
+    ]
     assert labels(loader.batches(0)) != labels(loader.batches(1))
 
 
@@ -178,7 +204,9 @@ def test_no_skipped_sample_is_loaded():
     assert dataset.read == data.order(23, seed=1, epoch=1)[15:].tolist()
 
 
-@pytest.mark.parametrize("source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))])
+@pytest.mark.parametrize(
+    "source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))]
+)
 @pytest.mark.parametrize("first", [0, 2, 4, 5])
 def test_batches_from_a_position_on_are_those_of_the_whole_epoch(source, first):
     loader = data.Loader(source, 5, **RANDOM)
@@ -188,13 +216,17 @@ def test_batches_from_a_position_on_are_those_of_the_whole_epoch(source, first):
 def test_a_position_past_the_end_is_refused():
     with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
         data.Loader(Squares(), 5).batches(1, 6)
-    with pytest.raises(SettingError, match="first is 3, and the stream ended after 3 samples in epoch 0"):
+    with pytest.raises(
+        SettingError, match="first is 3, and the stream ended after 3 samples in epoch 0"
+    ):
         list(data.Loader(data.Stream(lambda: iter([{"y": 1}] * 3)), 2).batches(0, 3))
 
 
 def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
     of_size = {
-        size: np.concatenate([batch["x"] for batch in data.Loader(Squares(), size, transform=jittered).batches(3)])
+        size: np.concatenate(
+            [batch["x"] for batch in data.Loader(Squares(), size, transform=jittered).batches(3)]
+        )
         for size in (1, 7, 23)
     }
     assert np.array_equal(of_size[1], of_size[7])
@@ -208,7 +240,12 @@ def test_the_random_numbers_of_a_sample_are_known_in_advance():
     path = hashlib.blake2b(b"data/transform", digest_size=8).digest()
     key = np.array([5, int.from_bytes(path, "little")], np.uint64)
     generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 11, 2]))
-    loader = data.Loader({"y": np.arange(13)}, 4, seed=5, transform=lambda s, generator: {**s, "u": generator.random()})
+    loader = data.Loader(
+        {"y": np.arange(13)},
+        4,
+        seed=5,
+        transform=lambda s, generator: {**s, "u": generator.random()},
+    )
     found = {int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])}
     assert found[11] == generator.random()
     assert len(set(found.values())) == 13
@@ -216,7 +253,11 @@ def test_the_random_numbers_of_a_sample_are_known_in_advance():
 
 def test_the_random_numbers_change_with_epoch_and_seed():
     draws = [
-        next(data.Loader({"y": np.arange(1)}, seed=seed, transform=lambda s, rng: rng.random()).batches(epoch)).item()
+        next(
+            data.Loader(
+                {"y": np.arange(1)}, seed=seed, transform=lambda s, rng: rng.random()
+            ).batches(epoch)
+        ).item()
         for seed in (0, 1)
         for epoch in (0, 1)
     ]
@@ -225,7 +266,10 @@ def test_the_random_numbers_change_with_epoch_and_seed():
 
 def test_a_sample_that_comes_twice_is_transformed_differently():
     twice = data.Loader(
-        {"y": np.arange(2)}, 2, sampler=lambda samples, seed, epoch: [1, 1, 0, 1], transform=lambda s, rng: rng.random()
+        {"y": np.arange(2)},
+        2,
+        sampler=lambda samples, seed, epoch: [1, 1, 0, 1],
+        transform=lambda s, rng: rng.random(),
     )
     once = data.Loader({"y": np.arange(2)}, 2, shuffle=False, transform=lambda s, rng: rng.random())
     draws = np.concatenate(list(twice.batches()))
@@ -245,14 +289,27 @@ def test_a_sample_that_comes_twice_is_transformed_differently():
         lambda sample, step=1, *, rng=None: {"y": sample["y"] + rng.integers(step, 2)},
         lambda *samples: {"y": samples[0]["y"] + len(samples)},
     ],
-    ids=["one", "default", "generator", "second", "default-generator", "by-name", "default-by-name", "any-number"],
+    ids=[
+        "one",
+        "default",
+        "generator",
+        "second",
+        "default-generator",
+        "by-name",
+        "default-by-name",
+        "any-number",
+    ],
 )
 def test_a_transform_gets_a_generator_if_its_signature_asks_for_one(transform):
-    assert labels(data.Loader({"y": np.arange(3)}, 3, shuffle=False, transform=transform)) == [[1, 2, 3]]
+    assert labels(data.Loader({"y": np.arange(3)}, 3, shuffle=False, transform=transform)) == [
+        [1, 2, 3]
+    ]
 
 
 def test_functions_written_in_c_are_transforms():
-    (batch,) = data.Loader(np.arange(3), 3, shuffle=False, transform=np.negative, batch_transform=abs)
+    (batch,) = data.Loader(
+        np.arange(3), 3, shuffle=False, transform=np.negative, batch_transform=abs
+    )
     assert batch.tolist() == [0, 1, 2]
 
 
@@ -263,7 +320,8 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
     assert list(loader.batches(1, 2)) == draws[2:]
 
 
-# Positions -----------------------------------------------------------------------------------------------------------
+# Positions
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
@@ -304,7 +362,8 @@ def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
     assert (iterator.state(), len(list(iterator))) == ({"epoch": 0, "batch": 1}, 4)
 
 
-# Options -------------------------------------------------------------------------------------------------------------
+# Options
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_loader_is_passed_through():
@@ -343,30 +402,42 @@ def test_a_transform_must_be_callable(name):
         data.Loader(Squares(), **{name: 3})
 
 
-# Collation -----------------------------------------------------------------------------------------------------------
+# Collation
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_samples_of_different_shapes_are_named_with_path_and_shapes():
     samples = [{"image": [np.zeros((7, 5))], "y": 0}, {"image": [np.zeros((7, 6))], "y": 0}]
     with pytest.raises(
-        BatchError, match=r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1"
+        BatchError,
+        match=r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1",
     ):
         data.collate(samples)
 
 
 def test_samples_of_different_structure_are_named():
-    with pytest.raises(BatchError, match=r"sample is a dict with keys \['a'\] at place 0 .* keys \['b'\] at place 1"):
+    with pytest.raises(
+        BatchError,
+        match=r"sample is a dict with keys \['a'\] at place 0 .* keys \['b'\] at place 1",
+    ):
         data.collate([{"a": 1}, {"b": 1}])
 
 
 def test_scalars_become_arrays_and_other_leaves_stay_if_they_agree():
-    found = data.collate([{"a": 1.5, "b": True, "c": None, "name": "x"}, {"a": 2, "b": False, "c": None, "name": "yz"}])
+    found = data.collate(
+        [
+            {"a": 1.5, "b": True, "c": None, "name": "x"},
+            {"a": 2, "b": False, "c": None, "name": "yz"},
+        ]
+    )
     assert (found["a"].tolist(), found["b"].dtype, found["c"]) == ([1.5, 2.0], np.bool_, None)
     assert found["name"].tolist() == ["x", "yz"]
 
 
 def test_other_leaves_that_differ_are_refused():
-    with pytest.raises(BatchError, match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1"):
+    with pytest.raises(
+        BatchError, match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1"
+    ):
         data.collate([{"c": None}, {"c": 3}])
 
 

@@ -26,8 +26,13 @@ assert not list(pathlib.Path(sys.argv[1]).rglob("*")), list(pathlib.Path(sys.arg
 
 
 def loads_offline(folder, *names):
-    """Load in a fresh process with an empty home, without connections, and find the home still empty."""
-    environment = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    """Load in a fresh process with an empty home, without connections, and find the home still
+    empty."""
+    environment = {
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-c", OFFLINE, str(folder), *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -56,11 +61,20 @@ def test_arrays_are_as_a_dataset_promises(pictures):
 def test_every_square_of_a_photograph_is_in_one_part_and_only_once(pictures, name):
     picture, label = grey(name), NAMES.index(name)
     rows, columns = (length // 32 for length in picture.shape)
-    wanted = [picture[32 * i : 32 * i + 32, 32 * j : 32 * j + 32] for i in range(rows) for j in range(columns)]
+    wanted = [
+        picture[32 * i : 32 * i + 32, 32 * j : 32 * j + 32]
+        for i in range(rows)
+        for j in range(columns)
+    ]
     found = [part.inputs[part.labels == label, 0] for part in (pictures.train, pictures.held_out)]
-    assert [len(each) for each in found] == [len(wanted) - round(0.2 * len(wanted)), round(0.2 * len(wanted))]
-    sums = [np.sort(np.concatenate([each.sum(axis=(1, 2), dtype=float) for each in squares]))
-            for squares in (found, [np.array(wanted)])]  # fmt: skip
+    assert [len(each) for each in found] == [
+        len(wanted) - round(0.2 * len(wanted)),
+        round(0.2 * len(wanted)),
+    ]
+    sums = [
+        np.sort(np.concatenate([each.sum(axis=(1, 2), dtype=float) for each in squares]))
+        for squares in (found, [np.array(wanted)])
+    ]
     assert np.allclose(*sums, rtol=1e-6, atol=1e-9)
 
 
@@ -68,7 +82,10 @@ def test_size_fraction_and_seed_can_be_chosen():
     small = data.load("pictures", size=50, held_out=0.5, seed=3)
     assert small.sample_shape == (1, 50, 50)
     assert abs(len(small.train.labels) - len(small.held_out.labels)) <= len(NAMES)
-    again, other = data.load("pictures", size=50, held_out=0.5, seed=3), data.load("pictures", size=50, held_out=0.5)
+    again, other = (
+        data.load("pictures", size=50, held_out=0.5, seed=3),
+        data.load("pictures", size=50, held_out=0.5),
+    )
     assert (again.held_out.inputs == small.held_out.inputs).all()
     assert (other.held_out.inputs != small.held_out.inputs).any()
 
@@ -77,7 +94,11 @@ def test_faces_are_scikit_images_hundred_faces_and_hundred_others():
     faces, raw = data.load("faces"), skimage.data.lfw_subset()
     inputs = np.concatenate([faces.train.inputs, faces.held_out.inputs])
     labels = np.concatenate([faces.train.labels, faces.held_out.labels])
-    assert (faces.sample_shape, inputs.dtype, faces.classes) == ((1, 25, 25), np.float32, ("no face", "face"))
+    assert (faces.sample_shape, inputs.dtype, faces.classes) == (
+        (1, 25, 25),
+        np.float32,
+        ("no face", "face"),
+    )
     assert np.bincount(faces.held_out.labels).tolist() == [20, 20]
     for label, part in ((1, raw[:100]), (0, raw[100:])):
         sums = inputs[labels == label].sum(axis=(1, 2, 3), dtype=float)
@@ -90,12 +111,16 @@ def test_nothing_is_downloaded_or_written(tmp_path):
 
 @pytest.mark.parametrize("size", [0, 173, 32.0])
 def test_a_size_that_makes_no_sense_is_refused(size):
-    with pytest.raises(SettingError, match=f"size of 'pictures' is a whole number from 1 to 172, not {size}"):
+    with pytest.raises(
+        SettingError, match=f"size of 'pictures' is a whole number from 1 to 172, not {size}"
+    ):
         data.load("pictures", size=size)
 
 
 def test_an_unknown_option_is_answered_with_the_nearest():
-    with pytest.raises(ArgumentError, match="dataset 'pictures' has no option 'sizes'. Did you mean 'size'?"):
+    with pytest.raises(
+        ArgumentError, match="dataset 'pictures' has no option 'sizes'. Did you mean 'size'?"
+    ):
         data.load("pictures", sizes=3)
     with pytest.raises(ArgumentError, match="dataset 'digits' has no option 'size'. Known: none."):
         data.load("digits", size=3)
@@ -104,5 +129,7 @@ def test_an_unknown_option_is_answered_with_the_nearest():
 @pytest.mark.parametrize("name", ["pictures", "faces"])
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "skimage.data", None)
-    with pytest.raises(DataUnavailable, match=rf"'{name}' needs the package 'scikit-image'.*'deliralike\[images\]'"):
+    with pytest.raises(
+        DataUnavailable, match=rf"'{name}' needs the package 'scikit-image'.*'deliralike\[images\]'"
+    ):
         data.load(name)

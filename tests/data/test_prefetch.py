@@ -1,4 +1,5 @@
-"""Batches made ahead: the same batches in the same order, errors in their place, nothing left running."""
+"""Batches made ahead: the same batches in the same order, errors in their place, nothing left
+running."""
 
 import gc
 import multiprocessing
@@ -22,8 +23,12 @@ from tests.data.test_loader import RANDOM, labels, same
 
 THREADS = {"workers": 3, "prefetch": 4}
 PROCESSES = {"workers": 2, "worker_kind": "process"}
-LIMIT = 600  # seconds after which something hangs; on a busy machine even a start takes many of them
-WAYS = pytest.mark.parametrize("way", [{"prefetch": 1}, THREADS, PROCESSES], ids=["ahead", "threads", "processes"])
+LIMIT = (
+    600  # seconds after which something hangs; on a busy machine even a start takes many of them
+)
+WAYS = pytest.mark.parametrize(
+    "way", [{"prefetch": 1}, THREADS, PROCESSES], ids=["ahead", "threads", "processes"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +36,9 @@ def _nothing_is_left_running():
     before = set(threading.enumerate())
 
     def left():
-        return [each for each in threading.enumerate() if each not in before] + multiprocessing.active_children()
+        return [
+            each for each in threading.enumerate() if each not in before
+        ] + multiprocessing.active_children()
 
     yield
     if left():  # what hangs in a circle ends when it is collected
@@ -42,14 +49,18 @@ def _nothing_is_left_running():
 @WAYS
 def test_workers_change_nothing_about_the_batches(way):
     plain = data.Loader(Squares(), 5, **RANDOM)
-    assert same(list(data.Loader(Squares(), 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1)))
+    assert same(
+        list(data.Loader(Squares(), 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1))
+    )
 
 
 @WAYS
 def test_workers_change_nothing_about_a_stream(way):
     source = data.Stream(lambda: map(Squares().__getitem__, range(23)))
     plain = data.Loader(source, 5, **RANDOM)
-    assert same(list(data.Loader(source, 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1)))
+    assert same(
+        list(data.Loader(source, 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1))
+    )
 
 
 def test_arrays_go_through_processes():
@@ -64,14 +75,18 @@ def test_threads_and_processes_share_the_work():
         processes = {process for batch in loader for process in batch["process"].tolist()}
     assert os.getpid() not in processes
     threads = {
-        each for batch in data.Loader(Squares(), 5, transform=marked, **THREADS) for each in batch["thread"].tolist()
+        each
+        for batch in data.Loader(Squares(), 5, transform=marked, **THREADS)
+        for each in batch["thread"].tolist()
     }
     assert threading.get_ident() not in threads
 
 
 def test_processes_are_kept_inside_a_with_block_and_end_with_it():
     with data.Loader(Squares(), 5, transform=marked, workers=1, worker_kind="process") as loader:
-        first, second = ({each for batch in loader for each in batch["process"].tolist()} for _ in range(2))
+        first, second = (
+            {each for batch in loader for each in batch["process"].tolist()} for _ in range(2)
+        )
     assert len(first) == 1
     assert first == second
     assert multiprocessing.active_children() == []
@@ -80,7 +95,11 @@ def test_processes_are_kept_inside_a_with_block_and_end_with_it():
 @WAYS
 def test_an_error_comes_with_its_type_in_its_place_and_names_the_sample(way):
     batches = data.Loader(Failing(), 5, shuffle=False, **way).batches()
-    assert labels(next(batches) for _ in range(3)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+    assert labels(next(batches) for _ in range(3)) == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7, 8, 9],
+        [10, 11, 12, 13, 14],
+    ]
     with pytest.raises(KeyError, match="a hole") as raised:
         next(batches)
     assert raised.value.__notes__ == ["while sample 17 was read"]
@@ -88,7 +107,9 @@ def test_an_error_comes_with_its_type_in_its_place_and_names_the_sample(way):
 
 @pytest.mark.parametrize("way", [{}, {"prefetch": 3}])
 def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample(way):
-    batches = data.Loader(data.Stream(lambda: map(Failing().__getitem__, range(23))), 5, **way).batches()
+    batches = data.Loader(
+        data.Stream(lambda: map(Failing().__getitem__, range(23))), 5, **way
+    ).batches()
     assert len([next(batches) for _ in range(3)]) == 3
     with pytest.raises(KeyError, match="a hole") as raised:
         next(batches)
@@ -97,7 +118,11 @@ def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample(way):
 
 def test_an_error_of_a_transform_names_the_sample_and_the_epoch():
     with pytest.raises(Stubborn, match="one and two") as raised:
-        next(data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, prefetch=1).batches(3))
+        next(
+            data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, prefetch=1).batches(
+                3
+            )
+        )
     assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 3"]
 
 
@@ -109,7 +134,11 @@ def test_an_error_of_a_batch_transform_names_the_batch():
 
 def test_an_error_that_pickle_cannot_carry_is_told_in_words():
     with pytest.raises(BatchError, match="a worker process raised Stubborn: one and two") as raised:
-        next(data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, **PROCESSES).batches())
+        next(
+            data.Loader(
+                Squares(), 5, shuffle=False, transform=fail_stubbornly, **PROCESSES
+            ).batches()
+        )
     assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 0"]
 
 
@@ -119,7 +148,9 @@ def test_a_worker_process_that_dies_is_an_error():
 
 
 def test_what_cannot_be_pickled_is_refused_for_processes():
-    with pytest.raises(SettingError, match="worker_kind='process' sends .* with pickle, which fails here: .*lambda"):
+    with pytest.raises(
+        SettingError, match="worker_kind='process' sends .* with pickle, which fails here: .*lambda"
+    ):
         next(data.Loader(Squares(), 5, transform=lambda sample: sample, **PROCESSES).batches())
 
 
@@ -138,7 +169,8 @@ class Local:
 
 
 @pytest.mark.parametrize(
-    ("guard", "wanted"), [("if __name__ == '__main__':", "2"), ("if True:", "put what it does under if __name__")]
+    ("guard", "wanted"),
+    [("if __name__ == '__main__':", "2"), ("if True:", "put what it does under if __name__")],
 )
 def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
     script = tmp_path / "script.py"
@@ -150,7 +182,9 @@ def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
 def test_samples_that_a_process_cannot_import_are_told_so():
     """As in a notebook: the class is in a main module that the workers do not have."""
     code = SCRIPT.format(guard="if True:")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT
+    )
     assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout
 
 
@@ -160,7 +194,10 @@ STOPS = [
     for stop in ("close", "with", "forget")
     for stream in (False, True)
 ]
-STOPS += [(PROCESSES, "close", False), pytest.param(PROCESSES, "with", False, marks=pytest.mark.long)]
+STOPS += [
+    (PROCESSES, "close", False),
+    pytest.param(PROCESSES, "with", False, marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
@@ -190,14 +227,19 @@ def large(count=7):
 
 
 @pytest.mark.parametrize(
-    "value", [large(), {"x": large()["x"][:, ::2]}, (np.zeros((0, 3)), large()["x"].T, "text")], ids=range(3)
+    "value",
+    [large(), {"x": large()["x"][:, ::2]}, (np.zeros((0, 3)), large()["x"].T, "text")],
+    ids=range(3),
 )
 def test_what_a_process_sends_arrives_as_it_was(value, memory):
     with shared_memory.folder() as folder:
         parcel = shared_memory.pack(value, folder)
         found = shared_memory.unpack(parcel)
         assert os.listdir(folder) == []
-    assert all(np.array_equal(one, other) for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True))
+    assert all(
+        np.array_equal(one, other)
+        for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True)
+    )
     assert all(leaf.flags.writeable for leaf in nest.leaves(found) if isinstance(leaf, np.ndarray))
 
 
@@ -240,10 +282,13 @@ def wait_until(condition):
 
 @contextmanager
 def running(script, *arguments, **pipes):
-    """A script in a session of its own, which is over when the block is left, and after `LIMIT` in any case."""
+    """A script in a session of its own, which is over when the block is left, and after `LIMIT` in
+    any case."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["", os.getcwd()])}
     command = [sys.executable, script, *arguments]
-    with subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes) as process:
+    with subprocess.Popen(
+        command, text=True, env=environment, start_new_session=True, **pipes
+    ) as process:
 
         def end():
             with suppress(ProcessLookupError):
@@ -297,7 +342,9 @@ def test_ctrl_c_is_left_to_the_reader():
         assert len(list(batches)) == 29
 
 
-@pytest.mark.parametrize(("how", "kept"), [("sleeps", True), pytest.param("stops", False, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("how", "kept"), [("sleeps", True), pytest.param("stops", False, marks=pytest.mark.long)]
+)
 def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, tmp_path, memory):
     said = tmp_path.parent / f"{tmp_path.name}-said"  # `tmp_path` itself is to be left empty
     loader = data.Loader(Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES)
@@ -305,7 +352,9 @@ def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, t
         batches = loader.batches()
         assert len(next(batches)["y"]) == 5
         wait_until(lambda: said.exists() and said.read_text())
-        with pytest.raises(WorkerTimeout, match="has come within timeout=4 seconds: process .* is at sample 7. "):
+        with pytest.raises(
+            WorkerTimeout, match="has come within timeout=4 seconds: process .* is at sample 7. "
+        ):
             next(batches)
     assert not is_running(int(said.read_text()))
 
@@ -326,18 +375,28 @@ def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
     assert len(next(batches)["y"]) == 5
     assert reached.wait(LIMIT)
     who = "thread reader" if stream else "thread worker ."
-    with pytest.raises(WorkerTimeout, match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there"):
+    with pytest.raises(
+        WorkerTimeout, match=f"within timeout=2 seconds: {who} is at sample 7. It hangs there"
+    ):
         next(batches)
     end.set()
-    wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")])
+    wait_until(
+        lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")]
+    )
 
 
 def test_a_batch_transform_that_hangs_is_named_by_its_batch():
     end = threading.Event()
     with pytest.raises(WorkerTimeout, match="is at batch 1 of epoch 3"):
-        list(data.Loader(Squares(), 20, batch_transform=lambda batch: end.wait(), workers=1, timeout=2).batches(3, 1))
+        list(
+            data.Loader(
+                Squares(), 20, batch_transform=lambda batch: end.wait(), workers=1, timeout=2
+            ).batches(3, 1)
+        )
     end.set()
-    wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")])
+    wait_until(
+        lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")]
+    )
 
 
 def test_a_timeout_error_of_the_samples_own_stays_what_it_is():
@@ -356,7 +415,9 @@ def test_a_timeout_that_makes_no_sense_is_refused(wrong):
 
 
 def test_a_timeout_without_workers_is_refused():
-    with pytest.raises(SettingError, match="timeout=5 limits the wait for workers, and there are none"):
+    with pytest.raises(
+        SettingError, match="timeout=5 limits the wait for workers, and there are none"
+    ):
         data.Loader(Squares(), 5, timeout=5)
 
 
@@ -383,7 +444,11 @@ if __name__ == "__main__":
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
 @pytest.mark.parametrize(
     ("how", "kind"),
-    [("stops", "process"), pytest.param("sleeps", "process", marks=pytest.mark.long), ("sleeps", "thread")],
+    [
+        ("stops", "process"),
+        pytest.param("sleeps", "process", marks=pytest.mark.long),
+        ("sleeps", "thread"),
+    ],
 )
 def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(how, kind, tmp_path):
     script, said, memory = tmp_path / "script.py", tmp_path / "said", tmp_path / "memory"
@@ -399,7 +464,11 @@ def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(how,
         reader.send_signal(signal.SIGINT)
         told = reader.stderr.read()  # until it and its workers have ended
         assert reader.wait() != -signal.SIGKILL
-    assert "KeyboardInterrupt" in told and "while a batch was waited for: " in told and "is at sample 7" in told
+    assert (
+        "KeyboardInterrupt" in told
+        and "while a batch was waited for: " in told
+        and "is at sample 7" in told
+    )
     assert kind == "thread" or not is_running(int(said.read_text()))
     assert list(memory.iterdir()) == []
 

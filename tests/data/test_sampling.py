@@ -20,47 +20,74 @@ def test_weighted_draws_come_with_the_frequencies_of_the_weights():
 
 
 def test_draws_without_replacement_follow_successive_sampling():
-    """The first draw has the weights' frequencies; the second those of what is left, summed over the first."""
+    """The first draw has the weights' frequencies; the second those of what is left, summed over
+    the first."""
     weights = np.array([1.0, 2.0, 5.0, 0.0])
     share = weights / weights.sum()
-    second = [sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i) for i in range(3)]
+    second = [
+        sum(share[j] * share[i] / (1 - share[j]) for j in range(3) if j != i) for i in range(3)
+    ]
     sampler = data.WeightedSampler(weights, samples=2, replacement=False)
     draws = np.array([sampler(4, seed=0, epoch=epoch) for epoch in range(4000)])
     for place, wanted in enumerate((share[:3], second)):
-        assert stats.chisquare(np.bincount(draws[:, place], minlength=3), 4000 * np.array(wanted)).pvalue > 0.01
+        assert (
+            stats.chisquare(
+                np.bincount(draws[:, place], minlength=3), 4000 * np.array(wanted)
+            ).pvalue
+            > 0.01
+        )
     assert (draws[:, 0] != draws[:, 1]).all()
 
 
 def test_a_weighted_loader_has_as_many_samples_as_are_drawn():
-    loader = data.Loader({"y": np.arange(7)}, 4, sampler=data.WeightedSampler(np.ones(7), samples=10))
-    assert (loader.samples, len(loader), [len(batch["y"]) for batch in loader]) == (10, 3, [4, 4, 2])
+    loader = data.Loader(
+        {"y": np.arange(7)}, 4, sampler=data.WeightedSampler(np.ones(7), samples=10)
+    )
+    assert (loader.samples, len(loader), [len(batch["y"]) for batch in loader]) == (
+        10,
+        3,
+        [4, 4, 2],
+    )
 
 
-@pytest.mark.parametrize("weights", [[], [0, 0], [1, -1], [1, np.nan], [1, np.inf], [[1, 2]]], ids=repr)
+@pytest.mark.parametrize(
+    "weights", [[], [0, 0], [1, -1], [1, np.nan], [1, np.inf], [[1, 2]]], ids=repr
+)
 def test_weights_that_make_no_sense_are_refused(weights):
     with pytest.raises(SettingError, match="weights must be a row of numbers from zero up"):
         data.WeightedSampler(weights)
 
 
 def test_more_samples_than_there_are_cannot_be_drawn_without_replacement():
-    with pytest.raises(SettingError, match=r"3 samples cannot be drawn without replacement: 2 have .* Set samples=2"):
+    with pytest.raises(
+        SettingError,
+        match=r"3 samples cannot be drawn without replacement: 2 have .* Set samples=2",
+    ):
         data.WeightedSampler([1, 0, 1], replacement=False)
     with pytest.raises(SettingError, match="must be at least 1, not 0"):
         data.WeightedSampler([1], samples=0)
 
 
-@pytest.mark.parametrize("sizes", [(8, 4), (50, 30, 20), (97, 2, 1), (13, 11, 7, 5), (1000, 10), (7,)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(8, 4), (50, 30, 20), (97, 2, 1), (13, 11, 7, 5), (1000, 10), (7,)], ids=str
+)
 def test_every_batch_has_the_classes_in_proportion(sizes):
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
     for batch_size, epoch in product((1, 5, 10, 32, 5000), (0, 1)):
-        order = data.StratifiedSampler(labels)(len(labels), seed=1, epoch=epoch, batch_size=batch_size)
+        order = data.StratifiedSampler(labels)(
+            len(labels), seed=1, epoch=epoch, batch_size=batch_size
+        )
         assert sorted(order) == list(range(len(labels))), (batch_size, epoch)
         full, left = divmod(len(labels), batch_size)
         for begin in range(0, len(labels), batch_size):
             batch = labels[order[begin : begin + batch_size]]
             counts = np.bincount(batch, minlength=len(sizes))
             shares = np.array(sizes) * len(batch) / len(labels)
-            assert (np.abs(counts - shares) < 1 + (1 / full if left and full else 0)).all(), (batch_size, epoch, begin)
+            assert (np.abs(counts - shares) < 1 + (1 / full if left and full else 0)).all(), (
+                batch_size,
+                epoch,
+                begin,
+            )
 
 
 def test_a_stratified_order_changes_with_epoch_and_mixes_within_batches():
@@ -86,29 +113,41 @@ def test_labels_must_be_one_for_each_sample(labels):
 
 @pytest.mark.parametrize("sampler", [data.StratifiedSampler([0, 1]), data.WeightedSampler([0, 1])])
 def test_a_sampler_of_another_number_of_samples_is_refused(sampler):
-    with pytest.raises(SettingError, match="the sampler has 2 (labels|weights), and the source has 7 samples"):
+    with pytest.raises(
+        SettingError, match="the sampler has 2 (labels|weights), and the source has 7 samples"
+    ):
         len(data.Loader({"y": np.arange(7)}, sampler=sampler))
 
 
 def test_any_callable_is_a_sampler():
     loader = data.Loader(
-        {"y": np.arange(7)}, 2, seed=9, sampler=lambda samples, seed, epoch: [samples - 1, seed - 9, epoch]
+        {"y": np.arange(7)},
+        2,
+        seed=9,
+        sampler=lambda samples, seed, epoch: [samples - 1, seed - 9, epoch],
     )
     assert [batch["y"].tolist() for batch in loader.batches(4)] == [[6, 0], [4]]
 
 
 @pytest.mark.parametrize("found", [[], [0.5], [[0]], "ab", None], ids=repr)
 def test_a_sampler_must_give_a_row_of_whole_numbers(found):
-    with pytest.raises(SettingError, match="must give a row of whole numbers, the indices of an epoch; <lambda> gave"):
+    with pytest.raises(
+        SettingError,
+        match="must give a row of whole numbers, the indices of an epoch; <lambda> gave",
+    ):
         drawn(lambda samples, seed, epoch: found, 7, seed=0, epoch=0, batch_size=1)
 
 
 @pytest.mark.parametrize("outside", [-1, 7])
 def test_an_index_outside_of_the_source_is_refused(outside):
-    with pytest.raises(SettingError, match=f"gave the index {outside}, and the source has the samples 0 to 6"):
+    with pytest.raises(
+        SettingError, match=f"gave the index {outside}, and the source has the samples 0 to 6"
+    ):
         drawn(lambda samples, seed, epoch: [0, outside], 7, seed=0, epoch=0, batch_size=1)
 
 
 def test_repeats_count_how_often_an_index_came_before():
     indices = np.random.default_rng(0).integers(0, 5, 31)
-    assert repeats(indices).tolist() == [indices[:at].tolist().count(index) for at, index in enumerate(indices)]
+    assert repeats(indices).tolist() == [
+        indices[:at].tolist().count(index) for at, index in enumerate(indices)
+    ]

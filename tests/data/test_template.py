@@ -18,7 +18,11 @@ def volumes():
     """The picture, and the probabilities of grey and of white matter, as nilearn reads them."""
     from nilearn import datasets
 
-    readers = (datasets.load_mni152_template, datasets.load_mni152_gm_template, datasets.load_mni152_wm_template)
+    readers = (
+        datasets.load_mni152_template,
+        datasets.load_mni152_gm_template,
+        datasets.load_mni152_wm_template,
+    )
     return [reader(resolution=2).get_fdata(dtype=np.float32) for reader in readers]
 
 
@@ -30,16 +34,25 @@ def ours():
 
 @contextmanager
 def read_once():
-    """The template at its usual resolution is read once for all tests; at any other it is read as ever."""
+    """The template at its usual resolution is read once for all tests; at any other it is read as
+    ever."""
     kept, read = ours(), template.load_template
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(template, "load_template", lambda size, name: kept if size == 2 else read(size, name))
+        patch.setattr(
+            template, "load_template", lambda size, name: kept if size == 2 else read(size, name)
+        )
         yield
 
 
 def upright(volume, level):
-    """A horizontal slice as a reader of nilearn's array would write it: the front at the top, left at the left."""
-    return np.array([[volume[x, y, level] for x in range(volume.shape[0])] for y in reversed(range(volume.shape[1]))])
+    """A horizontal slice as a reader of nilearn's array would write it: the front at the top, left
+    at the left."""
+    return np.array(
+        [
+            [volume[x, y, level] for x in range(volume.shape[0])]
+            for y in reversed(range(volume.shape[1]))
+        ]
+    )
 
 
 @cache
@@ -76,7 +89,8 @@ def numbered(monkeypatch):
 
 
 def places(inputs, shape):
-    """The place (left to right, back to front, bottom to top) of every voxel of a numbered dataset."""
+    """The place (left to right, back to front, bottom to top) of every voxel of a numbered
+    dataset."""
     return np.stack(np.unravel_index((inputs * 2**24).astype(int), shape), axis=-1)
 
 
@@ -87,13 +101,20 @@ def test_arrays_are_as_a_dataset_promises(slices, patches):
             assert (labels.shape[1:], labels.dtype) == (shape, np.int64)
             assert 0 <= inputs.min() < inputs.max() <= 1
             assert np.unique(labels).tolist() == [0, 1, 2]
-        assert (dataset.classes, dataset.task) == (("background", "grey matter", "white matter"), "segmentation")
+        assert (dataset.classes, dataset.task) == (
+            ("background", "grey matter", "white matter"),
+            "segmentation",
+        )
 
 
 def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation(slices):
     (image, *_), labels = volumes(), tissue()
     for plane, label in zip(slices.held_out.inputs[::6, 0], slices.held_out.labels[::6]):
-        level = int(np.abs(np.flip(image, 1)[1:97, 10:106] - plane.T[..., np.newaxis]).max(axis=(0, 1)).argmin())
+        level = int(
+            np.abs(np.flip(image, 1)[1:97, 10:106] - plane.T[..., np.newaxis])
+            .max(axis=(0, 1))
+            .argmin()
+        )
         assert np.abs(upright(image, level)[10:106, 1:97] - plane).max() < 1e-6
         assert (upright(labels, level)[10:106, 1:97] == label).mean() > 0.9999
 
@@ -108,8 +129,12 @@ def test_white_matter_is_brighter_than_grey_and_grey_brighter_than_what_is_aroun
 
 def test_the_held_out_slices_lie_together_with_a_margin_in_no_part(numbered):
     dataset = data.load("mri-slices", size=30)
-    learn, judge = (places(part.inputs[:, 0], numbered)[..., 2] for part in (dataset.train, dataset.held_out))
-    assert all((part == part[:, :1, :1]).all() for part in (learn, judge))  # every slice is horizontal
+    learn, judge = (
+        places(part.inputs[:, 0], numbered)[..., 2] for part in (dataset.train, dataset.held_out)
+    )
+    assert all(
+        (part == part[:, :1, :1]).all() for part in (learn, judge)
+    )  # every slice is horizontal
     learn, judge = learn[:, 0, 0].tolist(), judge[:, 0, 0].tolist()
     assert judge == list(range(judge[0], judge[-1] + 1))
     assert min(abs(a - b) for a in learn for b in judge) == template.MARGIN + 1
@@ -125,12 +150,19 @@ def test_rows_go_from_front_to_back_and_columns_from_left_to_right(numbered):
 
 def test_held_out_cubes_share_no_voxel_with_each_other_or_with_those_to_learn_from(numbered):
     dataset = data.load("mri-patches", size=6)
-    learn, judge = (places(part.inputs[:, 0], numbered).reshape(-1, 3) for part in (dataset.train, dataset.held_out))
+    learn, judge = (
+        places(part.inputs[:, 0], numbered).reshape(-1, 3)
+        for part in (dataset.train, dataset.held_out)
+    )
     assert len(np.unique(judge, axis=0)) == len(judge) > 6**3
     assert min(abs(a - b) for a in set(learn[:, 2]) for b in set(judge[:, 2])) > template.MARGIN
     assert learn[:, 2].min() < judge[:, 2].min() < judge[:, 2].max() < learn[:, 2].max()
-    assert len(np.unique(learn, axis=0)) < len(learn) / 3  # those overlap, unless the stride says otherwise
-    apart = places(data.load("mri-patches", size=6, stride=6).train.inputs[:, 0], numbered).reshape(-1, 3)
+    assert (
+        len(np.unique(learn, axis=0)) < len(learn) / 3
+    )  # those overlap, unless the stride says otherwise
+    apart = places(data.load("mri-patches", size=6, stride=6).train.inputs[:, 0], numbered).reshape(
+        -1, 3
+    )
     assert len(np.unique(apart, axis=0)) == len(apart)
 
 
@@ -157,15 +189,21 @@ def test_the_seed_moves_the_slab_and_the_same_seed_does_not():
     assert template.slab(8, 74, 13, 3) == places[3]
     assert len(set(places)) > 10
     assert all(
-        stop - start == 13 and start - 8 > template.MARGIN and 74 - stop > template.MARGIN for start, stop in places
+        stop - start == 13 and start - 8 > template.MARGIN and 74 - stop > template.MARGIN
+        for start, stop in places
     )
 
 
 def test_size_and_resolution_can_be_chosen():
-    coarse, wide = data.load("mri-slices", resolution=4), data.load("mri-slices", resolution=4, size=101)
+    coarse, wide = (
+        data.load("mri-slices", resolution=4),
+        data.load("mri-slices", resolution=4, size=101),
+    )
     assert (coarse.sample_shape, wide.sample_shape) == ((1, 48, 48), (1, 101, 101))
     assert len(coarse.train.labels) < 40
-    assert wide.train.labels.astype(bool).sum() == coarse.train.labels.astype(bool).sum()  # 48 pixels hold the brain
+    assert (
+        wide.train.labels.astype(bool).sum() == coarse.train.labels.astype(bool).sum()
+    )  # 48 pixels hold the brain
 
 
 @pytest.mark.long
@@ -176,14 +214,34 @@ def test_nothing_is_downloaded_or_written(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mri-slices", {"resolution": 0}, "resolution of 'mri-slices' is the size of a voxel in millimetres, not 0"),
+        (
+            "mri-slices",
+            {"resolution": 0},
+            "resolution of 'mri-slices' is the size of a voxel in millimetres, not 0",
+        ),
         ("mri-slices", {"size": 0}, "size of 'mri-slices' is a whole number at least 1, not 0"),
-        ("mri-patches", {"size": 1.5}, "size of 'mri-patches' is a whole number at least 1, not 1.5"),
-        ("mri-patches", {"stride": 0}, "stride of 'mri-patches' is a whole number at least 1, not 0"),
+        (
+            "mri-patches",
+            {"size": 1.5},
+            "size of 'mri-patches' is a whole number at least 1, not 1.5",
+        ),
+        (
+            "mri-patches",
+            {"stride": 0},
+            "stride of 'mri-patches' is a whole number at least 1, not 0",
+        ),
         ("mri-slices", {"held_out": 1.5}, "between 0 and 1, not 1.5"),
         ("mri-slices", {"held_out": 0.95}, "cannot be held out of"),
-        ("mri-patches", {"size": 70}, "a slab of 70 voxels cannot be held out of 76: change held_out or size"),
-        ("mri-patches", {"size": 64}, "leave nothing to learn from: change held_out, size or resolution"),
+        (
+            "mri-patches",
+            {"size": 70},
+            "a slab of 70 voxels cannot be held out of 76: change held_out or size",
+        ),
+        (
+            "mri-patches",
+            {"size": 64},
+            "leave nothing to learn from: change held_out, size or resolution",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(name, options, message):
@@ -192,12 +250,16 @@ def test_settings_that_make_no_sense_are_refused(name, options, message):
 
 
 def test_an_unknown_option_is_answered_with_the_nearest():
-    with pytest.raises(ArgumentError, match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?"):
+    with pytest.raises(
+        ArgumentError, match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?"
+    ):
         data.load("mri-slices", resolutoin=1)
 
 
 @pytest.mark.parametrize("name", ["mri-slices", "mri-patches"])
 def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch, name):
     monkeypatch.setitem(sys.modules, "nilearn.datasets", None)
-    with pytest.raises(DataUnavailable, match=rf"'{name}' needs the package 'nilearn'.*'deliralike\[mri\]'"):
+    with pytest.raises(
+        DataUnavailable, match=rf"'{name}' needs the package 'nilearn'.*'deliralike\[mri\]'"
+    ):
         data.load(name)

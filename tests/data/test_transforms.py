@@ -1,4 +1,5 @@
-"""Transforms of samples: against NumPy and SciPy, with one geometry for picture and mask, in 1, 2 and 3 dimensions."""
+"""Transforms of samples: against NumPy and SciPy, with one geometry for picture and mask, in 1, 2
+and 3 dimensions."""
 
 import importlib
 
@@ -7,7 +8,16 @@ import pytest
 from scipy import ndimage
 
 from deliralike import data
-from deliralike.data.transforms import Compose, Crop, Elastic, Flip, Noise, Normalise, Rotate, spatial_shape
+from deliralike.data.transforms import (
+    Compose,
+    Crop,
+    Elastic,
+    Flip,
+    Noise,
+    Normalise,
+    Rotate,
+    spatial_shape,
+)
 from deliralike.errors import BatchError, DataUnavailable, SettingError
 
 SHAPES = [(11,), (7, 5), (4, 7, 5)]
@@ -42,7 +52,9 @@ def test_interpolated_pictures_and_masks_agree_inside_of_regions(transform, shap
     mask[..., 8:22, 6:20] = 3
     picture, moved = transform((np.stack([mask, mask]).astype(np.float32), mask), rng(2))
     assert set(np.unique(moved)) == {0, 3}
-    assert (np.abs(picture - moved) < 1.5 + 1e-6).mean() > 0.995  # linear against nearest: half a step at an edge
+    assert (
+        np.abs(picture - moved) < 1.5 + 1e-6
+    ).mean() > 0.995  # linear against nearest: half a step at an edge
     assert 0.05 < (moved != mask).mean() < 0.3
 
 
@@ -66,14 +78,18 @@ def test_a_flip_comes_as_often_as_its_probability_and_for_each_axis_by_itself():
 
 def test_crops_reach_every_place_and_padding_is_zero():
     picture, mask = numbered((3, 4))
-    begins = {Crop((2, 3), padding=1)((picture, mask), rng(seed))[1][0, 0].item() for seed in range(300)}
+    begins = {
+        Crop((2, 3), padding=1)((picture, mask), rng(seed))[1][0, 0].item() for seed in range(300)
+    }
     assert begins == {0, 1, 2, 3, 5, 6, 7, 9, 10, 11}  # the upper left value of each window
     whole = Crop((5, 6), padding=1)(mask.astype(float)[None], rng())
     assert np.array_equal(whole[0], np.pad(mask, 1))
 
 
 def test_padding_can_reflect():
-    assert Crop(7, padding=2, mode="reflect")(np.arange(3.0)[None], rng()).tolist() == [[2, 1, 0, 1, 2, 1, 0]]
+    assert Crop(7, padding=2, mode="reflect")(np.arange(3.0)[None], rng()).tolist() == [
+        [2, 1, 0, 1, 2, 1, 0]
+    ]
 
 
 def test_a_rotation_is_that_of_scipy():
@@ -134,7 +150,10 @@ def test_a_composition_runs_in_order_with_one_generator_inside_a_loader():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Flip((0,)), r"axes are counted from the end, -1 is the last, each named once; not \(0,\)"),
+        (
+            lambda: Flip((0,)),
+            r"axes are counted from the end, -1 is the last, each named once; not \(0,\)",
+        ),
         (lambda: Flip((-1, -1)), "each named once"),
         (lambda: Flip(()), "axes are counted from the end"),
         (lambda: Flip(probability=1.5), "probability must lie between 0 and 1, not 1.5"),
@@ -169,15 +188,22 @@ def test_pictures_that_do_not_fit_are_refused(transform, message):
 
 
 def test_numbers_for_other_channels_are_refused():
-    with pytest.raises(BatchError, match="there are 3 numbers for the channels, and the picture has 2"):
+    with pytest.raises(
+        BatchError, match="there are 3 numbers for the channels, and the picture has 2"
+    ):
         Normalise([1, 2, 3], 1.0)(numbered((7, 5)))
 
 
 @pytest.mark.parametrize(
-    "sample", [np.arange(12).reshape(1, 3, 4), np.float64(1), {"y": 3}, (np.zeros(3),)], ids=range(4)
+    "sample",
+    [np.arange(12).reshape(1, 3, 4), np.float64(1), {"y": 3}, (np.zeros(3),)],
+    ids=range(4),
 )
 def test_a_sample_without_a_picture_is_refused(sample):
-    with pytest.raises(BatchError, match="a sample needs a picture, an array of floats with channels first, and holds"):
+    with pytest.raises(
+        BatchError,
+        match="a sample needs a picture, an array of floats with channels first, and holds",
+    ):
         spatial_shape(sample)
 
 
@@ -186,5 +212,8 @@ def test_a_missing_scipy_is_named(monkeypatch):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(DataUnavailable, match=r"rotating needs the package 'scipy'.*pip install 'deliralike\[data\]'"):
+    with pytest.raises(
+        DataUnavailable,
+        match=r"rotating needs the package 'scipy'.*pip install 'deliralike\[data\]'",
+    ):
         Rotate(1.0)(numbered((7, 5)), rng())

@@ -31,20 +31,36 @@ def blocks(page: Path) -> list[Block]:
 
 
 def examples(page: Path) -> list[tuple[Block, str | None]]:
-    """Each block of Python with the ``text`` block right under it, which is what it prints; None without one."""
+    """Each block of Python with the ``text`` block right under it, which is what it prints; None
+    without one."""
     found = blocks(page)
     following = [*found[1:], None][: len(found)]
     return [
-        (block, _printed(after)) for block, after in zip(found, following, strict=True) if block.language == "python"
+        (block, _printed(after))
+        for block, after in zip(found, following, strict=True)
+        if block.language == "python"
     ]
 
 
 def commands(page: Path) -> list[str]:
     """Every ``deliralike`` command in the page's shell blocks, without its prompt and comment."""
-    lines = [line for block in blocks(page) if block.language == "console" for line in block.text.splitlines()]
-    typed = [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines if line.startswith("$ ")]
+    lines = [
+        line
+        for block in blocks(page)
+        if block.language == "console"
+        for line in block.text.splitlines()
+    ]
+    typed = [
+        line.removeprefix("$ ").partition("  #")[0].strip()
+        for line in lines
+        if line.startswith("$ ")
+    ]
     return [line for line in typed if line.startswith("deliralike ")]
 
 
 def _printed(after: Block | None) -> str | None:
-    return after.text if after is not None and after.language == "text" and not after.between.strip() else None
+    return (
+        after.text
+        if after is not None and after.language == "text" and not after.between.strip()
+        else None
+    )

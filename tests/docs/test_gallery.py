@@ -13,8 +13,10 @@ from deliralike.zoo.registry import is_shape
 DOCS = Path(__file__).parents[2] / "docs"
 TASKS = ("classification", "segmentation", "generative", "sequences")
 NAMES = zoo.list()  # before other tests and pages register theirs
-FAMILIES = {module: [name for name in NAMES if zoo.find(name).network.__module__ == module]
-            for module in sorted({zoo.find(name).network.__module__ for name in NAMES})}  # fmt: skip
+FAMILIES = {
+    module: [name for name in NAMES if zoo.find(name).network.__module__ == module]
+    for module in sorted({zoo.find(name).network.__module__ for name in NAMES})
+}
 #: One of each task; the example of the others differs in the name alone.
 SHORT = ("classification.resnet", "segmentation.pspnet", "generative.vae", "sequences.recurrent")
 #: Multiply-adds from which on only the shapes are computed; seconds on one core.
@@ -41,13 +43,19 @@ def test_every_page_of_the_gallery_asks_for_its_task():
 
 def test_a_family_says_what_sets_it_apart_from_its_paper():
     texts = {module: sys.modules[module].__doc__ for module in FAMILIES}
-    assert [module for module, text in texts.items() if len(text.strip().split("\n\n")) < 2] == []  # two paragraphs
+    assert [
+        module for module, text in texts.items() if len(text.strip().split("\n\n")) < 2
+    ] == []  # two paragraphs
     assert [module for module, text in texts.items() if "paper" not in text] == []
 
 
-@pytest.mark.parametrize("module", [
-    pytest.param(module, marks=[] if module.endswith(SHORT) else pytest.mark.long) for module in FAMILIES
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(module, marks=[] if module.endswith(SHORT) else pytest.mark.long)
+        for module in FAMILIES
+    ],
+)
 def test_the_example_of_a_family_runs_and_gives_the_shape_of_the_table(gallery, module):
     name = gallery.smallest(FAMILIES[module])
     text, names = gallery.example(name), {}

@@ -1,4 +1,5 @@
-"""No snippet rots: every block of Python in the pages runs, and prints what the page says that it prints."""
+"""No snippet rots: every block of Python in the pages runs, and prints what the page says that it
+prints."""
 
 import contextlib
 import doctest
@@ -40,7 +41,8 @@ def run(block, page, module):
 
 @pytest.fixture
 def module(monkeypatch, tmp_path):
-    """An empty module, in a folder of its own, where classes that a page defines can be found by pickle."""
+    """An empty module, in a folder of its own, where classes that a page defines can be found by
+    pickle."""
     module = types.ModuleType("page_of_the_documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
@@ -53,7 +55,9 @@ def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, module
     for block, expected in examples(page):
         printed = run(block, page, module)
         same = doctest.OutputChecker().check_output(expected or "", printed, AS_DOCTEST)
-        assert same, f"{name_of(page)}, line {block.line + 1}: expected\n{expected}\nbut got\n{printed}"
+        assert same, (
+            f"{name_of(page)}, line {block.line + 1}: expected\n{expected}\nbut got\n{printed}"
+        )
 
 
 def test_every_command_in_the_pages_can_be_parsed():
@@ -80,19 +84,25 @@ def test_the_blocks_of_the_pages_say_what_language_they_are_in():
     known = {"python", "text", "console", "bash", "toml", "ini"}
     found = {(name_of(page), block.language) for page in PAGES for block in blocks(page)}
     assert [
-        (page, language) for page, language in found if not language.startswith("{") and language not in known
+        (page, language)
+        for page, language in found
+        if not language.startswith("{") and language not in known
     ] == []
 
 
 def test_the_pages_name_no_folder_of_a_machine():
     texts = {name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
     folders = ("/home/", "/Users/", "/tmp/", str(ROOT), os.path.expanduser("~/"))
-    assert [(name, folder) for name, text in texts.items() for folder in folders if folder in text] == []
+    assert [
+        (name, folder) for name, text in texts.items() for folder in folders if folder in text
+    ] == []
 
 
 def described():
     pages = [ROOT / "docs/reference/layers.md", ROOT / "docs/reference/functions.md"]
-    texts = [block.text for page in pages for block in blocks(page) if block.language == "{eval-rst}"]
+    texts = [
+        block.text for page in pages for block in blocks(page) if block.language == "{eval-rst}"
+    ]
     return {word for text in texts for word in text.replace("/", " ").split()}
 
 
@@ -107,6 +117,8 @@ def test_the_reference_describes_every_function():
 
 def test_the_readme_shows_the_columns_that_the_demo_prints():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    printed = next(block.text for block in blocks(ROOT / "README.md") if "held-out accuracy" in block.text)
+    printed = next(
+        block.text for block in blocks(ROOT / "README.md") if "held-out accuracy" in block.text
+    )
     assert [column for column in demo._COLUMNS if column not in printed.splitlines()[0]] == []
     assert "docs/_static/demo.png" in readme

@@ -4,7 +4,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 # was: from delira.models.backends.chainer import AbstractChainerNetwork
-# was: from delira.models.backends.chainer import DataParallelChainerNetwork, DataParallelChainerOptimizer
+# was: from delira.models.backends.chainer import DataParallelChainerNetwork,
+# DataParallelChainerOptimizer
 from deliralike.backends.chainer import (
     AbstractChainerNetwork,
     DataParallelChainerNetwork,
@@ -68,13 +69,19 @@ def main(devices):
     devices = [chainer.get_device(device) for device in devices]
     if len(devices) > 1:
         network = DataParallelChainerNetwork(network, devices=devices)
-    optimizer = DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.Adam, alpha=0.01)
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(
+        chainer.optimizers.Adam, alpha=0.01
+    )
     optimizer.setup(network)
     losses, metrics = {"ce": F.softmax_cross_entropy}, {"accuracy": F.accuracy}
     history = []
     for batch in batches():
         data = network.prepare_batch(batch, devices[0], devices[0])
-        history.append(network.closure(network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0))
+        history.append(
+            network.closure(
+                network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0
+            )
+        )
     return network, history
 
 

@@ -1,4 +1,5 @@
-"""A network of delira's on PyTorch, with a closure and prepare_batch of its own, as delira's documentation has them."""
+"""A network of delira's on PyTorch, with a closure and prepare_batch of its own, as delira's
+documentation has them."""
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from deliralike.backends.torch import (
 class SmallClassifier(AbstractPyTorchNetwork):
     def __init__(self, in_channels, n_outputs):
         super().__init__(in_channels=in_channels, n_outputs=n_outputs)
-        self.features = torch.nn.Sequential(torch.nn.Conv2d(in_channels, 6, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+        self.features = torch.nn.Sequential(
+            torch.nn.Conv2d(in_channels, 6, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)
+        )
         self.head = torch.nn.Linear(6 * 3 * 3, n_outputs)
 
     def forward(self, images):
@@ -55,7 +58,10 @@ def batches(size=31, count=4):
     bunch = load_digits()
     for begin in range(0, size * count, size):
         rows = slice(begin, begin + size)
-        yield {"data": bunch.images[rows, None].astype(np.float32) / 16, "label": bunch.target[rows]}
+        yield {
+            "data": bunch.images[rows, None].astype(np.float32) / 16,
+            "label": bunch.target[rows],
+        }
 
 
 def main(devices):
@@ -68,7 +74,11 @@ def main(devices):
     history = []
     for batch in batches():
         data = network.prepare_batch(batch, devices[0], devices[0])
-        history.append(network.closure(network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0))
+        history.append(
+            network.closure(
+                network, data, {"default": optimizer}, losses=losses, metrics=metrics, fold=0
+            )
+        )
     return network, history
 
 

@@ -15,7 +15,12 @@ class GAN(torch.nn.Module):  # was: BaseModel
     def __init__(self, noise_size=6):
         super().__init__()
         self.noise_size = noise_size
-        layers = torch.nn.Linear(noise_size, 24), torch.nn.LeakyReLU(0.2), torch.nn.Linear(24, 64), torch.nn.Sigmoid()
+        layers = (
+            torch.nn.Linear(noise_size, 24),
+            torch.nn.LeakyReLU(0.2),
+            torch.nn.Linear(24, 64),
+            torch.nn.Sigmoid(),
+        )
         self.generator = torch.nn.Sequential(*layers)
         layers = torch.nn.Linear(64, 24), torch.nn.LeakyReLU(0.2), torch.nn.Linear(24, 1)
         self.discriminator = torch.nn.Sequential(*layers)
@@ -45,8 +50,10 @@ def gen_loss_of(model, noise):
 
 def batches(model, count=5, size=25):
     pixels, rng = load_digits().data / 16, np.random.default_rng(0)
-    return [(pixels[begin : begin + size], rng.normal(size=(size, model.noise_size)))
-            for begin in range(0, count * size, size)]  # fmt: skip
+    return [
+        (pixels[begin : begin + size], rng.normal(size=(size, model.noise_size)))
+        for begin in range(0, count * size, size)
+    ]
 
 
 def main():
@@ -54,7 +61,9 @@ def main():
     native = GAN().double()
     model = deliralike.wrap(native)
     wrapped = {  # was: OptimWrapper(torch.optim.Adam(…))
-        name: model.backend.wrap_optimizer(torch.optim.Adam(getattr(native, name).parameters(), lr=0.01), model)
+        name: model.backend.wrap_optimizer(
+            torch.optim.Adam(getattr(native, name).parameters(), lr=0.01), model
+        )
         for name in ("generator", "discriminator")
     }
     optimizers = OptimWrapperDict(**wrapped)

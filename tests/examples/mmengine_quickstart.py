@@ -1,4 +1,5 @@
-"""A classifier as MMEngine's first tutorial has it: a model with modes, an accuracy, and a runner."""
+"""A classifier as MMEngine's first tutorial has it: a model with modes, an accuracy, and a
+runner."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,9 @@ from deliralike.training import Trainer
 class MMClassifier(torch.nn.Module):  # was: BaseModel
     def __init__(self):
         super().__init__()
-        self.backbone = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+        self.backbone = torch.nn.Sequential(
+            torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)
+        )
 
     def forward(self, imgs, labels=None, mode="tensor"):
         x = self.backbone(imgs)
@@ -55,7 +58,8 @@ def main(devices=None):
     torch.manual_seed(2)
     model = MMClassifier().double()
     train_dataloader, val_dataloader = loaders()
-    runner = Trainer(  # was: Runner(model=…, optim_wrapper=dict(optimizer=dict(type=SGD, lr=0.1, momentum=0.9)), …)
+    # was: Runner(model=…, optim_wrapper=dict(optimizer=dict(type=SGD, lr=0.1, momentum=0.9)), …)
+    runner = Trainer(
         model,
         rules.rule("sgd", lr=0.1, momentum=0.9),
         metrics={"accuracy": accuracy},

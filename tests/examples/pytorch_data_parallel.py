@@ -1,4 +1,5 @@
-"""Several devices as PyTorch's tutorial of data parallelism has them: a model that says what it sees in forward."""
+"""Several devices as PyTorch's tutorial of data parallelism has them: a model that says what it
+sees in forward."""
 
 import torch
 import torch.nn as nn
@@ -37,7 +38,9 @@ class Model(nn.Module):
 def main(device_ids=None):
     torch.manual_seed(0)
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    loader = DataLoader(Digits(100), batch_size=30, shuffle=True, generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(
+        Digits(100), batch_size=30, shuffle=True, generator=torch.Generator().manual_seed(1)
+    )
     model = Model(64, 10).double()
     if device_ids is not None:
         model = DataParallel(model, device_ids)

@@ -1,4 +1,5 @@
-"""Several processes as PyTorch's tutorials of DistributedDataParallel have them, with a file written on the way."""
+"""Several processes as PyTorch's tutorials of DistributedDataParallel have them, with a file
+written on the way."""
 
 import os
 import socket
@@ -44,7 +45,9 @@ def cleanup():
 
 def digits(length=96):
     bunch = load_digits()
-    return TensorDataset(torch.from_numpy(bunch.data[:length] / 16), torch.from_numpy(bunch.target[:length]))
+    return TensorDataset(
+        torch.from_numpy(bunch.data[:length] / 16), torch.from_numpy(bunch.target[:length])
+    )
 
 
 def train(model, loader, optimizer, sampler=None, epochs=2):
@@ -66,7 +69,9 @@ def demo(rank, world_size, port, folder):
     sampler = DistributedSampler(dataset, shuffle=False)
     loader = DataLoader(dataset, batch_size=16, sampler=sampler)
 
-    model = convert_model(ToyModel().double())  # was: nn.SyncBatchNorm.convert_sync_batchnorm(…), which refuses CPUs
+    model = convert_model(
+        ToyModel().double()
+    )  # was: nn.SyncBatchNorm.convert_sync_batchnorm(…), which refuses CPUs
     ddp_model = DDP(model, join())  # was: DDP(model)
     optimizer = optim.SGD(ddp_model.parameters(), lr=0.1, momentum=0.9)
     checkpoint = os.path.join(folder, "model.checkpoint")

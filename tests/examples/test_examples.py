@@ -1,4 +1,5 @@
-"""Users' scripts give what their framework gives by itself, on one device and in one process, in float64."""
+"""Users' scripts give what their framework gives by itself, on one device and in one process, in
+float64."""
 
 import re
 import subprocess
@@ -30,19 +31,28 @@ ROOT = Path(__file__).parents[2]
 
 def same(found, wanted):
     """Of two modules, or states."""
-    found, wanted = (each.state_dict() if hasattr(each, "state_dict") else each for each in (found, wanted))
+    found, wanted = (
+        each.state_dict() if hasattr(each, "state_dict") else each for each in (found, wanted)
+    )
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
-        np.testing.assert_allclose(np.asarray(found[name]), np.asarray(value), rtol=0, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            np.asarray(found[name]), np.asarray(value), rtol=0, atol=1e-12, err_msg=name
+        )
 
 
 def test_the_page_lists_every_script():
     page = (ROOT / "docs/howto/moving.md").read_text(encoding="utf-8")
-    scripts = [path for path in Path(__file__).parent.glob("*.py") if not path.name.startswith(("test_", "__"))]
+    scripts = [
+        path
+        for path in Path(__file__).parent.glob("*.py")
+        if not path.name.startswith(("test_", "__"))
+    ]
     assert scripts and [path.name for path in scripts if f"`{path.name}`" not in page] == []
 
 
-# PyTorch -------------------------------------------------------------------------------------------------------------
+# PyTorch
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("count", "shares"), [(2, [15] * 6 + [5] * 2), (3, [10] * 9 + [4, 3, 3])])
@@ -52,7 +62,9 @@ def test_the_tutorial_of_data_parallelism(count, shares, capsys):
     same(pytorch_data_parallel.main(["cpu"] * count), wanted)
     said = capsys.readouterr().out
     assert sorted(map(int, re.findall(r"in the model: \((\d+), 64\)", said))) == sorted(shares)
-    assert re.findall(r"outside: \((\d+), 64\) to \((\d+), 10\)", said) == [("30", "30")] * 3 + [("10", "10")]
+    assert re.findall(r"outside: \((\d+), 64\) to \((\d+), 10\)", said) == [("30", "30")] * 3 + [
+        ("10", "10")
+    ]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -63,7 +75,8 @@ def test_the_ways_to_synchronised_batch_normalisation(way, count):
 
 
 def test_processes_that_pytorch_has_connected_already_are_taken(monkeypatch):
-    """A script that calls init_process_group itself; without that, and without a launcher, a process is alone."""
+    """A script that calls init_process_group itself; without that, and without a launcher, a
+    process is alone."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     assert type(join()) is Alone
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -75,20 +88,24 @@ def test_processes_that_pytorch_has_connected_already_are_taken(monkeypatch):
 
 @pytest.mark.long
 def test_the_tutorial_of_several_processes(tmp_path):
-    """Groups, samplers, files and barriers are PyTorch's; batch normalisation is that of all processes."""
+    """Groups, samplers, files and barriers are PyTorch's; batch normalisation is that of all
+    processes."""
     script = [sys.executable, "-m", "tests.examples.pytorch_ddp", str(tmp_path)]
     ended = subprocess.run(script, cwd=ROOT, timeout=900, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
     torch.manual_seed(0)
     model, dataset = pytorch_ddp.ToyModel().double(), pytorch_ddp.digits()
-    alone = DataLoader(Subset(dataset, range(96)), batch_size=32)  # the samplers deal out samples in turn
+    alone = DataLoader(
+        Subset(dataset, range(96)), batch_size=32
+    )  # the samplers deal out samples in turn
     pytorch_ddp.train(model, alone, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     for rank in range(2):
         same(torch.load(tmp_path / f"rank{rank}.pt", weights_only=True), model)
 
 
-# delira --------------------------------------------------------------------------------------------------------------
+# delira
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -99,14 +116,18 @@ def test_deliras_network_on_pytorch(count):
     features = torch.nn.Sequential(torch.nn.Conv2d(1, 6, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
     plain = torch.nn.ModuleDict({"features": features, "head": torch.nn.Linear(54, 10)}).double()
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)
-    for batch, (metrics, losses, predictions) in zip(delira_pytorch.batches(), history, strict=True):
+    for batch, (metrics, losses, predictions) in zip(
+        delira_pytorch.batches(), history, strict=True
+    ):
         scores = plain.head(features(torch.from_numpy(batch["data"]).double()).flatten(1))
         label = torch.from_numpy(batch["label"])
         optimizer.zero_grad()
         (loss := F.cross_entropy(scores, label)).backward()
         optimizer.step()
         assert losses == {"ce": pytest.approx(loss.item(), abs=1e-12)}
-        assert metrics == {"accuracy": pytest.approx(np.mean(scores.argmax(1).numpy() == batch["label"]))}
+        assert metrics == {
+            "accuracy": pytest.approx(np.mean(scores.argmax(1).numpy() == batch["label"]))
+        }
         np.testing.assert_allclose(predictions["pred"], scores.detach(), atol=1e-12)
     same(network, plain)
     assert type(network.module if count > 1 else network).__name__ == "SmallClassifier"
@@ -131,7 +152,9 @@ def test_deliras_network_on_chainer(count):
         np.random.seed(5)
         plain = PlainClassifier()
         optimizer = chainer.optimizers.Adam(alpha=0.01).setup(plain)
-        for batch, (metrics, losses, predictions) in zip(delira_chainer.batches(), history, strict=True):
+        for batch, (metrics, losses, predictions) in zip(
+            delira_chainer.batches(), history, strict=True
+        ):
             scores, label = plain(batch["data"]), batch["label"].astype(np.int32)
             plain.cleargrads()
             (loss := chainer.functions.softmax_cross_entropy(scores, label)).backward()
@@ -143,7 +166,8 @@ def test_deliras_network_on_chainer(count):
         same(found, {name: parameter.array for name, parameter in plain.namedparams()})
 
 
-# MMEngine ------------------------------------------------------------------------------------------------------------
+# MMEngine
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [None, ["cpu", "cpu"]])
@@ -164,7 +188,9 @@ def test_mmengines_first_tutorial(devices):
         assert history.epochs[epoch].held_out["accuracy"] == pytest.approx(right.mean())
     same(model, plain)
     predicted, targets = runner.network.test_step((pixels, labels))
-    np.testing.assert_allclose(predicted.detach(), plain(torch.from_numpy(pixels)).detach(), atol=1e-12)
+    np.testing.assert_allclose(
+        predicted.detach(), plain(torch.from_numpy(pixels)).detach(), atol=1e-12
+    )
     assert np.array_equal(targets, labels)
 
 
@@ -174,7 +200,9 @@ def test_mmengines_tutorial_of_a_gan():
     torch.manual_seed(4)
     plain = mmengine_gan.GAN().double()
     generator, critic = plain.generator, plain.discriminator
-    of_generator, of_critic = (torch.optim.Adam(each.parameters(), lr=0.01) for each in (generator, critic))
+    of_generator, of_critic = (
+        torch.optim.Adam(each.parameters(), lr=0.01) for each in (generator, critic)
+    )
     for (real, noise), found in zip(mmengine_gan.batches(plain), losses, strict=True):
         real, noise = torch.from_numpy(real), torch.from_numpy(noise)
         of_critic.zero_grad()
@@ -187,4 +215,6 @@ def test_mmengines_tutorial_of_a_gan():
         assert float(found["loss_disc"]) == pytest.approx(judged.item(), abs=1e-12)
         assert float(found["loss_gen"]) == pytest.approx(fooled.item(), abs=1e-12)
     same(model.native, plain)
-    np.testing.assert_allclose(model.test_step(noise.numpy()).detach(), generator(noise).detach(), atol=1e-12)
+    np.testing.assert_allclose(
+        model.test_step(noise.numpy()).detach(), generator(noise).detach(), atol=1e-12
+    )

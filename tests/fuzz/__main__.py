@@ -20,12 +20,20 @@ from tests.fuzz.planted import PLANTED
 def main() -> int:
     """The command; 1 when something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--format", action="append", choices=FORMATS, help="may be given several times; all of them")
+    parser.add_argument(
+        "--format", action="append", choices=FORMATS, help="may be given several times; all of them"
+    )
     parser.add_argument("--count", type=int, default=300, help="mutations of each format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder to write the files of the findings to")
-    parser.add_argument("--json", action="store_true", help="print one object: what was found, by format")
-    parser.add_argument("--crafted", action="store_true", help="read the hostile files too, and test the fuzzer itself")
+    parser.add_argument(
+        "--json", action="store_true", help="print one object: what was found, by format"
+    )
+    parser.add_argument(
+        "--crafted",
+        action="store_true",
+        help="read the hostile files too, and test the fuzzer itself",
+    )
     arguments = parser.parse_args()
     load_everything()
     damaged = {name: _fuzz(name, arguments) for name in arguments.format or FORMATS}
@@ -49,13 +57,18 @@ def _fuzz(name: str, arguments: argparse.Namespace) -> list[str]:
 
     found = []
     for number, problem in findings(FORMATS[name], case, arguments.count, len(whole)):
-        found.append(problem if problem == KNOWN else f"case {number} of seed {arguments.seed}: {problem}")
+        found.append(
+            problem if problem == KNOWN else f"case {number} of seed {arguments.seed}: {problem}"
+        )
         if arguments.keep:
             _keep(arguments.keep / f"{name}-{arguments.seed}-{number}", case(number))
     if not arguments.json:
         seconds = time.monotonic() - begin
         print(
-            f"{name}: {arguments.count} cases, {len(found)} findings, {seconds:.1f} s", *found, sep="\n  ", flush=True
+            f"{name}: {arguments.count} cases, {len(found)} findings, {seconds:.1f} s",
+            *found,
+            sep="\n  ",
+            flush=True,
         )
     return found
 
@@ -64,8 +77,12 @@ def _hostile() -> dict[str, list[str]]:
     """What is found in each of the hostile files, by format; one that is read is a finding, too."""
     found: dict[str, list[str]] = {}
     for (name, label), make in HOSTILE.items():
-        format = replace(FORMATS[name], refuses=True, seconds=30)  # a million nested tuples take two
-        found.setdefault(name, []).extend(f"{label}: {problem}" for _, problem in findings(format, lambda _: make(), 1))
+        format = replace(
+            FORMATS[name], refuses=True, seconds=30
+        )  # a million nested tuples take two
+        found.setdefault(name, []).extend(
+            f"{label}: {problem}" for _, problem in findings(format, lambda _: make(), 1)
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Reading in child processes with a limit on memory and time, which may die: what they died of is the finding."""
+"""Reading in child processes with a limit on memory and time, which may die: what they died of is
+the finding."""
 
 import json
 import math
@@ -21,13 +22,15 @@ from deliralike.errors import DeliralikeError
 from tests.fuzz.formats import Arrays, Format
 from tests.fuzz.mutations import Files
 
-PATIENCE = 600  # seconds on the clock, where others may be at work; those of the processor are the format's
+# seconds on the clock, where others may be at work; those of the processor are the format's
+PATIENCE = 600
 KNOWN = "known: the process died or took too long, as with the framework's own reader"
 OURS, THEIRS, DONE = "ours", "theirs", "done"
 
 
 def samples(format: Format) -> list[Files]:
-    """The whole files of a format, written in a child: some writers start threads, and then no one may fork."""
+    """The whole files of a format, written in a child: some writers start threads, and then no one
+    may fork."""
     with tempfile.TemporaryDirectory() as folder:
         list(_child(format, lambda: _save(format.samples(), Path(folder) / "samples")))
         return pickle.loads((Path(folder) / "samples").read_bytes())
@@ -38,7 +41,9 @@ def _save(made: list[Files], path: Path) -> Iterator[tuple[int, str, str]]:
     yield 0, DONE, ""
 
 
-def findings(format: Format, cases: Callable[[int], Files], count: int, whole: int = 0) -> Iterator[tuple[int, str]]:
+def findings(
+    format: Format, cases: Callable[[int], Files], count: int, whole: int = 0
+) -> Iterator[tuple[int, str]]:
     """The number of each case that is not read or refused as it should be, and what happened.
 
     Args:
@@ -57,12 +62,16 @@ def findings(format: Format, cases: Callable[[int], Files], count: int, whole: i
                 yield number, problem
         if stage == OURS and begin < count:
             known = format.native and _strict_dies(format, cases(begin))
-            yield begin, KNOWN if known else "the process died while our reader was at it, or took too long"
+            yield (
+                begin,
+                KNOWN if known else "the process died while our reader was at it, or took too long",
+            )
         begin += 1
 
 
 def _strict_dies(format: Format, files: Files) -> bool:
-    """Whether the framework's own reader ends the process, too, or takes too long: the fault is its library's."""
+    """Whether the framework's own reader ends the process, too, or takes too long: the fault is its
+    library's."""
 
     def work() -> Iterator[tuple[int, str, str]]:
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -74,7 +83,9 @@ def _strict_dies(format: Format, files: Files) -> bool:
     return not list(_child(format, work))
 
 
-def _child(format: Format, work: Callable[[], Iterator[tuple[int, str, str]]]) -> Iterator[tuple[int, str, str]]:
+def _child(
+    format: Format, work: Callable[[], Iterator[tuple[int, str, str]]]
+) -> Iterator[tuple[int, str, str]]:
     """What a forked process says, until it ends in whatever way."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
@@ -110,7 +121,9 @@ def _start_clocks(format: Format) -> None:
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
 
-def _cases(format: Format, cases: Callable[[int], Files], numbers: range, whole: int) -> Iterator[tuple[int, str, str]]:
+def _cases(
+    format: Format, cases: Callable[[int], Files], numbers: range, whole: int
+) -> Iterator[tuple[int, str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     for number in numbers:
         _start_clocks(format)
@@ -157,7 +170,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _difference(format: Format, read: Arrays, path: Path) -> str:
-    """How our arrays differ from those of the framework's own reader; nothing where that refuses the file."""
+    """How our arrays differ from those of the framework's own reader; nothing where that refuses
+    the file."""
     try:
         wanted = format.strict(path)
     except BaseException:
@@ -175,10 +189,16 @@ def _difference(format: Format, read: Arrays, path: Path) -> str:
 
 def _exact(array: np.ndarray) -> tuple[Any, ...]:
     native = array.astype(array.dtype.newbyteorder("="))
-    return native.dtype, native.shape, (native != 0).tobytes() if native.dtype == bool else native.tobytes()
+    return (
+        native.dtype,
+        native.shape,
+        (native != 0).tobytes() if native.dtype == bool else native.tobytes(),
+    )
 
 
 def _value(array: np.ndarray) -> tuple[int, bytes]:
     """The numbers of an array in any order and type, since layouts and bfloat16 change."""
     with np.errstate(all="ignore"):
-        return math.prod(array.shape), np.sort(np.asarray(array, np.complex128), axis=None).tobytes()
+        return math.prod(array.shape), np.sort(
+            np.asarray(array, np.complex128), axis=None
+        ).tobytes()

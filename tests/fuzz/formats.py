@@ -1,4 +1,5 @@
-"""The formats that the package reads: files to damage, our reader, and the framework's own strict one beside it."""
+"""The formats that the package reads: files to damage, our reader, and the framework's own strict
+one beside it."""
 
 import io
 import json
@@ -38,11 +39,14 @@ class Format:
         target: What in the folder our reader is given; empty for the folder itself.
         read: Ours. What it gives is compared with `strict` if it is a dict of arrays.
         strict: The framework's own reader.
-        by_name: Whether both use the same names and layouts; else values are looked for in any order.
+        by_name: Whether both use the same names and layouts; else values are looked for in any
+            order.
         memory: Bytes that reading may take beyond what the imports have taken.
-        seconds: Of the processor that reading a file may take; a busy machine counts up to twice as many.
+        seconds: Of the processor that reading a file may take; a busy machine counts up to twice as
+            many.
         refuses: Whether any file that is read is a finding.
-        native: Whether both readers stand on one library in C that is not ours to mend: where that dies, both die.
+        native: Whether both readers stand on one library in C that is not ours to mend: where that
+            dies, both die.
     """
 
     samples: Callable[[], list[Files]]
@@ -68,24 +72,38 @@ def _state() -> Arrays:
 
 
 def _written(name: str, write: Callable[[Path], Any]) -> Files:
-    """What a function writes under a name in a folder: a file, or a folder with all that is in it."""
+    """What a function writes under a name in a folder: a file, or a folder with all that is in
+    it."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / name)
         found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-# PyTorch ---------------------------------------------------------------------------------------------------------
+# PyTorch
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _torch_samples(new_format: bool) -> list[Files]:
     state = {name: torch.from_numpy(array) for name, array in _state().items()}
     base = torch.arange(24.0)
-    views = {"a": base.view(4, 6).t(), "b": base[3:9], "half": base.bfloat16(), "p": torch.nn.Parameter(base[:2])}
-    beside = {"state_dict": state, "best": np.float64(0.5), "epoch": 3, "optimizer": {"state": {0: {"step": 1}}}}
+    views = {
+        "a": base.view(4, 6).t(),
+        "b": base[3:9],
+        "half": base.bfloat16(),
+        "p": torch.nn.Parameter(base[:2]),
+    }
+    beside = {
+        "state_dict": state,
+        "best": np.float64(0.5),
+        "epoch": 3,
+        "optimizer": {"state": {0: {"step": 1}}},
+    }
 
     def write(value: Any) -> Files:
-        return _written("x", lambda path: torch.save(value, path, _use_new_zipfile_serialization=new_format))
+        return _written(
+            "x", lambda path: torch.save(value, path, _use_new_zipfile_serialization=new_format)
+        )
 
     return [write(state), write(views), write(beside)]
 
@@ -95,15 +113,24 @@ _OF_NUMPY = [np._core.multiarray.scalar, np.dtype, type(np.dtype("f8"))]
 
 
 def _torch_strict(path: Path) -> Arrays:
-    with warnings.catch_warnings(), torch.serialization.safe_globals(_OF_NUMPY), path.open("rb") as file:
+    with (
+        warnings.catch_warnings(),
+        torch.serialization.safe_globals(_OF_NUMPY),
+        path.open("rb") as file,
+    ):
         warnings.simplefilter("ignore")
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     state = loaded["state_dict"] if isinstance(loaded.get("state_dict"), dict) else loaded
-    return {name: tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()
-            for name, tensor in state.items()}  # fmt: skip
+    return {
+        name: tensor.detach().float().numpy()
+        if tensor.dtype == torch.bfloat16
+        else tensor.detach().numpy()
+        for name, tensor in state.items()
+    }
 
 
-# NumPy, Chainer, safetensors -------------------------------------------------------------------------------------
+# NumPy, Chainer, safetensors
+# -------------------------------------------------------------------------------------
 
 
 def _numpy_samples() -> list[Files]:
@@ -134,7 +161,9 @@ def _npz_strict(path: Path) -> Arrays:
 
 def _safetensors_samples() -> list[Files]:
     return [
-        _written("x.safetensors", lambda path: weights.write(path, _state(), metadata={"epoch": "5"})),
+        _written(
+            "x.safetensors", lambda path: weights.write(path, _state(), metadata={"epoch": "5"})
+        ),
         _written("x.safetensors", lambda path: safetensors.numpy.save_file(_state(), path)),
     ]
 
@@ -144,7 +173,8 @@ def _read_safetensors(path: Path) -> Arrays:
     return weights.read(path)
 
 
-# Keras, flax -----------------------------------------------------------------------------------------------------
+# Keras, flax
+# -----------------------------------------------------------------------------------------------------
 
 
 def _keras_3(path: Path) -> None:
@@ -154,7 +184,9 @@ def _keras_3(path: Path) -> None:
             variables = file.create_group(f"layers/{group}/vars")
             variables.attrs["name"] = f"{group}_a"
             for number, shape in enumerate(shapes):
-                variables.create_dataset(str(number), data=rng.standard_normal(shape), compression="gzip", shuffle=True)
+                variables.create_dataset(
+                    str(number), data=rng.standard_normal(shape), compression="gzip", shuffle=True
+                )
 
 
 def _keras_2(path: Path) -> None:
@@ -203,8 +235,15 @@ def _keras_strict(path: Path) -> Arrays:
 def _flax_tree() -> Any:
     rng = np.random.default_rng(5)
     return {
-        "params": {"conv": {"kernel": rng.standard_normal((3, 3, 2, 4)).astype(np.float32), "bias": np.ones(4)}},
-        "batch_stats": {"bn": {"mean": np.zeros(4), "var": np.ones(4, np.float32), "n": np.float32(3)}},
+        "params": {
+            "conv": {
+                "kernel": rng.standard_normal((3, 3, 2, 4)).astype(np.float32),
+                "bias": np.ones(4),
+            }
+        },
+        "batch_stats": {
+            "bn": {"mean": np.zeros(4), "var": np.ones(4, np.float32), "n": np.float32(3)}
+        },
     }
 
 
@@ -234,18 +273,29 @@ def _orbax_strict(path: Path) -> Arrays:
     import jax
     import orbax.checkpoint as orbax
 
-    with warnings.catch_warnings(), orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
+    with (
+        warnings.catch_warnings(),
+        orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer,
+    ):
         warnings.simplefilter("ignore")
         described = checkpointer.metadata(path).item_metadata.tree
         arguments = jax.tree.map(lambda _: orbax.RestoreArgs(restore_type=np.ndarray), described)
-        return _leaves(checkpointer.restore(path, args=orbax.args.PyTreeRestore(restore_args=arguments)))
+        return _leaves(
+            checkpointer.restore(path, args=orbax.args.PyTreeRestore(restore_args=arguments))
+        )
 
 
-# Checkpoints, settings and the folder of a run -------------------------------------------------------------------
+# Checkpoints, settings and the folder of a run
+# -------------------------------------------------------------------
 
 
 def _checkpoint_samples() -> list[Files]:
-    run = {"step": 7, "best": float("inf"), "pair": (1, None, "x"), "slots": [np.arange(3), {"$odd": np.ones((2, 2))}]}
+    run = {
+        "step": 7,
+        "best": float("inf"),
+        "pair": (1, None, "x"),
+        "slots": [np.arange(3), {"$odd": np.ones((2, 2))}],
+    }
     written = _written("x", lambda path: checkpoint.write(path, {"network": _state(), "run": run}))
     return [{Path(name).name: content for name, content in written.items()}]
 
@@ -276,7 +326,9 @@ def _checkpoint_strict(path: Path) -> Arrays:
 def _index_samples() -> list[Files]:
     names = ["step-00000002", "step-00000004"]
     files = {f"{name}/state.json": b"{}" for name in names}
-    return [files | {"checkpoints.json": json.dumps({"checkpoints": names, "best": names[0]}).encode()}]
+    return [
+        files | {"checkpoints.json": json.dumps({"checkpoints": names, "best": names[0]}).encode()}
+    ]
 
 
 def _read_index(path: Path) -> None:
@@ -286,9 +338,13 @@ def _read_index(path: Path) -> None:
 
 def _settings() -> Settings:
     return Settings(
-        network="mlp", network_settings={"hidden": [64, 32]}, transforms=["flip", {"name": "noise", "std": 0.1}],
-        optimizer_settings={"lr": 0.1}, clip_norm=1, devices=["cpu"],
-    )  # fmt: skip
+        network="mlp",
+        network_settings={"hidden": [64, 32]},
+        transforms=["flip", {"name": "noise", "std": 0.1}],
+        optimizer_settings={"lr": 0.1},
+        clip_norm=1,
+        devices=["cpu"],
+    )
 
 
 def _toml_samples() -> list[Files]:
@@ -311,17 +367,27 @@ def _read_status(path: Path) -> None:
 
 
 FORMATS = {
-    "safetensors": Format(_safetensors_samples, "x.safetensors", _read_safetensors, safetensors.numpy.load_file),
+    "safetensors": Format(
+        _safetensors_samples, "x.safetensors", _read_safetensors, safetensors.numpy.load_file
+    ),
     "pth": Format(lambda: _torch_samples(True), "x", weights.read, _torch_strict),
     "pth-legacy": Format(lambda: _torch_samples(False), "x", weights.read, _torch_strict),
     "npz": Format(_numpy_samples, "x", weights.read, _npz_strict),
     "npz-chainer": Format(_chainer_samples, "x", weights.read, _npz_strict, by_name=False),
     # HDF5 hangs in one file of thirty, and reads the others in a hundredth of a second.
-    "hdf5": Format(_hdf5_samples, "x", weights.read, _datasets, by_name=False, native=True, seconds=2),
-    "keras": Format(_keras_samples, "x", weights.read, _keras_strict, by_name=False, native=True, seconds=2),
+    "hdf5": Format(
+        _hdf5_samples, "x", weights.read, _datasets, by_name=False, native=True, seconds=2
+    ),
+    "keras": Format(
+        _keras_samples, "x", weights.read, _keras_strict, by_name=False, native=True, seconds=2
+    ),
     "msgpack": Format(_msgpack_samples, "x", weights.read, _msgpack_strict, by_name=False),
-    "orbax": Format(_orbax_samples, "x.orbax", weights.read, _orbax_strict, by_name=False, memory=2**32),
-    "checkpoint": Format(_checkpoint_samples, "", _read_checkpoint, _checkpoint_strict, by_name=False),
+    "orbax": Format(
+        _orbax_samples, "x.orbax", weights.read, _orbax_strict, by_name=False, memory=2**32
+    ),
+    "checkpoint": Format(
+        _checkpoint_samples, "", _read_checkpoint, _checkpoint_strict, by_name=False
+    ),
     "checkpoints-index": Format(_index_samples, "", _read_index),
     "toml": Format(_toml_samples, "x.toml", read_settings),
     "yaml": Format(_yaml_samples, "x.yaml", read_settings),

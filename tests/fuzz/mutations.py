@@ -1,4 +1,5 @@
-"""Damage by seed: bits, numbers, lengths and pieces, inside of archives too, with checksums made right again."""
+"""Damage by seed: bits, numbers, lengths and pieces, inside of archives too, with checksums made
+right again."""
 
 import io
 import json
@@ -11,9 +12,38 @@ import numpy as np
 
 Files = dict[str, bytes]  # by their names in a folder
 
-_NUMBERS = [0, 1, 2, 3, 127, 128, 255, *(2**bits - 1 for bits in (16, 31, 32, 63, 64)), 2**31, 2**40, 2**62]
-_WRITTEN = [b"-1", b"0", b"1", b"3", b"65536", b"2147483648", b"1099511627776", b"4611686018427387904",
-            b"9" * 30, b"1e400", b"0.5", b"null", b'"x"', b"[]", b"{}", b"true", b"NaN"]  # fmt: skip
+_NUMBERS = [
+    0,
+    1,
+    2,
+    3,
+    127,
+    128,
+    255,
+    *(2**bits - 1 for bits in (16, 31, 32, 63, 64)),
+    2**31,
+    2**40,
+    2**62,
+]
+_WRITTEN = [
+    b"-1",
+    b"0",
+    b"1",
+    b"3",
+    b"65536",
+    b"2147483648",
+    b"1099511627776",
+    b"4611686018427387904",
+    b"9" * 30,
+    b"1e400",
+    b"0.5",
+    b"null",
+    b'"x"',
+    b"[]",
+    b"{}",
+    b"true",
+    b"NaN",
+]
 _NUMBER = re.compile(rb"\d+")
 _HEAD = 400  # bytes; half of the damage is done to the beginning, where lengths and types stand
 _ZIP = b"PK\x03\x04"
@@ -21,7 +51,8 @@ _SUM = b',\n "crc32": '
 
 
 def mutated(files: Files, rng: np.random.Generator) -> Files:
-    """Files of which one or two are damaged; checksums that stand beside them may be right all the same."""
+    """Files of which one or two are damaged; checksums that stand beside them may be right all the
+    same."""
     changed = dict(files)
     for _ in range(rng.integers(1, 3)):
         name = str(rng.choice(sorted(files)))
@@ -98,7 +129,11 @@ def _insert(content: bytes, rng: np.random.Generator) -> bytes:
 
 def _repeat(content: bytes, rng: np.random.Generator) -> bytes:
     place, length = _place(content, rng), int(rng.integers(1, 60))
-    return content[:place] + content[place : place + length] * int(rng.choice([2, 3, 200])) + content[place + length :]
+    return (
+        content[:place]
+        + content[place : place + length] * int(rng.choice([2, 3, 200]))
+        + content[place + length :]
+    )
 
 
 def _swap(content: bytes, rng: np.random.Generator) -> bytes:
@@ -152,4 +187,6 @@ def _summed(files: Files, rng: np.random.Generator) -> Files:
     except (ValueError, KeyError, TypeError, AttributeError):
         return files
     described.pop("crc32", None)
-    return files | {"state.json": with_sum(json.dumps(described, indent=1).removesuffix("\n}").encode())}
+    return files | {
+        "state.json": with_sum(json.dumps(described, indent=1).removesuffix("\n}").encode())
+    }

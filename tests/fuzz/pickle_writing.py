@@ -44,7 +44,10 @@ def table(**items):
 
 def storage(elements=4, key="0", kind="FloatStorage", *more):
     """A reference to a storage."""
-    return many(text("storage"), named("torch", kind), text(key), text("cpu"), number(elements), *more) + b"Q"
+    return (
+        many(text("storage"), named("torch", kind), text(key), text("cpu"), number(elements), *more)
+        + b"Q"
+    )
 
 
 def tensor(where=None, offset=0, shape=(4,), strides=(1,)):
@@ -63,11 +66,16 @@ def tensor(where=None, offset=0, shape=(4,), strides=(1,)):
 def dtype(code, order="<", size=-1, flags=0):
     """A type of NumPy's, with the state that it is given afterwards."""
     made = called(named("numpy", "dtype"), text(code), b"\x89", b"\x88")
-    return made + many(number(3), text(order), b"N", b"N", b"N", number(size), number(-1), number(flags)) + b"b"
+    return (
+        made
+        + many(number(3), text(order), b"N", b"N", b"N", number(size), number(-1), number(flags))
+        + b"b"
+    )
 
 
 def checkpoint_bytes(value, records=None, compression=zipfile.ZIP_STORED, order=b"little"):
-    """A zip of PyTorch's with this pickle and these records; one of 16 bytes where none are given."""
+    """A zip of PyTorch's with this pickle and these records; one of 16 bytes where none are
+    given."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", compression) as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02" + value + b".")

@@ -48,7 +48,10 @@ PLANTED: dict[str, tuple[Format, str]] = {
     "other numbers": (_with(lambda path: {"w": np.ones(3)}), "another array: 'w'"),
     "another type": (_with(lambda path: {"w": np.arange(3, dtype="f4")}), "another array: 'w'"),
     "a lost array": (_with(lambda path: {}), "other names: ['w']"),
-    "an invented array": (_with(lambda path: {"v": np.ones(3)}, by_name=False), "an array that nobody wrote: 'v'"),
+    "an invented array": (
+        _with(lambda path: {"v": np.ones(3)}, by_name=False),
+        "an array that nobody wrote: 'v'",
+    ),
     "no fault": (_with(lambda path: _WANTED), ""),
     "other names": (_with(lambda path: {"v": np.arange(3, dtype="f4")[::-1]}, by_name=False), ""),
     "a refusal": (_with(_refuse), ""),

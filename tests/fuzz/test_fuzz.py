@@ -1,4 +1,5 @@
-"""Damaged files of every format are read or refused in our own words; so are those that were made to do harm."""
+"""Damaged files of every format are read or refused in our own words; so are those that were made
+to do harm."""
 
 import importlib.util
 import json
@@ -25,7 +26,8 @@ LONG = ("--count", "300", "--seed", "1")
 
 @cache
 def found(arguments):
-    """What one run of the command finds: the frameworks take long to load, and one process reads all formats."""
+    """What one run of the command finds: the frameworks take long to load, and one process reads
+    all formats."""
     command = [sys.executable, "-m", "tests.fuzz", "--json", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert done.stdout, done.stderr
@@ -33,12 +35,15 @@ def found(arguments):
 
 
 def unknown(arguments):
-    """The findings in damaged files by format, but for those that are the fault of a framework's own library."""
+    """The findings in damaged files by format, but for those that are the fault of a framework's
+    own library."""
     from tests.fuzz.children import KNOWN
     from tests.fuzz.formats import FORMATS
 
-    problems = {name: [problem for problem in each if problem != KNOWN]
-                for name, each in found(arguments)["damaged"].items()}  # fmt: skip
+    problems = {
+        name: [problem for problem in each if problem != KNOWN]
+        for name, each in found(arguments)["damaged"].items()
+    }
     assert problems.keys() == FORMATS.keys()
     return {name: each for name, each in problems.items() if each}
 

@@ -1,10 +1,12 @@
 """Two "machines" within this one, and a slow link between them.
 
-They are network namespaces. The kernel's own delay (netem) is often missing, so what one sends goes through a TUN
-device to a program, the link, which gives it to the other later: after the time that the rate takes, and the delay.
+They are network namespaces. The kernel's own delay (netem) is often missing, so what one sends goes
+through a TUN device to a program, the link, which gives it to the other later: after the time that
+the rate takes, and the delay.
 
-The link makes the namespaces and removes them, also when whoever started it is killed. If it is killed itself, whoever
-started it does; if both are, the next link. For that, the namespaces' names carry the link's process id.
+The link makes the namespaces and removes them, also when whoever started it is killed. If it is
+killed itself, whoever started it does; if both are, the next link. For that, the namespaces' names
+carry the link's process id.
 
     with link() as nodes:
         subprocess.run(nodes.command(0, ["hostname"]))
@@ -66,8 +68,13 @@ def link(round_trip: float = 0.05, rate: float = 100e6) -> Iterator[Nodes]:
     if not TUN.exists():
         raise LinkNotAllowed(f"there is no {TUN}: the kernel module tun is missing")
     remove_stale()
-    program = subprocess.Popen([sys.executable, __file__, str(round_trip / 2), str(rate)], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    program = subprocess.Popen(
+        [sys.executable, __file__, str(round_trip / 2), str(rate)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         names = program.stdout.readline().split()
         if len(names) != 2:
@@ -83,12 +90,15 @@ def link(round_trip: float = 0.05, rate: float = 100e6) -> Iterator[Nodes]:
         remove_stale()
 
 
-# Namespaces ----------------------------------------------------------------------------------------------------------
+# Namespaces
+# ----------------------------------------------------------------------------------------------------------
 
 
 def namespaces() -> list[str]:
     """Those of all links."""
-    return [line.split()[0] for line in _ip("netns", "list").splitlines() if line.startswith(f"{NAME}-")]
+    return [
+        line.split()[0] for line in _ip("netns", "list").splitlines() if line.startswith(f"{NAME}-")
+    ]
 
 
 def remove_stale() -> None:
@@ -114,7 +124,8 @@ def _ip(*arguments: str) -> str:
     return done.stdout
 
 
-# The link itself, a process of its own -------------------------------------------------------------------------------
+# The link itself, a process of its own
+# -------------------------------------------------------------------------------
 
 
 class OneWay:
@@ -161,7 +172,8 @@ def serve(delay: float, rate: float) -> None:
 
 
 def _end(name: str, address: str) -> int:
-    """A namespace with a TUN device; what it sends is read from the file that is returned, and what it gets written."""
+    """A namespace with a TUN device; what it sends is read from the file that is returned, and what
+    it gets written."""
     _ip("netns", "add", name)
     end = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     here = f"dl{name.removeprefix(NAME)}".replace("-", "_")
@@ -174,10 +186,15 @@ def _end(name: str, address: str) -> int:
 
 
 def _pass_on(ends: Sequence[int], delay: float, rate: float) -> None:
-    ways = {source: (OneWay(delay, rate), sink) for source, sink in zip(ends, reversed(ends), strict=True)}
+    ways = {
+        source: (OneWay(delay, rate), sink)
+        for source, sink in zip(ends, reversed(ends), strict=True)
+    }
     while True:
         wait = min(way.next() for way, _ in ways.values()) - time.monotonic()
-        readable, _, _ = select.select([sys.stdin, *ends], [], [], None if wait == float("inf") else max(wait, 0.0))
+        readable, _, _ = select.select(
+            [sys.stdin, *ends], [], [], None if wait == float("inf") else max(wait, 0.0)
+        )
         if sys.stdin in readable:
             return  # nothing is ever written to it: this is its end
         for source in readable:

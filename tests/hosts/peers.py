@@ -1,4 +1,5 @@
-"""Two programs that see what a link does: one answers, the other measures; nothing here is slow to import."""
+"""Two programs that see what a link does: one answers, the other measures; nothing here is slow to
+import."""
 
 import json
 import socket
@@ -9,7 +10,8 @@ PORT = 7_700
 
 
 def answer(address: str) -> None:
-    """One connection: single bytes are sent back, and after them whatever comes is counted and acknowledged."""
+    """One connection: single bytes are sent back, and after them whatever comes is counted and
+    acknowledged."""
     with socket.create_server((address, PORT)) as server:
         print("ready", flush=True)
         connection = server.accept()[0]

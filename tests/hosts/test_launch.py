@@ -1,4 +1,5 @@
-"""Several machines for real: `deliralike launch` on each of two nodes, with a slow link between them."""
+"""Several machines for real: `deliralike launch` on each of two nodes, with a slow link between
+them."""
 
 import csv
 import os
@@ -9,7 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--epochs", "1", "--batch-size", "200", "--dtype", "float64"]
+TRAIN = [
+    "train",
+    "mlp",
+    "--set",
+    "hidden=[9]",
+    "--epochs",
+    "1",
+    "--batch-size",
+    "200",
+    "--dtype",
+    "float64",
+]
 
 
 def deliralike(*arguments):
@@ -23,22 +35,51 @@ def losses(folder):
 
 @pytest.mark.long
 def test_two_nodes_of_two_processes_train_as_one_process_does(nodes, tmp_path):
-    """The digits, in float64; the second node is started first, and the first one writes and shows all the same."""
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": nodes.device, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    """The digits, in float64; the second node is started first, and the first one writes and shows
+    all the same."""
+    environment = os.environ | {
+        "GLOO_SOCKET_IFNAME": nodes.device,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
     address = f"{nodes.addresses[0]}:29400"
     started = {}
     for node in (1, 0):
-        command = deliralike("launch", "--processes", "2", "--nodes", "2", "--node", str(node), "--address", address,
-                             *TRAIN, "--out", str(tmp_path / "several"))  # fmt: skip
-        started[node] = subprocess.Popen(nodes.command(node, command), cwd=ROOT, env=environment, text=True,
-                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        command = deliralike(
+            "launch",
+            "--processes",
+            "2",
+            "--nodes",
+            "2",
+            "--node",
+            str(node),
+            "--address",
+            address,
+            *TRAIN,
+            "--out",
+            str(tmp_path / "several"),
+        )
+        started[node] = subprocess.Popen(
+            nodes.command(node, command),
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     said = {node: process.communicate(timeout=600)[0] for node, process in started.items()}
     assert [process.returncode for process in started.values()] == [0, 0], said
     assert "in 4 processes, writing to" in said[0]
     assert "writing to" not in said[1]
 
-    subprocess.run(deliralike(*TRAIN, "--out", str(tmp_path / "alone")), check=True, cwd=ROOT, env=environment,
-                   timeout=600, stdout=subprocess.DEVNULL)  # fmt: skip
+    subprocess.run(
+        deliralike(*TRAIN, "--out", str(tmp_path / "alone")),
+        check=True,
+        cwd=ROOT,
+        env=environment,
+        timeout=600,
+        stdout=subprocess.DEVNULL,
+    )
     wanted = losses(tmp_path / "alone")
     assert len(wanted) > 5
     assert losses(tmp_path / "several") == pytest.approx(wanted, rel=1e-11)

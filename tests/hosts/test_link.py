@@ -46,14 +46,20 @@ def test_what_would_wait_too_long_is_dropped():
 
 
 def test_it_delays_and_limits(nodes):
-    """Never less than 50 ms, nor than 5 MB at 100 Mbit/s take; how much more is the machine's affair."""
+    """Never less than 50 ms, nor than 5 MB at 100 Mbit/s take; how much more is the machine's
+    affair."""
     program, size = peers.__file__, 5_000_000
-    first = subprocess.Popen(nodes.command(0, [sys.executable, program, "answer", nodes.addresses[0]]),
-                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    first = subprocess.Popen(
+        nodes.command(0, [sys.executable, program, "answer", nodes.addresses[0]]),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with first:
         assert first.stdout.readline() == "ready\n"
         measure = [sys.executable, program, "measure", nodes.addresses[0], "5", str(size)]
-        done = subprocess.run(nodes.command(1, measure), timeout=300, check=True, text=True, stdout=subprocess.PIPE)
+        done = subprocess.run(
+            nodes.command(1, measure), timeout=300, check=True, text=True, stdout=subprocess.PIPE
+        )
     trip, transfer = json.loads(done.stdout)
     assert trip >= 0.05
     assert transfer >= 8 * size / 100e6
@@ -61,14 +67,21 @@ def test_it_delays_and_limits(nodes):
 
 def test_the_nodes_see_each_other_and_nothing_else(nodes):
     for node in range(2):
-        seen = subprocess.run(nodes.command(node, ["ip", "-o", "link"]), check=True, text=True, stdout=subprocess.PIPE)
+        seen = subprocess.run(
+            nodes.command(node, ["ip", "-o", "link"]), check=True, text=True, stdout=subprocess.PIPE
+        )
         assert [line.split(":")[1].strip() for line in seen.stdout.splitlines()] == ["lo", "link"]
 
 
 def holding():
     """A process that has a link, and its namespaces."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD], cwd=Path(__file__).parents[2], text=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        cwd=Path(__file__).parents[2],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     return process, process.stdout.readline().split()
 
 

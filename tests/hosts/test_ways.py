@@ -8,7 +8,8 @@ from tests.processes.crews import call
 
 @pytest.mark.long
 def test_what_sends_less_ends_with_the_loss_of_what_sends_everything():
-    """Two nodes of two processes, which here are one machine: what is sent when does not depend on the link."""
+    """Two nodes of two processes, which here are one machine: what is sent when does not depend on
+    the link."""
     losses = call("torch", 4, "tests.hosts.ways:final_losses", [24], 30)
     assert all(each == losses[0] for each in losses)
     wanted = losses[0]["DistributedDataParallel"]

@@ -21,7 +21,8 @@ EVERY = 8  # batches from one average of local SGD to the next
 
 @dataclass(frozen=True)
 class Way:
-    """How to train, on one process: a step with a batch, which gives its loss, and the end of an epoch."""
+    """How to train, on one process: a step with a batch, which gives its loss, and the end of an
+    epoch."""
 
     step: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     end_epoch: Callable[[float], object] = lambda loss: None
@@ -61,18 +62,31 @@ def wrapped(processes, network, epochs, batches):
 
 
 def local_sgd(processes, network, epochs, batches):
-    """Each by itself; parameters are averaged after every few batches, and at the end of an epoch."""
+    """Each by itself; parameters are averaged after every few batches, and at the end of an
+    epoch."""
     network = DistributedDataParallel(network, processes, averaging=LocalSGD(every=EVERY))
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
-    return Way(lambda *batch: optimizer.update(loss_of, *batch), lambda loss: network.parallelism.synchronize())
+    return Way(
+        lambda *batch: optimizer.update(loss_of, *batch),
+        lambda loss: network.parallelism.synchronize(),
+    )
 
 
 def daso(processes, network, epochs, batches):
-    """Two nodes, cycling: averages across nodes after every few batches, which training does not wait for."""
-    optimizer = DASO(sgd(network), epochs, processes, warmup_epochs=0, cooldown_epochs=0,
-                     members=processes.count // 2)  # fmt: skip
+    """Two nodes, cycling: averages across nodes after every few batches, which training does not
+    wait for."""
+    optimizer = DASO(
+        sgd(network),
+        epochs,
+        processes,
+        warmup_epochs=0,
+        cooldown_epochs=0,
+        members=processes.count // 2,
+    )
     optimizer.last_batch = batches
-    return Way(stepping(DataParallelMultiGPU(network, optimizer), optimizer), optimizer.epoch_loss_logic)
+    return Way(
+        stepping(DataParallelMultiGPU(network, optimizer), optimizer), optimizer.epoch_loss_logic
+    )
 
 
 WAYS = {"DistributedDataParallel": bare, "ours": wrapped, "local SGD": local_sgd, "DASO": daso}
@@ -98,9 +112,13 @@ class Digits:
 class Training:
     """A whole run of one way, on this process."""
 
-    def __init__(self, processes: TorchProcesses, way: str, hidden: Sequence[int], epochs: int) -> None:
+    def __init__(
+        self, processes: TorchProcesses, way: str, hidden: Sequence[int], epochs: int
+    ) -> None:
         self.processes, self.epochs, self.digits = processes, epochs, Digits(processes)
-        self.network = zoo.build("mlp", backend="torch", in_features=64, hidden=hidden, out_features=10, seed=3)
+        self.network = zoo.build(
+            "mlp", backend="torch", in_features=64, hidden=hidden, out_features=10, seed=3
+        )
         self.way = WAYS[way](processes, self.network, epochs, self.digits.batches)
 
     def run(self) -> None:

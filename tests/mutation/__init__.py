@@ -1,1 +1,2 @@
-"""How much the tests would notice: the package is changed in one place at a time, and they are run."""
+"""How much the tests would notice: the package is changed in one place at a time, and they are
+run."""

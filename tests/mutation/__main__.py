@@ -1,7 +1,8 @@
 """What the suites are worth: ``python -m tests.mutation sample``, then ``run``, then ``report``.
 
-`sample` draws mutants of the package, `run` runs on each the tests that reach its line until one fails, `report` says
-which suites would have seen them. `run` needs the coverage and the durations of one run of everything.
+`sample` draws mutants of the package, `run` runs on each the tests that reach its line until one
+fails, `report` says which suites would have seen them. `run` needs the coverage and the durations
+of one run of everything.
 """
 
 import argparse
@@ -16,12 +17,22 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path("build/mutation")
-#: What is imported once and kept for all mutants, with everything that it imports but the package and the tests.
+#: What is imported once and kept for all mutants, with everything that it imports but the package
+#: and the tests.
 PRELOADED = (
-    "tests.conftest", "deliralike.backends.torch", "deliralike.backends.chainer", "deliralike.backends.jax",
-    "deliralike.conformance", "deliralike.cli", "hypothesis", "hypothesis.extra.numpy", "scipy.stats",
-    "sklearn.metrics", "PIL.Image", "typer.testing",
-)  # fmt: skip
+    "tests.conftest",
+    "deliralike.backends.torch",
+    "deliralike.backends.chainer",
+    "deliralike.backends.jax",
+    "deliralike.conformance",
+    "deliralike.cli",
+    "hypothesis",
+    "hypothesis.extra.numpy",
+    "scipy.stats",
+    "sklearn.metrics",
+    "PIL.Image",
+    "typer.testing",
+)
 #: Imported libraries whose import a file of the package has a say in.
 SHAPED = {"deliralike/backends/chainer/bridge.py": ("chainer", "chainermn")}
 PART = ("file", "line", "column", "operator", "occurrence")
@@ -43,8 +54,12 @@ def main() -> int:
     running = commands.add_parser("run", help="run the tests on each; goes on where it was stopped")
     running.add_argument("--coverage", type=Path, default=FOLDER / "coverage")
     running.add_argument("--durations", type=Path, default=Path("tests/measured.csv"))
-    running.add_argument("--budget", type=float, default=90.0, help="seconds of the processor for a mutant")
-    running.add_argument("--patience", type=float, default=30.0, help="seconds that any test may take")
+    running.add_argument(
+        "--budget", type=float, default=90.0, help="seconds of the processor for a mutant"
+    )
+    running.add_argument(
+        "--patience", type=float, default=30.0, help="seconds that any test may take"
+    )
     running.add_argument("--workers", type=int, default=2)
     running.add_argument("--preload", nargs="*", default=PRELOADED)
     commands.add_parser("report", help="print the table")
@@ -55,7 +70,9 @@ def main() -> int:
 def _sample(arguments: argparse.Namespace) -> int:
     from tests.mutation.sampling import sample
 
-    drawn = sample(arguments.root, arguments.package, arguments.count, arguments.seed, arguments.only)
+    drawn = sample(
+        arguments.root, arguments.package, arguments.count, arguments.seed, arguments.only
+    )
     arguments.mutants.parent.mkdir(parents=True, exist_ok=True)
     arguments.mutants.write_text("".join(json.dumps(mutant) + "\n" for mutant in drawn))
     print(f"{len(drawn)} mutants in {arguments.mutants}")
@@ -73,7 +90,10 @@ def _run(arguments: argparse.Namespace) -> int:
         importlib.import_module(name)
     mutants = _read(arguments.mutants)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        copies = [forks.Copy(arguments.root, Path(folder) / str(number)) for number in range(arguments.workers)]
+        copies = [
+            forks.Copy(arguments.root, Path(folder) / str(number))
+            for number in range(arguments.workers)
+        ]
         suite_of = forks.collected(copies[0], arguments.durations)
         planner = Planner(arguments.root, arguments.coverage, arguments.durations, suite_of)
         while todo := _todo(mutants, arguments.results):
@@ -82,7 +102,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 _say(job)
             for job in forks.finished(_controls(planner, arguments), copies):
                 for test in job.tests:
-                    _append(arguments.results, {"control": test.name, "passes": test.name not in job.failed})
+                    _append(
+                        arguments.results,
+                        {"control": test.name, "passes": test.name not in job.failed},
+                    )
     return 0
 
 
@@ -98,12 +121,23 @@ def _jobs(todo: list[dict[str, Any]], planner: Any, arguments: argparse.Namespac
         tests, reached = planner.plan(mutant)
         tests = [test for test in tests if test.cost <= arguments.budget] or tests[:1]
         if not tests:
-            _append(arguments.results, {**mutant, "result": UNREACHED, "reached": 0, "tests": 0, "ran": 0, "cost": 0})
+            _append(
+                arguments.results,
+                {**mutant, "result": UNREACHED, "reached": 0, "tests": 0, "ran": 0, "cost": 0},
+            )
             continue
-        code = mutated((arguments.root / mutant["file"]).read_text(), mutant["operator"], mutant["occurrence"])
+        code = mutated(
+            (arguments.root / mutant["file"]).read_text(), mutant["operator"], mutant["occurrence"]
+        )
         forget = (arguments.package, *SHAPED.get(mutant["file"], ()))
-        yield Job((mutant, reached), tests, arguments.budget, arguments.patience,
-                  change={mutant["file"]: code}, forget=forget)  # fmt: skip
+        yield Job(
+            (mutant, reached),
+            tests,
+            arguments.budget,
+            arguments.patience,
+            change={mutant["file"]: code},
+            forget=forget,
+        )
 
 
 def _controls(planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
@@ -117,7 +151,9 @@ def _controls(planner: Any, arguments: argparse.Namespace) -> Iterator[Any]:
         if name not in known:
             by_file.setdefault(name.partition("::")[0], []).append(planner.test(name))
     for tests in by_file.values():
-        yield Job(None, tests, float("inf"), arguments.patience, stop=False, forget=(arguments.package,))
+        yield Job(
+            None, tests, float("inf"), arguments.patience, stop=False, forget=(arguments.package,)
+        )
 
 
 def _result(job: Any, suite_of: dict[str, str]) -> dict[str, Any]:
@@ -159,7 +195,10 @@ def _append(path: Path, row: dict[str, Any]) -> None:
 
 
 def _say(job: Any) -> None:
-    mutant, what = job.about[0], next(iter(job.failed.items()), (SURVIVED, f"{job.ran} of {len(job.tests)} tests"))
+    mutant, what = (
+        job.about[0],
+        next(iter(job.failed.items()), (SURVIVED, f"{job.ran} of {len(job.tests)} tests")),
+    )
     print(f"{mutant['file']}:{mutant['line']} {job.cost:.1f} s: {' '.join(what)}", flush=True)
 
 
@@ -179,8 +218,14 @@ def _report(arguments: argparse.Namespace) -> int:
         numbers = (count["mutants"], quick, short, killed, share, count[SURVIVED], count[UNREACHED])
         print(f"| {name} | {' | '.join(map(str, numbers))} |")
     unusable = [row["control"] for row in _controlled(arguments.results) if not row["passes"]]
-    print(f"\n{sum(row['cost'] for row in rows) / 60:.1f} minutes of the processor; {len(unusable)} tests unusable")
-    for title, kept in (("Killed by `all` only", "all"), ("Survived", SURVIVED), ("Reached by no test", UNREACHED)):
+    print(
+        f"\n{sum(row['cost'] for row in rows) / 60:.1f} minutes of the processor; {len(unusable)} tests unusable"
+    )
+    for title, kept in (
+        ("Killed by `all` only", "all"),
+        ("Survived", SURVIVED),
+        ("Reached by no test", UNREACHED),
+    ):
         print(f"\n{title}:")
         for row in sorted((row for row in rows if row["result"] == kept), key=_key):
             ran = f"{row['ran']} of {row['tests']} tests run within the budget, {row['reached']} reach it"

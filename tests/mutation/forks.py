@@ -1,4 +1,5 @@
-"""Runs tests in forked processes, each on a copy of the project; what is imported beforehand is imported once.
+"""Runs tests in forked processes, each on a copy of the project; what is imported beforehand is
+imported once.
 
 A fork says on a pipe what it is at, and is killed when that takes too long.
 """
@@ -24,11 +25,21 @@ import pytest
 from tests import suites
 from tests.mutation.planning import Test
 
-OPTIONS = ["-q", "-p", "no:cacheprovider", "--assert=plain", "-o", "addopts=--doctest-modules --import-mode=importlib"]
+OPTIONS = [
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "--assert=plain",
+    "-o",
+    "addopts=--doctest-modules --import-mode=importlib",
+]
 MEMORY = 10 << 30  # bytes of a process
 START = 180.0  # seconds to start pytest and read the files of tests
 TIMES = 10  # a test may take that many times what it takes as a rule
-STAGES, FILE = 4, 0.3  # each stage of the tests is that many times the one before; seconds to read a file of tests
+STAGES, FILE = (
+    4,
+    0.3,
+)  # each stage of the tests is that many times the one before; seconds to read a file of tests
 LEFT = shutil.ignore_patterns(".*", "build", "_build", "_generated", "*.egg-info")
 
 
@@ -69,7 +80,8 @@ class Copy:
         self.changes = 0
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Write other sources; compiled files are taken by the time of the source, so each has one of its own."""
+        """Write other sources; compiled files are taken by the time of the source, so each has one
+        of its own."""
         for name, code in changes.items():
             self.changes += 1
             (self.folder / name).write_text(code)
@@ -165,7 +177,9 @@ def collected(copy: Copy, durations: Path) -> dict[str, str]:
             short = suites.short(items, durations.absolute())
             of = dict.fromkeys((item.nodeid for item in items), "all")
             of |= dict.fromkeys((item.nodeid for item in short), "short")
-            of |= dict.fromkeys((item.nodeid for item in suites.quick(short, durations.absolute())), "quick")
+            of |= dict.fromkeys(
+                (item.nodeid for item in suites.quick(short, durations.absolute())), "quick"
+            )
             (copy.folder / "collected.json").write_text(json.dumps(of))
 
     def work() -> None:
@@ -199,7 +213,11 @@ def _enter(copy: Copy, forget: tuple[str, ...] = ()) -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] in ("tests", *forget):
             del sys.modules[name]
-    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__.partition(".")[0] not in forget]
+    sys.meta_path[:] = [
+        finder
+        for finder in sys.meta_path
+        if type(finder).__module__.partition(".")[0] not in forget
+    ]
     os.chdir(copy.folder)
     sys.path.insert(0, str(copy.folder))
     os.environ |= {"PYTHONPATH": str(copy.folder), "TMPDIR": str(copy.temporary)}
@@ -213,7 +231,9 @@ def _work(job: Job, copy: Copy, writing: int) -> None:
             run = _Run(stage, job, lambda *words: print(json.dumps(words), file=pipe))
             run.say("read", "")
             options = [*OPTIONS, "-x"] if job.stop else OPTIONS
-            code = pytest.main([*options, *dict.fromkeys(test.file for test in stage)], plugins=[run])
+            code = pytest.main(
+                [*options, *dict.fromkeys(test.file for test in stage)], plugins=[run]
+            )
             if not run.read and not run.failed and code != pytest.ExitCode.NO_TESTS_COLLECTED:
                 run.fails("import", stage[0].name)  # a conftest.py cannot be imported
             if job.stop and (run.failed or run.spent):
@@ -222,7 +242,8 @@ def _work(job: Job, copy: Copy, writing: int) -> None:
 
 
 def stages(tests: Sequence[Test]) -> Iterator[list[Test]]:
-    """Parts of growing cost, so that files are not read in vain; in each the tests of a file together."""
+    """Parts of growing cost, so that files are not read in vain; in each the tests of a file
+    together."""
     stage, cost, most = [], 0.0, 2.0
     for test in tests:
         if stage and cost > most:
@@ -254,12 +275,19 @@ class _Run:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         self.read, order = True, {name: number for number, name in enumerate(self.tests)}
-        items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid]
+        )
 
     def pytest_collectreport(self, report):
         if report.failed:
             file = report.nodeid.partition("::")[0]
-            self.fails("import", next((name for name in self.tests if name.startswith(file)), next(iter(self.tests))))
+            self.fails(
+                "import",
+                next(
+                    (name for name in self.tests if name.startswith(file)), next(iter(self.tests))
+                ),
+            )
 
     def pytest_runtest_logstart(self, nodeid):
         self.say("begin", nodeid)

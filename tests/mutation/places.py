@@ -1,12 +1,23 @@
-"""Places in a source file: what is no code of interest, and which lines tell that a piece of code was run."""
+"""Places in a source file: what is no code of interest, and which lines tell that a piece of code
+was run."""
 
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: Without these decorators everything is the same: they are for the type checker, the reader, or speed.
-IDLE = ("abstractmethod", "overload", "override", "final", "cache", "lru_cache", "runtime_checkable", "cached_property")
+#: Without these decorators everything is the same: they are for the type checker, the reader, or
+#: speed.
+IDLE = (
+    "abstractmethod",
+    "overload",
+    "override",
+    "final",
+    "cache",
+    "lru_cache",
+    "runtime_checkable",
+    "cached_property",
+)
 MESSAGES = ("warn", "warning", "info", "debug", "error", "echo", "secho", "print")
 
 
@@ -15,7 +26,8 @@ class Lines:
     """The lines of which one was run by every test that may notice a change.
 
     Attributes:
-        own: Those of the statement itself; if it is run on import, also those of the functions it is part of.
+        own: Those of the statement itself; if it is run on import, also those of the functions it
+            is part of.
         module: Those of all functions of the module.
         on_import: Whether the statement is run on import, when no test is under way.
     """
@@ -26,14 +38,17 @@ class Lines:
 
 
 def left_out(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Begin and end (line, column) of annotations, errors and messages, idle decorators and what is only for typing."""
+    """Begin and end (line, column) of annotations, errors and messages, idle decorators and what is
+    only for typing."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.arg, ast.AnnAssign)):
             found.append(node.annotation)
         elif isinstance(node, FUNCTIONS):
             found.append(node.returns)
-        elif isinstance(node, ast.Raise) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+        elif isinstance(node, ast.Raise) or (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
             found.append(node)
         elif isinstance(node, ast.Assert):
             found.append(node.msg)
@@ -53,10 +68,18 @@ def left_out(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
 def lines(tree: ast.AST, line: int) -> Lines:
     """The lines to ask about for a change in that line."""
     module = frozenset(_of_functions(tree))
-    around = [node for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.ExceptHandler)) and line in span(node)]
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.stmt, ast.ExceptHandler)) and line in span(node)
+    ]
     inner = min(around, key=lambda node: len(span(node)), default=tree)
-    inside = [node for node in around if isinstance(node, FUNCTIONS) and line >= first(node.body[0])]
-    if inside and not any("cache" in ast.unparse(name) for node in inside for name in node.decorator_list):
+    inside = [
+        node for node in around if isinstance(node, FUNCTIONS) and line >= first(node.body[0])
+    ]
+    if inside and not any(
+        "cache" in ast.unparse(name) for node in inside for name in node.decorator_list
+    ):
         return Lines(frozenset(header(inner)), module, on_import=False)
     owners = [node for node in around if isinstance(node, (*FUNCTIONS, ast.ClassDef))] or [tree]
     owner = min(owners, key=lambda node: len(span(node)) if node is not tree else 0)
@@ -74,7 +97,9 @@ def header(node: ast.AST) -> range:
 
 def first(node: ast.AST) -> int:
     """Its first line; decorators stand before what is decorated."""
-    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+    return min(
+        [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
+    )
 
 
 def span(node: ast.AST) -> range:

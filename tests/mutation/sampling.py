@@ -16,12 +16,22 @@ from cosmic_ray.operators.provider import OperatorProvider
 
 from tests.mutation.places import left_out
 
-#: By what an arithmetic operator is replaced. cosmic-ray knows all pairs; most of them fail by type wherever they run.
+#: By what an arithmetic operator is replaced. cosmic-ray knows all pairs; most of them fail by type
+#: wherever they run.
 ARITHMETIC = {
-    "Add": ("Sub",), "Sub": ("Add",), "Mul": ("Div", "Add"), "Div": ("Mul", "FloorDiv"), "FloorDiv": ("Div", "Mul"),
-    "Mod": ("FloorDiv", "Mul"), "Pow": ("Mul",), "LShift": ("RShift",), "RShift": ("LShift",), "BitOr": ("BitAnd",),
-    "BitAnd": ("BitOr",), "BitXor": ("BitAnd", "BitOr"),
-}  # fmt: skip
+    "Add": ("Sub",),
+    "Sub": ("Add",),
+    "Mul": ("Div", "Add"),
+    "Div": ("Mul", "FloorDiv"),
+    "FloorDiv": ("Div", "Mul"),
+    "Mod": ("FloorDiv", "Mul"),
+    "Pow": ("Mul",),
+    "LShift": ("RShift",),
+    "RShift": ("LShift",),
+    "BitOr": ("BitAnd",),
+    "BitAnd": ("BitOr",),
+    "BitXor": ("BitAnd", "BitOr"),
+}
 #: Value and identity are not exchanged: what is compared is mostly the same either way.
 COMPARISONS = ({"Eq", "NotEq", "Lt", "LtE", "Gt", "GtE"}, {"Is", "IsNot"})
 
@@ -44,8 +54,11 @@ def _of_use(name: str) -> bool:
 
 
 def sample(root: Path, package: str, count: int, seed: int, only: str = "") -> list[dict[str, Any]]:
-    """That many mutants: a file by the size of its syntax tree, in it a place, and there an operator."""
-    files = sorted(path for path in (root / package).rglob("*.py") if only in path.relative_to(root).as_posix())
+    """That many mutants: a file by the size of its syntax tree, in it a place, and there an
+    operator."""
+    files = sorted(
+        path for path in (root / package).rglob("*.py") if only in path.relative_to(root).as_posix()
+    )
     weights = [sum(1 for _ in ast.walk(ast.parse(path.read_text()))) for path in files]
     chance, places, drawn = random.Random(seed), {}, []
     while len(drawn) < count and any(weights):
@@ -61,15 +74,23 @@ def sample(root: Path, package: str, count: int, seed: int, only: str = "") -> l
         if not choices:
             del places[path][place]
         if change := difference(path.read_text(), mutated(path.read_text(), name, occurrence)):
-            drawn.append({
-                "file": path.relative_to(root).as_posix(), "line": place[0], "column": place[1], "operator": name,
-                "occurrence": occurrence, "before": change[0], "after": change[1],
-            })  # fmt: skip
+            drawn.append(
+                {
+                    "file": path.relative_to(root).as_posix(),
+                    "line": place[0],
+                    "column": place[1],
+                    "operator": name,
+                    "occurrence": occurrence,
+                    "before": change[0],
+                    "after": change[1],
+                }
+            )
     return drawn
 
 
 def positions(code: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """The operators that apply, with the number of the occurrence in the file, by line and column."""
+    """The operators that apply, with the number of the occurrence in the file, by line and
+    column."""
     out, seen, found = left_out(ast.parse(code)), Counter(), defaultdict(list)
     for node in ast_nodes(get_ast(code)):
         for name, place in _applying(node):
@@ -104,7 +125,9 @@ def difference(code: str, other: str) -> tuple[str, str] | None:
         except SyntaxError:
             return None
     old, new = code.splitlines(), other.splitlines()
-    begin = next(number for number, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1])
+    begin = next(
+        number for number, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]
+    )
     while old[begin + 1 :] and new[begin + 1 :] and old[-1] == new[-1]:
         old.pop(), new.pop()
     return tuple(" ".join(line.strip() for line in side[begin:]) for side in (old, new))

@@ -120,9 +120,13 @@ def project(tmp_path_factory):
     """The folder of the small package, with what coverage recorded of its tests."""
     root = tmp_path_factory.mktemp("mutation")
     for name, text in {
-        "small/__init__.py": PACKAGE, "small/child.py": CHILD, "tests/test_small.py": TESTS, ".here": "",
-        "measured.csv": DURATIONS, "pytest.ini": "[pytest]\nmarkers = long\ntestpaths = tests\npythonpath = .\n",
-    }.items():  # fmt: skip
+        "small/__init__.py": PACKAGE,
+        "small/child.py": CHILD,
+        "tests/test_small.py": TESTS,
+        ".here": "",
+        "measured.csv": DURATIONS,
+        "pytest.ini": "[pytest]\nmarkers = long\ntestpaths = tests\npythonpath = .\n",
+    }.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
     (root / "children.ini").write_text(
@@ -130,18 +134,40 @@ def project(tmp_path_factory):
     )
     (root / "children.py").write_text((ROOT / "tests/mutation/children.py").read_text())
     environment = {**os.environ, "PYTHONPATH": str(root), "COVERAGE_FILE": str(root / "coverage")}
-    command = ["pytest", "-q", "-p", "children", "--cov=small", "--cov-context=test", "--cov-report="]
-    done = subprocess.run([sys.executable, "-m", *command], cwd=root, env=environment, capture_output=True, text=True)
+    command = [
+        "pytest",
+        "-q",
+        "-p",
+        "children",
+        "--cov=small",
+        "--cov-context=test",
+        "--cov-report=",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=root, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return root
 
 
 def command(root, *arguments):
-    files = ["--root", root, "--package", "small", "--mutants", root / "mutants", "--results", root / "results"]
+    files = [
+        "--root",
+        root,
+        "--package",
+        "small",
+        "--mutants",
+        root / "mutants",
+        "--results",
+        root / "results",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutation", *map(str, files), *map(str, arguments)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -150,7 +176,9 @@ def found(code, text, operator):
     """The numbers of the occurrences of an operator in the line with that text, and the line."""
     line = next(number for number, said in enumerate(code.splitlines(), 1) if text in said)
     places = positions(code)
-    return line, sorted(n for place in places if place[0] == line for name, n in places[place] if name == operator)
+    return line, sorted(
+        n for place in places if place[0] == line for name, n in places[place] if name == operator
+    )
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +188,17 @@ def results(project):
         code = (project / "small" / file).read_text()
         line, occurrences = found(code, text, operator)
         mutants[text] = {
-            "file": f"small/{file}", "line": line, "column": 0, "operator": operator, "occurrence": occurrences[which],
-            "before": text, "after": "",
-        }  # fmt: skip
-    (project / "mutants").write_text("".join(json.dumps(mutant) + "\n" for mutant in mutants.values()))
+            "file": f"small/{file}",
+            "line": line,
+            "column": 0,
+            "operator": operator,
+            "occurrence": occurrences[which],
+            "before": text,
+            "after": "",
+        }
+    (project / "mutants").write_text(
+        "".join(json.dumps(mutant) + "\n" for mutant in mutants.values())
+    )
     options = ["--coverage", project / "coverage", "--durations", project / "measured.csv"]
     options += ["--budget", 300, "--patience", 5, "--preload"]
     said = command(project, "run", *options)
@@ -221,10 +256,16 @@ def test_annotations_and_messages_are_left_out():
 
 
 def test_the_lines_to_ask_about():
-    tree = ast.parse("A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n")
+    tree = ast.parse(
+        "A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n"
+    )
     of = {line: lines(tree, line) for line in (1, 4, 6, 9, 10, 13)}
     assert {line: (sorted(asked.own), asked.on_import) for line, asked in of.items()} == {
-        1: ([1, 8, 9, 10], True), 4: ([*range(3, 11)], True), 6: ([*range(3, 11)], True),
-        9: ([8, 9], False), 10: ([10], False), 13: ([13], True),
-    }  # fmt: skip
+        1: ([1, 8, 9, 10], True),
+        4: ([*range(3, 11)], True),
+        6: ([*range(3, 11)], True),
+        9: ([8, 9], False),
+        10: ([10], False),
+        13: ([13], True),
+    }
     assert sorted(of[13].module) == [8, 9, 10]

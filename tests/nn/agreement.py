@@ -1,11 +1,13 @@
-"""How a layer or function is compared: with an oracle in PyTorch or NumPy, one backend at a time, in float64.
+"""How a layer or function is compared: with an oracle in PyTorch or NumPy, one backend at a time,
+in float64.
 
-The oracle computes outputs and gradients for random cotangents. The backend does the same in one call of `gradients`:
-the cotangents are inputs there, so that its gradients with respect to them *are* its outputs.
+The oracle computes outputs and gradients for random cotangents. The backend does the same in one
+call of `gradients`: the cotangents are inputs there, so that its gradients with respect to them
+*are* its outputs.
 
-Many comparisons are made at once: their layers are in one network, and their outputs and gradients come from one
-program, as XLA takes longer to begin a program than to compile a few more operations in it. What disagrees is told all
-at once, by the names of the cases.
+Many comparisons are made at once: their layers are in one network, and their outputs and gradients
+come from one program, as XLA takes longer to begin a program than to compile a few more operations
+in it. What disagrees is told all at once, by the names of the cases.
 """
 
 import inspect
@@ -38,7 +40,8 @@ def get(name):
     return WRITTEN_ONCE if name == "written once" else backends.get(name)
 
 
-# Networks that hold the layers ---------------------------------------------------------------------------------------
+# Networks that hold the layers
+# ---------------------------------------------------------------------------------------
 
 
 class Shelf(Network):
@@ -48,7 +51,9 @@ class Shelf(Network):
         super().__init__()
         self.anchor = self.nn.Parameter((1,), start.ONES)
         for path, (layer, layer_settings) in layers.items():
-            made = getattr(self.nn, layer)(*layer_settings.get("args", ()), **without_args(layer_settings))
+            made = getattr(self.nn, layer)(
+                *layer_settings.get("args", ()), **without_args(layer_settings)
+            )
             setattr(self, path, made)
 
     def forward(self, *inputs):
@@ -69,12 +74,14 @@ def shelf(name, layers, dtype="float64", seed=0):
     return build(Shelf.on(get(name)), layers, dtype=dtype, seed=seed)
 
 
-# What is compared ----------------------------------------------------------------------------------------------------
+# What is compared
+# ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class FunctionCase:
-    """A function of the vocabulary, called as ``ours(nn, *inputs)``, has the outputs and gradients of ``theirs``."""
+    """A function of the vocabulary, called as ``ours(nn, *inputs)``, has the outputs and gradients
+    of ``theirs``."""
 
     ours: Any
     theirs: Any
@@ -93,7 +100,8 @@ class FunctionCase:
 
 @dataclass
 class LayerCase:
-    """A layer has PyTorch's outputs, gradients and running statistics; the same weights on both sides.
+    """A layer has PyTorch's outputs, gradients and running statistics; the same weights on both
+    sides.
 
     Args:
         call: How the layer is called with the inputs, on both sides.
@@ -112,12 +120,19 @@ class LayerCase:
     def expected(self):
         rng = np.random.default_rng(self.seed)
         make = self.oracle or getattr(torch.nn, self.layer)
-        given = (self.settings.get("args", ()), without_args(self.settings)) if self.oracle is None else ((), {})
+        given = (
+            (self.settings.get("args", ()), without_args(self.settings))
+            if self.oracle is None
+            else ((), {})
+        )
         oracle = make(*given[0], **given[1]).double().train(self.training)
         state = random_state(oracle, rng)
         oracle.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
         expected = by_torch(
-            lambda *tensors: self.call(oracle, *tensors), dict(oracle.named_parameters()), self.inputs, rng
+            lambda *tensors: self.call(oracle, *tensors),
+            dict(oracle.named_parameters()),
+            self.inputs,
+            rng,
         )
         after = {key: value.numpy().copy() for key, value in oracle.state_dict().items()}
         return expected | {"before": state, "after": after}
@@ -135,8 +150,13 @@ def agree_all(name, cases, tolerance=TOLERANCE):
 
 
 def disagreements(name, cases, tolerance):
-    paths = {label: "layer" if len(cases) == 1 else f"layer{index}" for index, label in enumerate(cases)}
-    network = shelf(name, {paths[label]: (case.layer, case.settings) for label, case in cases.items() if case.layer})
+    paths = {
+        label: "layer" if len(cases) == 1 else f"layer{index}" for index, label in enumerate(cases)
+    }
+    network = shelf(
+        name,
+        {paths[label]: (case.layer, case.settings) for label, case in cases.items() if case.layer},
+    )
     load(network, cases, paths)
     found = compute(network, cases, paths)
     after, problems = network.neutral_state(), []
@@ -155,7 +175,9 @@ def load(network, cases, paths):
     for label, case in cases.items():
         if case.layer:
             getattr(network, paths[label]).train(case.training)
-            state |= {f"{paths[label]}.{key}": value for key, value in case.expected["before"].items()}
+            state |= {
+                f"{paths[label]}.{key}": value for key, value in case.expected["before"].items()
+            }
     assert list(network.neutral_state()) == list(state)
     network.load_neutral_state(state)
 
@@ -165,15 +187,23 @@ def compute(network, cases, paths):
 
     def loss(network, cotangents, inputs):
         total = 0.0
-        for (label, case), factors, arguments in zip(cases.items(), cotangents, inputs, strict=True):
+        for (label, case), factors, arguments in zip(
+            cases.items(), cotangents, inputs, strict=True
+        ):
             with naming(label):
                 outputs = flat(case.run(network, paths[label], *arguments))
-                assert [tuple(y.shape) for y in outputs] == [y.shape for y in case.expected["outputs"]]
-                total = total + sum(network.nn.sum(y * c) for y, c in zip(outputs, factors, strict=True))
+                assert [tuple(y.shape) for y in outputs] == [
+                    y.shape for y in case.expected["outputs"]
+                ]
+                total = total + sum(
+                    network.nn.sum(y * c) for y, c in zip(outputs, factors, strict=True)
+                )
         return total
 
     cotangents = [case.expected["cotangents"] for case in cases.values()]
-    return network.backend.gradients(loss, network, cotangents, [list(case.inputs) for case in cases.values()])
+    return network.backend.gradients(
+        loss, network, cotangents, [list(case.inputs) for case in cases.values()]
+    )
 
 
 class naming:
@@ -195,7 +225,9 @@ def pairs(case, path, found, index, after):
     expected = case.expected
     for mine, other in zip(found.inputs[0][index], expected["outputs"], strict=True):
         yield "output", mine, other
-    for at, (mine, other) in enumerate(zip(found.inputs[1][index], expected["inputs"], strict=True)):
+    for at, (mine, other) in enumerate(
+        zip(found.inputs[1][index], expected["inputs"], strict=True)
+    ):
         if other is not None:
             yield f"gradient of input {at}", mine, other
     if case.layer:
@@ -216,7 +248,8 @@ def agree_function(name, ours, theirs, inputs, *, seed=0):
 
 
 def twice(ours, theirs, inputs):
-    """A case in which the gradient in the first input is an output too, so second derivatives are compared."""
+    """A case in which the gradient in the first input is an output too, so second derivatives are
+    compared."""
 
     def our_gradient(nn, x, *rest):
         return ours(nn, x, *rest), nn.gradient(lambda at: nn.sum(ours(nn, at, *rest)), x)
@@ -229,7 +262,8 @@ def twice(ours, theirs, inputs):
 
 
 def agree_twice(name, cases):
-    """Functions agree to 1e-12, with their second derivatives; given by names as (ours, theirs, inputs)."""
+    """Functions agree to 1e-12, with their second derivatives; given by names as (ours, theirs,
+    inputs)."""
     agree_all(name, {label: twice(*case) for label, case in cases.items()}, tolerance=1e-12)
 
 
@@ -245,14 +279,16 @@ def values_agree(name, ours, theirs, inputs):
         same(backend.numpy(mine), other.detach().numpy(), "output")
 
 
-# Cases of any settings -----------------------------------------------------------------------------------------------
+# Cases of any settings
+# -----------------------------------------------------------------------------------------------
 
 
 def property_test(examples, **strategies):
-    """A test of every backend by so many cases of any settings: the function makes a case of what is drawn.
+    """A test of every backend by so many cases of any settings: the function makes a case of what
+    is drawn.
 
-    The same ones are drawn on every run. Where each is compiled there are half as many, and half of those are left to
-    the long suite; the first is always the simplest, which says little.
+    The same ones are drawn on every run. Where each is compiled there are half as many, and half of
+    those are left to the long suite; the first is always the simplest, which says little.
     """
 
     def decorate(function):
@@ -263,14 +299,22 @@ def property_test(examples, **strategies):
             agree_all(name, {str(case): function(**parameters, **case) for case in cases})
 
         signature = inspect.signature(function)
-        left = [parameter for key, parameter in signature.parameters.items() if key not in strategies]
-        more = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("name", "part")]
+        left = [
+            parameter for key, parameter in signature.parameters.items() if key not in strategies
+        ]
+        more = [
+            inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for key in ("name", "part")
+        ]
         run.__name__, run.__doc__, run.__signature__ = (
             function.__name__,
             function.__doc__,
             signature.replace(parameters=[*more, *left]),
         )
-        rest = [pytest.param(name, "more", marks=pytest.mark.long, id=f"{name}-more") for name in COMPILED]
+        rest = [
+            pytest.param(name, "more", marks=pytest.mark.long, id=f"{name}-more")
+            for name in COMPILED
+        ]
         all_of_them = [pytest.param(name, "some", id=name) for name in NAMES]
         return pytest.mark.parametrize(
             ("name", "part"), all_of_them + [each for each in rest if each.values[0] in NAMES]
@@ -279,7 +323,10 @@ def property_test(examples, **strategies):
     return decorate
 
 
-PARTS = {"some": lambda cases: cases[: (len(cases) + 1) // 2], "more": lambda cases: cases[(len(cases) + 1) // 2 :]}
+PARTS = {
+    "some": lambda cases: cases[: (len(cases) + 1) // 2],
+    "more": lambda cases: cases[(len(cases) + 1) // 2 :],
+}
 
 
 def drawn(count, strategies):
@@ -289,8 +336,14 @@ def drawn(count, strategies):
     def collect(**example):
         found.append(example)
 
-    once = settings(max_examples=count, derandomize=not THOROUGH, deadline=None, database=None,
-                    phases=[Phase.generate], suppress_health_check=list(HealthCheck))  # fmt: skip
+    once = settings(
+        max_examples=count,
+        derandomize=not THOROUGH,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     once(given(**strategies)(collect))()
     return found
 
@@ -304,13 +357,16 @@ def spread(value, n):
     return (value,) * n if isinstance(value, int) else tuple(value)
 
 
-# The oracle's side ---------------------------------------------------------------------------------------------------
+# The oracle's side
+# ---------------------------------------------------------------------------------------------------
 
 
 def by_torch(function, parameters, inputs, rng):
     tensors = [tensor(x) for x in inputs]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own remarks, for example on even kernels with padding "same"
+        warnings.simplefilter(
+            "ignore"
+        )  # PyTorch's own remarks, for example on even kernels with padding "same"
         outputs = flat(function(*tensors))
     cotangents = [rng.normal(size=tuple(y.shape)) for y in outputs]
     loss = sum((y * torch.tensor(c)).sum() for y, c in zip(outputs, cotangents, strict=True))
@@ -320,16 +376,22 @@ def by_torch(function, parameters, inputs, rng):
         "cotangents": cotangents,
         "outputs": [y.detach().numpy() for y in outputs],
         "parameters": {key: zeros_for_none(next(gradients), p) for key, p in parameters.items()},
-        "inputs": [zeros_for_none(next(gradients), t) if t is not None and t.requires_grad else None for t in tensors],
+        "inputs": [
+            zeros_for_none(next(gradients), t) if t is not None and t.requires_grad else None
+            for t in tensors
+        ],
     }
 
 
 def same(mine, other, what, tolerance=TOLERANCE):
-    """Equal in shape, and to a tolerance of the largest element (or of 1). No gradient counts as one of zero."""
+    """Equal in shape, and to a tolerance of the largest element (or of 1). No gradient counts as
+    one of zero."""
     mine = np.zeros_like(other) if mine is None else mine
     assert mine.shape == other.shape, what
     assert mine.dtype == other.dtype, what
-    np.testing.assert_allclose(mine, other, rtol=0, atol=tolerance * max(1.0, largest(other)), err_msg=what)
+    np.testing.assert_allclose(
+        mine, other, rtol=0, atol=tolerance * max(1.0, largest(other)), err_msg=what
+    )
 
 
 def largest(array):

@@ -57,13 +57,18 @@ ACTIVATIONS = {
     "sin": (lambda nn, x: nn.sin(x), torch.sin),
     "cos": (lambda nn, x: nn.cos(x), torch.cos),
     "clip": (lambda nn, x: nn.clip(x, -3.0, 6.0), lambda x: torch.clamp(x, -3.0, 6.0)),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("points", [KINKS, FAR, normal(0, 3, 5, scale=4.0)], ids=["kinks", "far", "random"])
+@pytest.mark.parametrize(
+    "points", [KINKS, FAR, normal(0, 3, 5, scale=4.0)], ids=["kinks", "far", "random"]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_activations_agree_in_values_and_gradients(name, points):
-    agree_all(name, {label: FunctionCase(*functions, [points]) for label, functions in ACTIVATIONS.items()})
+    agree_all(
+        name,
+        {label: FunctionCase(*functions, [points]) for label, functions in ACTIVATIONS.items()},
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,23 +89,48 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
 
 
-LAYERS = {"ReLU": {}, "ReLU6": {}, "SiLU": {}, "Hardswish": {}, "Hardsigmoid": {}, "Sigmoid": {}, "Tanh": {},
-          "Softplus": {}, "Identity": {}, "LeakyReLU": {"negative_slope": 0.2}, "ELU": {"alpha": 0.7},
-          "GELU": {"approximate": "tanh"}, "Softmax": {"dim": 1}, "LogSoftmax": {"dim": -1},
-          "PReLU": {"init": 0.1}}  # fmt: skip
+LAYERS = {
+    "ReLU": {},
+    "ReLU6": {},
+    "SiLU": {},
+    "Hardswish": {},
+    "Hardsigmoid": {},
+    "Sigmoid": {},
+    "Tanh": {},
+    "Softplus": {},
+    "Identity": {},
+    "LeakyReLU": {"negative_slope": 0.2},
+    "ELU": {"alpha": 0.7},
+    "GELU": {"approximate": "tanh"},
+    "Softmax": {"dim": 1},
+    "LogSoftmax": {"dim": -1},
+    "PReLU": {"init": 0.1},
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_activation_layers_agree(name):
     x, oracles = normal(4, 3, 4, 2, scale=3.0), {"Hardsigmoid": Hardsigmoid}
-    agree_all(name, {layer: LayerCase(layer, LAYERS[layer], [x], oracle=oracles.get(layer)) for layer in LAYERS})
+    agree_all(
+        name,
+        {
+            layer: LayerCase(layer, LAYERS[layer], [x], oracle=oracles.get(layer))
+            for layer in LAYERS
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_prelu_agrees_with_one_slope_and_with_one_for_each_channel(name):
     shapes = [(3, 4), (3, 4, 5), (2, 4, 3, 2)]
-    agree_all(name, {f"{n} slopes, {shape}": LayerCase("PReLU", {"num_parameters": n}, [normal(5, *shape)])
-                     for n in (1, 4) for shape in shapes})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{n} slopes, {shape}": LayerCase("PReLU", {"num_parameters": n}, [normal(5, *shape)])
+            for n in (1, 4)
+            for shape in shapes
+        },
+    )
 
 
 def softmax(dim):
@@ -111,12 +141,21 @@ def softmax(dim):
 
 def log_softmax(dim):
     x = normal(7, 3, 4, 5, scale=300.0)
-    return FunctionCase(lambda nn, x: nn.log_softmax(x, dim), lambda x: torch.log_softmax(x, dim), [x])
+    return FunctionCase(
+        lambda nn, x: nn.log_softmax(x, dim), lambda x: torch.log_softmax(x, dim), [x]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_softmax_agrees_over_every_axis_with_large_values_and_forbidden_ones(name):
-    agree_all(name, {f"{case.__name__} {dim}": case(dim) for case in (softmax, log_softmax) for dim in (0, 1, 2, -1)})
+    agree_all(
+        name,
+        {
+            f"{case.__name__} {dim}": case(dim)
+            for case in (softmax, log_softmax)
+            for dim in (0, 1, 2, -1)
+        },
+    )
 
 
 @property_test(4, seed=numbers)
@@ -128,7 +167,13 @@ def test_all_activations_agree_at_random_points(seed):
     )
 
 
-IN_PLACE = {"ReLU": F.relu, "ReLU6": F.relu6, "SiLU": F.silu, "Hardswish": F.hardswish, "LeakyReLU": F.leaky_relu}
+IN_PLACE = {
+    "ReLU": F.relu,
+    "ReLU6": F.relu6,
+    "SiLU": F.silu,
+    "Hardswish": F.hardswish,
+    "LeakyReLU": F.leaky_relu,
+}
 
 
 def in_place(layer):
@@ -141,7 +186,8 @@ def in_place(layer):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_writing_in_place_changes_no_number(name):
-    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not need it."""
+    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not
+    need it."""
     agree_all(name, {layer: in_place(layer) for layer in IN_PLACE})
 
 

@@ -1,6 +1,7 @@
-"""What cannot work is refused, on every backend in the same words, and errors name the layer's path."""
+"""What cannot work is refused, on every backend in the same words, and errors name the layer's
+path."""
 
-# ruff: noqa: E501 - tables of messages read best a line each
+
 
 import re
 from functools import partial
@@ -13,32 +14,93 @@ from tests.nn.agreement import NAMES, get, hold, normal, shelf
 
 # Layer, settings, shape of the input, and what the message says after "Layer at 'layer': ".
 SHAPES = {
-    "channels": ("Conv2d", {"args": (3, 4, 3)}, (2, 4, 5, 5), "got an input of shape (2, 4, 5, 5), wanted (batch, 3, height, width)"),
-    "axes": ("Conv2d", {"args": (3, 4, 3)}, (3, 5, 5), "got an input of shape (3, 5, 5), wanted (batch, 3, height, width)"),
+    "channels": (
+        "Conv2d",
+        {"args": (3, 4, 3)},
+        (2, 4, 5, 5),
+        "got an input of shape (2, 4, 5, 5), wanted (batch, 3, height, width)",
+    ),
+    "axes": (
+        "Conv2d",
+        {"args": (3, 4, 3)},
+        (3, 5, 5),
+        "got an input of shape (3, 5, 5), wanted (batch, 3, height, width)",
+    ),
     "1d": ("Conv1d", {"args": (3, 4, 3)}, (2, 3), "wanted (batch, 3, length)"),
     "3d": ("Conv3d", {"args": (3, 4, 3)}, (2, 3, 4, 4), "wanted (batch, 3, depth, height, width)"),
-    "small": ("Conv2d", {"args": (3, 4, 5)}, (2, 3, 4, 9), "an input of shape (2, 3, 4, 9) is too small, the output would have size (0, 5)"),
-    "transposed": ("ConvTranspose2d", {"args": (3, 4, 3)}, (2, 2, 4, 4), "wanted (batch, 3, height, width)"),
-    "transposed small": ("ConvTranspose1d", {"args": (3, 4, 1), "padding": 2}, (2, 3, 4), "is too small, the output would have size (0,)"),
+    "small": (
+        "Conv2d",
+        {"args": (3, 4, 5)},
+        (2, 3, 4, 9),
+        "an input of shape (2, 3, 4, 9) is too small, the output would have size (0, 5)",
+    ),
+    "transposed": (
+        "ConvTranspose2d",
+        {"args": (3, 4, 3)},
+        (2, 2, 4, 4),
+        "wanted (batch, 3, height, width)",
+    ),
+    "transposed small": (
+        "ConvTranspose1d",
+        {"args": (3, 4, 1), "padding": 2},
+        (2, 3, 4),
+        "is too small, the output would have size (0,)",
+    ),
     "linear": ("Linear", {"args": (3, 4)}, (3, 5), "got an input of shape (3, 5), wanted (..., 3)"),
     "batch norm": ("BatchNorm2d", {"args": (3,)}, (2, 4, 3, 3), "wanted (batch, 3, height, width)"),
     "batch norm axes": ("BatchNorm1d", {"args": (3,)}, (2, 3, 4, 4), "wanted (batch, 3, length)"),
-    "one value": ("BatchNorm2d", {"args": (3,)}, (1, 3, 1, 1), "batch statistics need more than one value per channel, got shape (1, 3, 1, 1): use a larger batch, or evaluation mode"),
-    "instance norm": ("InstanceNorm2d", {"args": (3,)}, (2, 4, 3, 3), "wanted (batch, 3, height, width)"),
-    "one value of an instance": ("InstanceNorm1d", {"args": (3,)}, (2, 3, 1), "need more than one value per channel"),
+    "one value": (
+        "BatchNorm2d",
+        {"args": (3,)},
+        (1, 3, 1, 1),
+        "batch statistics need more than one value per channel, got shape (1, 3, 1, 1): use a "
+        "larger batch, or evaluation mode",
+    ),
+    "instance norm": (
+        "InstanceNorm2d",
+        {"args": (3,)},
+        (2, 4, 3, 3),
+        "wanted (batch, 3, height, width)",
+    ),
+    "one value of an instance": (
+        "InstanceNorm1d",
+        {"args": (3,)},
+        (2, 3, 1),
+        "need more than one value per channel",
+    ),
     "group norm": ("GroupNorm", {"args": (2, 4)}, (2, 3, 3), "wanted (batch, 4, ...)"),
     "layer norm": ("LayerNorm", {"args": ((3, 4),)}, (2, 4, 3), "wanted (..., 3, 4)"),
     "prelu": ("PReLU", {"args": (3,)}, (2, 4), "wanted (batch, 3, ...)"),
     "max pool": ("MaxPool2d", {"args": (3,)}, (2, 3, 5), "wanted (batch, channels, height, width)"),
-    "max pool small": ("MaxPool2d", {"args": (3,)}, (2, 3, 5, 2), "is too small, the output would have size (1, 0)"),
-    "average pool small": ("AvgPool1d", {"args": (3,)}, (2, 3, 2), "is too small, the output would have size (0,)"),
+    "max pool small": (
+        "MaxPool2d",
+        {"args": (3,)},
+        (2, 3, 5, 2),
+        "is too small, the output would have size (1, 0)",
+    ),
+    "average pool small": (
+        "AvgPool1d",
+        {"args": (3,)},
+        (2, 3, 2),
+        "is too small, the output would have size (0,)",
+    ),
     "windows of padding": ("MaxPool1d", {"args": (2, 1, 1, 2)}, (2, 3, 1), "is too small"),
-    "adaptive pool": ("AdaptiveAvgPool2d", {"args": (3,)}, (2, 3, 5), "wanted (batch, channels, height, width)"),
+    "adaptive pool": (
+        "AdaptiveAvgPool2d",
+        {"args": (3,)},
+        (2, 3, 5),
+        "wanted (batch, channels, height, width)",
+    ),
     "channel dropout": ("Dropout2d", {}, (2, 3, 5), "wanted (batch, channels, height, width)"),
     "recurrence": ("LSTM", {"args": (3, 2)}, (4, 2, 5), "wanted (..., 3)"),
     "recurrence axes": ("GRU", {"args": (3, 2)}, (4, 3), "wanted three axes: (time, batch, 3)"),
-    "recurrence batch first": ("GRU", {"args": (3, 2), "batch_first": True}, (4, 3), "wanted three axes: (batch, time, 3)"),
-}  # fmt: skip
+    "recurrence batch first": (
+        "GRU",
+        {"args": (3, 2), "batch_first": True},
+        (4, 3),
+        "wanted three axes: (batch, time, 3)",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,8 +110,11 @@ def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
     refused = {}
     for path, (label, (layer, _, shape, message)) in zip(layers, SHAPES.items(), strict=True):
         (x,) = network.backend.prepare((normal(0, *shape),), network)
-        refused[label] = refusal(lambda: getattr(network, path)(x), ShapeError,
-                                 f"{layer} at '{path}': .*{re.escape(message)}")  # fmt: skip
+        refused[label] = refusal(
+            lambda: getattr(network, path)(x),
+            ShapeError,
+            f"{layer} at '{path}': .*{re.escape(message)}",
+        )
     assert not mistakes(refused)
 
 
@@ -78,7 +143,11 @@ SETTINGS = {
     "padding name": ("Conv2d", {"args": (3, 4, 3), "padding": "full"}, "padding"),
     "same with stride": ("Conv2d", {"args": (3, 4, 3), "padding": "same", "stride": 2}, "padding"),
     "groups": ("Conv2d", {"args": (3, 4, 3), "groups": 2}, "groups"),
-    "output padding": ("ConvTranspose2d", {"args": (3, 4, 3), "output_padding": 1}, "output_padding"),
+    "output padding": (
+        "ConvTranspose2d",
+        {"args": (3, 4, 3), "output_padding": 1},
+        "output_padding",
+    ),
     "features": ("Linear", {"args": (3, 0)}, "out_features"),
     "padding row": ("Embedding", {"args": (3, 4), "padding_idx": 3}, "padding_idx"),
     "norm": ("BatchNorm2d", {"args": (-1,)}, "num_features"),
@@ -94,7 +163,7 @@ SETTINGS = {
     "adaptive": ("AdaptiveAvgPool2d", {"args": (0,)}, "output_size"),
     "prelu": ("PReLU", {"num_parameters": 0}, "num_parameters"),
     "shuffle": ("PixelShuffle", {"args": (0,)}, "upscale_factor"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,49 +178,184 @@ def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_argument_is_refused_and_the_known_ones_named(name):
     refused = {}
-    for layer, *args in [("Conv2d", 3, 4, 3), ("Linear", 3, 4), ("LSTM", 3, 4), ("MaxPool2d", 2), ("Dropout",)]:
+    for layer, *args in [
+        ("Conv2d", 3, 4, 3),
+        ("Linear", 3, 4),
+        ("LSTM", 3, 4),
+        ("MaxPool2d", 2),
+        ("Dropout",),
+    ]:
         made = partial(hold, name, layer, {"args": tuple(args), "strides": 2})
         refused[layer] = refusal(made, ArgumentError, f"{layer}: .*strides.* Its arguments are ")
     assert not mistakes(refused)
 
 
 CALLS = {
-    "cross-entropy target": (lambda nn, x, i: nn.cross_entropy(x, i[:2]), ShapeError, "cross_entropy: target has shape (2,); logits of shape (3, 4) want (3,)"),
-    "cross-entropy logits": (lambda nn, x, i: nn.cross_entropy(x[0], i), ShapeError, "cross_entropy: logits have shape (4,)"),
-    "cross-entropy label": (lambda nn, x, i: nn.cross_entropy(x, i + 2), IndexRangeError, "cross_entropy: target: 4 is out of range, wanted whole numbers from 0 to 3 (or -100, which is ignored)"),
-    "cross-entropy negative label": (lambda nn, x, i: nn.cross_entropy(x, i - 1), IndexRangeError, "cross_entropy: target: -1 is out of range"),
-    "cross-entropy type": (lambda nn, x, i: nn.cross_entropy(x, x[:, 0]), SettingError, "wanted whole numbers"),
-    "cross-entropy weight": (lambda nn, x, i: nn.cross_entropy(x, i, x[0, :2]), ShapeError, "weight has shape (2,); wanted one for each of 4 classes"),
-    "cross-entropy smoothing": (lambda nn, x, i: nn.cross_entropy(x, i, label_smoothing=2.0), SettingError, "label_smoothing=2.0"),
-    "reduction": (lambda nn, x, i: nn.cross_entropy(x, i, reduction="avg"), SettingError, "reduction='avg'; wanted 'mean', 'sum' or 'none'"),
-    "mse": (lambda nn, x, i: nn.mse_loss(x, x[:, 0]), ShapeError, "mse_loss: shapes (3, 4) and (3,) differ; nothing is broadcast"),
-    "l1": (lambda nn, x, i: nn.l1_loss(x, x[:1]), ShapeError, "l1_loss: shapes (3, 4) and (1, 4) differ"),
+    "cross-entropy target": (
+        lambda nn, x, i: nn.cross_entropy(x, i[:2]),
+        ShapeError,
+        "cross_entropy: target has shape (2,); logits of shape (3, 4) want (3,)",
+    ),
+    "cross-entropy logits": (
+        lambda nn, x, i: nn.cross_entropy(x[0], i),
+        ShapeError,
+        "cross_entropy: logits have shape (4,)",
+    ),
+    "cross-entropy label": (
+        lambda nn, x, i: nn.cross_entropy(x, i + 2),
+        IndexRangeError,
+        "cross_entropy: target: 4 is out of range, wanted whole numbers from 0 to 3 (or -100, "
+        "which is ignored)",
+    ),
+    "cross-entropy negative label": (
+        lambda nn, x, i: nn.cross_entropy(x, i - 1),
+        IndexRangeError,
+        "cross_entropy: target: -1 is out of range",
+    ),
+    "cross-entropy type": (
+        lambda nn, x, i: nn.cross_entropy(x, x[:, 0]),
+        SettingError,
+        "wanted whole numbers",
+    ),
+    "cross-entropy weight": (
+        lambda nn, x, i: nn.cross_entropy(x, i, x[0, :2]),
+        ShapeError,
+        "weight has shape (2,); wanted one for each of 4 classes",
+    ),
+    "cross-entropy smoothing": (
+        lambda nn, x, i: nn.cross_entropy(x, i, label_smoothing=2.0),
+        SettingError,
+        "label_smoothing=2.0",
+    ),
+    "reduction": (
+        lambda nn, x, i: nn.cross_entropy(x, i, reduction="avg"),
+        SettingError,
+        "reduction='avg'; wanted 'mean', 'sum' or 'none'",
+    ),
+    "mse": (
+        lambda nn, x, i: nn.mse_loss(x, x[:, 0]),
+        ShapeError,
+        "mse_loss: shapes (3, 4) and (3,) differ; nothing is broadcast",
+    ),
+    "l1": (
+        lambda nn, x, i: nn.l1_loss(x, x[:1]),
+        ShapeError,
+        "l1_loss: shapes (3, 4) and (1, 4) differ",
+    ),
     "bce": (lambda nn, x, i: nn.bce_with_logits(x, x[:1]), ShapeError, "bce_with_logits: shapes"),
-    "split to none": (lambda nn, x, i: nn.chunk(x, 0), SettingError, "chunk: chunks must be a whole number of at least 1, not 0"),
+    "split to none": (
+        lambda nn, x, i: nn.chunk(x, 0),
+        SettingError,
+        "chunk: chunks must be a whole number of at least 1, not 0",
+    ),
     "dice": (lambda nn, x, i: nn.dice_loss(x, x[:1]), ShapeError, "dice_loss: shapes"),
-    "one hot": (lambda nn, x, i: nn.one_hot(i, 2, like=x), IndexRangeError, "one_hot: target: 2 is out of range, wanted whole numbers from 0 to 1"),
-    "take": (lambda nn, x, i: nn.take(x, i + 1), IndexRangeError, "take: index: 3 is out of range, wanted whole numbers from 0 to 2"),
-    "take along": (lambda nn, x, i: nn.take_along(x, i[:, None] + 2, 1), IndexRangeError, "take_along: index: 4 is out of range"),
+    "one hot": (
+        lambda nn, x, i: nn.one_hot(i, 2, like=x),
+        IndexRangeError,
+        "one_hot: target: 2 is out of range, wanted whole numbers from 0 to 1",
+    ),
+    "take": (
+        lambda nn, x, i: nn.take(x, i + 1),
+        IndexRangeError,
+        "take: index: 3 is out of range, wanted whole numbers from 0 to 2",
+    ),
+    "take along": (
+        lambda nn, x, i: nn.take_along(x, i[:, None] + 2, 1),
+        IndexRangeError,
+        "take_along: index: 4 is out of range",
+    ),
     "take type": (lambda nn, x, i: nn.take(x, x), SettingError, "take: index: got an array of"),
-    "embedding": (lambda nn, x, i: nn.embedding(i - 1, x), IndexRangeError, "embedding: index: -1 is out of range"),
-    "split": (lambda nn, x, i: nn.split(x, [1, 2], dim=1), ShapeError, "split: sizes [1, 2] add up to 3, but axis 1 has 4 elements"),
-    "split size": (lambda nn, x, i: nn.split(x, 0, dim=1), SettingError, "split: sizes must be a whole number of at least 1, not 0"),
-    "squeeze": (lambda nn, x, i: nn.squeeze(x, 1), ShapeError, "squeeze: axis 1 of shape (3, 4) has length 4, wanted 1"),
-    "pad mode": (lambda nn, x, i: nn.pad(x, [(1, 1)], "wrap"), SettingError, "pad: mode='wrap'; wanted 'constant', 'reflect' or 'replicate'"),
-    "pad pairs": (lambda nn, x, i: nn.pad(x, [1, 1]), SettingError, "pad: padding=[1, 1]; wanted (before, after)"),
-    "pad too many": (lambda nn, x, i: nn.pad(x, [(1, 1)] * 3), SettingError, "of the last axes of shape (3, 4)"),
-    "pad away": (lambda nn, x, i: nn.pad(x, [(-3, -2)]), ShapeError, "takes more away than shape (3, 4) has"),
-    "reflect": (lambda nn, x, i: nn.pad(x, [(4, 0)], "reflect"), SettingError, "reflecting by (4, 0) needs more than 4 elements, not 4"),
-    "interpolate both": (lambda nn, x, i: nn.interpolate(x[None], 3, 2.0), SettingError, "give either size or scale_factor"),
-    "interpolate mode": (lambda nn, x, i: nn.interpolate(x[None], 3, mode="bilinear"), SettingError, "mode='bilinear'; wanted 'nearest' or 'linear' for an input with 1 spatial axes"),
-    "interpolate corners": (lambda nn, x, i: nn.interpolate(x[None], 3, align_corners=True), SettingError, "align_corners=True is for mode='linear' only"),
-    "interpolate to nothing": (lambda nn, x, i: nn.interpolate(x[None], scale_factor=0.1), ShapeError, "leaves nothing of shape (1, 3, 4)"),
-    "gelu": (lambda nn, x, i: nn.gelu(x, "fast"), SettingError, "gelu: approximate='fast'; wanted 'none' or 'tanh'"),
-    "rank": (lambda nn, x, i: nn.max_pool2d(x, 2), ShapeError, "max_pool2d: got an input of shape (3, 4), wanted 4 axes"),
-    "shuffle": (lambda nn, x, i: nn.pixel_shuffle(x[None, :, :, None], 2), SettingError, "pixel_shuffle: channels=3 cannot be divided by upscale_factor**2=4"),
-    "groups": (lambda nn, x, i: nn.group_norm(x, 3), SettingError, "group_norm: channels=4 cannot be divided by num_groups=3"),
-    "output padding": (lambda nn, x, i: nn.conv_transpose(x[None], x[:, :2, None], output_padding=2), SettingError, "output_padding=(2,) must be smaller than stride=(1,) or dilation=(1,)"),
-}  # fmt: skip
+    "embedding": (
+        lambda nn, x, i: nn.embedding(i - 1, x),
+        IndexRangeError,
+        "embedding: index: -1 is out of range",
+    ),
+    "split": (
+        lambda nn, x, i: nn.split(x, [1, 2], dim=1),
+        ShapeError,
+        "split: sizes [1, 2] add up to 3, but axis 1 has 4 elements",
+    ),
+    "split size": (
+        lambda nn, x, i: nn.split(x, 0, dim=1),
+        SettingError,
+        "split: sizes must be a whole number of at least 1, not 0",
+    ),
+    "squeeze": (
+        lambda nn, x, i: nn.squeeze(x, 1),
+        ShapeError,
+        "squeeze: axis 1 of shape (3, 4) has length 4, wanted 1",
+    ),
+    "pad mode": (
+        lambda nn, x, i: nn.pad(x, [(1, 1)], "wrap"),
+        SettingError,
+        "pad: mode='wrap'; wanted 'constant', 'reflect' or 'replicate'",
+    ),
+    "pad pairs": (
+        lambda nn, x, i: nn.pad(x, [1, 1]),
+        SettingError,
+        "pad: padding=[1, 1]; wanted (before, after)",
+    ),
+    "pad too many": (
+        lambda nn, x, i: nn.pad(x, [(1, 1)] * 3),
+        SettingError,
+        "of the last axes of shape (3, 4)",
+    ),
+    "pad away": (
+        lambda nn, x, i: nn.pad(x, [(-3, -2)]),
+        ShapeError,
+        "takes more away than shape (3, 4) has",
+    ),
+    "reflect": (
+        lambda nn, x, i: nn.pad(x, [(4, 0)], "reflect"),
+        SettingError,
+        "reflecting by (4, 0) needs more than 4 elements, not 4",
+    ),
+    "interpolate both": (
+        lambda nn, x, i: nn.interpolate(x[None], 3, 2.0),
+        SettingError,
+        "give either size or scale_factor",
+    ),
+    "interpolate mode": (
+        lambda nn, x, i: nn.interpolate(x[None], 3, mode="bilinear"),
+        SettingError,
+        "mode='bilinear'; wanted 'nearest' or 'linear' for an input with 1 spatial axes",
+    ),
+    "interpolate corners": (
+        lambda nn, x, i: nn.interpolate(x[None], 3, align_corners=True),
+        SettingError,
+        "align_corners=True is for mode='linear' only",
+    ),
+    "interpolate to nothing": (
+        lambda nn, x, i: nn.interpolate(x[None], scale_factor=0.1),
+        ShapeError,
+        "leaves nothing of shape (1, 3, 4)",
+    ),
+    "gelu": (
+        lambda nn, x, i: nn.gelu(x, "fast"),
+        SettingError,
+        "gelu: approximate='fast'; wanted 'none' or 'tanh'",
+    ),
+    "rank": (
+        lambda nn, x, i: nn.max_pool2d(x, 2),
+        ShapeError,
+        "max_pool2d: got an input of shape (3, 4), wanted 4 axes",
+    ),
+    "shuffle": (
+        lambda nn, x, i: nn.pixel_shuffle(x[None, :, :, None], 2),
+        SettingError,
+        "pixel_shuffle: channels=3 cannot be divided by upscale_factor**2=4",
+    ),
+    "groups": (
+        lambda nn, x, i: nn.group_norm(x, 3),
+        SettingError,
+        "group_norm: channels=4 cannot be divided by num_groups=3",
+    ),
+    "output padding": (
+        lambda nn, x, i: nn.conv_transpose(x[None], x[:, :2, None], output_padding=2),
+        SettingError,
+        "output_padding=(2,) must be smaller than stride=(1,) or dilation=(1,)",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -170,10 +374,14 @@ def test_an_index_outside_of_the_table_and_fractions_are_refused(name):
     network = hold(name, "Embedding", {"args": (5, 3)})
     for index in (5, -1):
         (x,) = network.backend.prepare((np.array([[0, index]]),), network)
-        with pytest.raises(IndexRangeError, match=f"{index} is out of range, wanted whole numbers from 0 to 4"):
+        with pytest.raises(
+            IndexRangeError, match=f"{index} is out of range, wanted whole numbers from 0 to 4"
+        ):
             network(x)
     (x,) = network.backend.prepare((np.array([[0.0, 1.0]]),), network)
-    with pytest.raises(SettingError, match=re.escape("wanted whole numbers (int64): convert it before the call")):
+    with pytest.raises(
+        SettingError, match=re.escape("wanted whole numbers (int64): convert it before the call")
+    ):
         network(x)
 
 
@@ -183,7 +391,9 @@ def test_an_output_size_out_of_reach_is_refused(name):
     (x,) = network.backend.prepare((normal(0, 2, 3, 4),), network)
     with pytest.raises(
         ShapeError,
-        match=re.escape("ConvTranspose1d at 'layer': output_size=(12,) cannot be reached; wanted (9,) to (10,)"),
+        match=re.escape(
+            "ConvTranspose1d at 'layer': output_size=(12,) cannot be reached; wanted (9,) to (10,)"
+        ),
     ):
         network.layer(x, output_size=12)
 
@@ -191,15 +401,24 @@ def test_an_output_size_out_of_reach_is_refused(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
     network = hold(name, "MultiheadAttention", {"args": (4, 2), "batch_first": True})
-    for mask, shape in [("attn_mask", (3, 3)), ("attn_mask", (5, 3, 4)), ("key_padding_mask", (2, 3))]:
-        q, k, m = network.backend.prepare((normal(0, 2, 3, 4), normal(0, 2, 4, 4), np.zeros(shape, bool)), network)
+    for mask, shape in [
+        ("attn_mask", (3, 3)),
+        ("attn_mask", (5, 3, 4)),
+        ("key_padding_mask", (2, 3)),
+    ]:
+        q, k, m = network.backend.prepare(
+            (normal(0, 2, 3, 4), normal(0, 2, 4, 4), np.zeros(shape, bool)), network
+        )
         with pytest.raises(
-            ShapeError, match=re.escape(f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted")
+            ShapeError,
+            match=re.escape(f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted"),
         ):
             network.layer(q, k, k, **{mask: m})
     for shapes in [((3, 4), (3, 4)), ((2, 3, 4), (1, 3, 4))]:
         q, k = network.backend.prepare(tuple(normal(0, *shape) for shape in shapes), network)
-        with pytest.raises(ShapeError, match=re.escape("wanted (batch, tokens, 4) with one batch size")):
+        with pytest.raises(
+            ShapeError, match=re.escape("wanted (batch, tokens, 4) with one batch size")
+        ):
             network.layer(q, k, k)
 
 
@@ -207,7 +426,10 @@ def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
 def test_a_state_of_a_wrong_shape_is_refused(name):
     network = hold(name, "GRU", {"args": (3, 2)})
     x, h = network.backend.prepare((normal(0, 4, 2, 3), normal(0, 1, 3, 2)), network)
-    with pytest.raises(ShapeError, match=re.escape("GRU at 'layer': got a state of shape (1, 3, 2), wanted (1, 2, 2)")):
+    with pytest.raises(
+        ShapeError,
+        match=re.escape("GRU at 'layer': got a state of shape (1, 3, 2), wanted (1, 2, 2)"),
+    ):
         network.layer(x, h)
 
 

@@ -7,7 +7,16 @@ import torch
 from deliralike import zoo
 from deliralike.errors import ArgumentError, SettingError, ShapeError
 from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_function, agree_twice, get, hold, normal
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    agree_all,
+    agree_function,
+    agree_twice,
+    get,
+    hold,
+    normal,
+)
 
 F = torch.nn.functional
 LEVELS = [normal(0, 2, 3, 8, 5), normal(1, 2, 3, 4, 3), normal(2, 2, 3, 2, 2)]
@@ -21,10 +30,15 @@ def nearest(labels, size):
 def supervised(weights):
     def theirs(fine, middle, coarse, labels):
         losses = [F.cross_entropy(x, nearest(labels, x.shape[2:])) for x in (fine, middle, coarse)]
-        return sum(w * loss for w, loss in zip(weights or [4 / 7, 2 / 7, 1 / 7], losses, strict=True))
+        return sum(
+            w * loss for w, loss in zip(weights or [4 / 7, 2 / 7, 1 / 7], losses, strict=True)
+        )
 
-    return (lambda nn, *xs: nn.deep_supervision(nn.cross_entropy, xs[:3], xs[3], weights), theirs,
-            [*LEVELS, LABELS])  # fmt: skip
+    return (
+        lambda nn, *xs: nn.deep_supervision(nn.cross_entropy, xs[:3], xs[3], weights),
+        theirs,
+        [*LEVELS, LABELS],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,8 +52,12 @@ def test_targets_with_channels_are_resized(name):
         resized = F.interpolate(target, middle.shape[2:], mode="nearest")
         return 2 / 3 * (fine - target).square().mean() + 1 / 3 * (middle - resized).square().mean()
 
-    agree_function(name, lambda nn, fine, middle, target: nn.deep_supervision(nn.mse_loss, [fine, middle], target),
-                   theirs, [*LEVELS[:2], normal(3, 2, 3, 8, 5)])  # fmt: skip
+    agree_function(
+        name,
+        lambda nn, fine, middle, target: nn.deep_supervision(nn.mse_loss, [fine, middle], target),
+        theirs,
+        [*LEVELS[:2], normal(3, 2, 3, 8, 5)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,7 +80,9 @@ def test_levels_that_do_not_fit_are_refused(name):
         nn.deep_supervision(nn.cross_entropy, [x, y], labels, [1.0])
     with pytest.raises(ArgumentError, match="0 predictions"):
         nn.deep_supervision(nn.cross_entropy, [], labels)
-    with pytest.raises(ShapeError, match=r"a target of shape \(1, 8, 5\) does not fit a prediction of shape"):
+    with pytest.raises(
+        ShapeError, match=r"a target of shape \(1, 8, 5\) does not fit a prediction of shape"
+    ):
         nn.deep_supervision(nn.cross_entropy, [x, y], labels[:1])
 
 
@@ -75,7 +95,11 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
     import torchvision
 
     torch.manual_seed(0)
-    oracle = torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 2).double().eval()
+    oracle = (
+        torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 2)
+        .double()
+        .eval()
+    )
     judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL).train(False)
     judge.load_neutral_state({key: value.numpy() for key, value in oracle.state_dict().items()})
     x, y = normal(0, 2, 3, 17, 16), normal(1, 2, 3, 17, 16)
@@ -90,9 +114,13 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
             found, wanted = stages(a), stages(b)
             return sum(w * F.l1_loss(found[stage], wanted[stage]) for stage, w in share.items())
 
-        return FunctionCase(lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss), theirs, [x, y])
+        return FunctionCase(
+            lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss), theirs, [x, y]
+        )
 
-    agree_all(name, {"weighted": case({"stem": 0.25, "layer2": 2.0}), "plain": case(("stem", "layer2"))})
+    agree_all(
+        name, {"weighted": case({"stem": 0.25, "layer2": 2.0}), "plain": case(("stem", "layer2"))}
+    )
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -102,6 +130,8 @@ def test_a_perceptual_loss_wants_a_frozen_network_and_stages_that_it_has(name):
     x = get(name).prepare(normal(0, 2, 3, 33, 33), network)
     with pytest.raises(SettingError, match="perceptual_loss: the network is in training mode"):
         network.nn.perceptual_loss(judge.train(), x, x, ["stem"])
-    with pytest.raises(SettingError, match="perceptual_loss: no stage 'layer5'. Did you mean 'layer"):
+    with pytest.raises(
+        SettingError, match="perceptual_loss: no stage 'layer5'. Did you mean 'layer"
+    ):
         network.nn.perceptual_loss(judge.train(False), x, x, ["stem", "layer5"])
     assert float(get(name).numpy(network.nn.perceptual_loss(judge, x, x, ["stem"]))) == 0.0

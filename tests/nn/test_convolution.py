@@ -34,8 +34,16 @@ def convolutions(draw):
     dilation = draw(per_axis(st.integers(1, 2), n))
     padding = draw(st.one_of(per_axis(st.integers(0, 2), n), st.sampled_from(["same", "valid"])))
     stride = 1 if padding == "same" else draw(per_axis(st.integers(1, 3), n))
-    settings = {"in_channels": inside, "out_channels": outside, "kernel_size": kernel, "stride": stride,
-                "padding": padding, "dilation": dilation, "groups": groups, "bias": draw(st.booleans())}  # fmt: skip
+    settings = {
+        "in_channels": inside,
+        "out_channels": outside,
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "bias": draw(st.booleans()),
+    }
     pads = (0,) * n if isinstance(padding, str) else spread(padding, n)
     size = sizes(draw, n, spread(kernel, n), spread(dilation, n), pads)
     return f"Conv{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
@@ -51,9 +59,17 @@ def transposed_convolutions(draw):
     padding = draw(st.integers(0, 2))
     least = dilation * (kernel - 1) + 1 - 2 * padding
     size = [draw(st.integers(max(1, -(-(1 - least) // s) + 1), 6)) for s in spread(stride, n)]
-    settings = {"in_channels": inside, "out_channels": outside, "kernel_size": kernel, "stride": stride,
-                "padding": padding, "output_padding": extra, "groups": groups, "bias": draw(st.booleans()),
-                "dilation": dilation}  # fmt: skip
+    settings = {
+        "in_channels": inside,
+        "out_channels": outside,
+        "kernel_size": kernel,
+        "stride": stride,
+        "padding": padding,
+        "output_padding": extra,
+        "groups": groups,
+        "bias": draw(st.booleans()),
+        "dilation": dilation,
+    }
     return f"ConvTranspose{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
 
 
@@ -70,10 +86,18 @@ IN_THE_ZOO = {
     "atrous": ("Conv2d", dict(args=(2, 3, 3), padding=4, dilation=4), (1, 2, 7, 5)),
     "asymmetric kernel": ("Conv2d", dict(args=(2, 3, (1, 7)), padding=(0, 3)), (1, 2, 5, 8)),
     "even same": ("Conv2d", dict(args=(2, 3, (4, 2)), padding="same"), (1, 2, 5, 6)),
-    "video": ("Conv3d", dict(args=(2, 3, (3, 7, 7)), stride=(1, 2, 2), padding=(1, 3, 3)), (1, 2, 3, 7, 9)),
+    "video": (
+        "Conv3d",
+        dict(args=(2, 3, (3, 7, 7)), stride=(1, 2, 2), padding=(1, 3, 3)),
+        (1, 2, 3, 7, 9),
+    ),
     "unet": ("ConvTranspose2d", dict(args=(4, 2, 2), stride=2), (2, 4, 3, 5)),
     "dcgan": ("ConvTranspose2d", dict(args=(4, 3, 4, 2, 1), bias=False), (2, 4, 3, 5)),
-    "monai": ("ConvTranspose3d", dict(args=(2, 3, 3), stride=2, padding=1, output_padding=1), (1, 2, 3, 2, 4)),
+    "monai": (
+        "ConvTranspose3d",
+        dict(args=(2, 3, 3), stride=2, padding=1, output_padding=1),
+        (1, 2, 3, 2, 4),
+    ),
     "depthwise up": ("ConvTranspose2d", dict(args=(3, 6, 3), stride=2, groups=3), (2, 3, 4, 3)),
 }
 
@@ -101,20 +125,28 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
 
     def to(size):
         x = normal(2, 2, 2, 5, 4)
-        return LayerCase("ConvTranspose2d", settings, [x], call=lambda layer, x: layer(x, output_size=size))
+        return LayerCase(
+            "ConvTranspose2d", settings, [x], call=lambda layer, x: layer(x, output_size=size)
+        )
 
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
 
 
 def function_case(function):
     theirs = getattr(F, function if function.endswith("2d") else f"{function}2d")
-    inputs = [normal(0, 2, 4, 7, 6), normal(1, 4, 2, 3, 2), normal(2, 4 if function.startswith("conv_t") else 4)]
+    inputs = [
+        normal(0, 2, 4, 7, 6),
+        normal(1, 4, 2, 3, 2),
+        normal(2, 4 if function.startswith("conv_t") else 4),
+    ]
     settings = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
     if "transpose" in function:
         settings["output_padding"] = (1, 0)
         inputs[2] = normal(2, 4)
     return FunctionCase(
-        lambda nn, *xs: getattr(nn, function)(*xs, **settings), lambda *xs: theirs(*xs, **settings), inputs
+        lambda nn, *xs: getattr(nn, function)(*xs, **settings),
+        lambda *xs: theirs(*xs, **settings),
+        inputs,
     )
 
 

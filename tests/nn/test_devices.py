@@ -1,6 +1,8 @@
-"""Every layer on every device present: float64 as on the host, float32 within rounding, TF32 off and on.
+"""Every layer on every device present: float64 as on the host, float32 within rounding, TF32 off
+and on.
 
-The host's own run is checked in the same way, so that these tests are known to work where no GPU is at hand.
+The host's own run is checked in the same way, so that these tests are known to work where no GPU is
+at hand.
 """
 
 from contextlib import contextmanager
@@ -34,23 +36,46 @@ LAYERS = {
     "GELU": ((), {}, IMAGES),
 }
 INPUTS = [x for _, _, x in LAYERS.values()]
-SIZES = {"Conv1d": (2, 6, 6), "Conv2d": (2, 6, 5, 4), "Conv3d": (2, 6, 3, 4, 3), "ConvTranspose2d": (2, 6, 18, 14),
-         "Linear": (3, 5, 5), "LSTM": (3, 5, 10), "GRU": (3, 5, 5), "MaxPool2d": (2, 4, 5, 4),
-         "AvgPool2d": (2, 4, 5, 4), "AdaptiveAvgPool2d": (2, 4, 4, 3), "Upsample": (2, 4, 5, 11)}  # fmt: skip
-#: Of each layer the fixed numbers by which its outputs are multiplied; the others keep the shape of their input.
-RAMPS = [np.linspace(-1.0, 1.0, int(np.prod(size))).reshape(size)
-         for size in (SIZES.get(layer, x.shape) for layer, (_, _, x) in LAYERS.items())]  # fmt: skip
+SIZES = {
+    "Conv1d": (2, 6, 6),
+    "Conv2d": (2, 6, 5, 4),
+    "Conv3d": (2, 6, 3, 4, 3),
+    "ConvTranspose2d": (2, 6, 18, 14),
+    "Linear": (3, 5, 5),
+    "LSTM": (3, 5, 10),
+    "GRU": (3, 5, 5),
+    "MaxPool2d": (2, 4, 5, 4),
+    "AvgPool2d": (2, 4, 5, 4),
+    "AdaptiveAvgPool2d": (2, 4, 4, 3),
+    "Upsample": (2, 4, 5, 11),
+}
+#: Of each layer the fixed numbers by which its outputs are multiplied; the others keep the shape of
+#: their input.
+RAMPS = [
+    np.linspace(-1.0, 1.0, int(np.prod(size))).reshape(size)
+    for size in (SIZES.get(layer, x.shape) for layer, (_, _, x) in LAYERS.items())
+]
 # A sum of a hundred products, each rounded to 24 bits (float32) or 11 bits (TF32) of precision.
 LIMITS = {"float64": 1e-10, "float32": 2e-5, "TF32": 2e-2}
 
 
-@pytest.fixture(params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join)
+@pytest.fixture(
+    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join
+)
 def place(request):
     """A backend and one of its devices."""
     name, kind = request.param
     backend = backends.get(name)
-    host = next(device for device in backend.devices() if device in ("cpu", "@numpy") or device.startswith("cpu"))
-    devices = [host] if kind == "host" else [d for d in backend.devices() if not d.startswith(("cpu", "@numpy"))]
+    host = next(
+        device
+        for device in backend.devices()
+        if device in ("cpu", "@numpy") or device.startswith("cpu")
+    )
+    devices = (
+        [host]
+        if kind == "host"
+        else [d for d in backend.devices() if not d.startswith(("cpu", "@numpy"))]
+    )
     if not devices:
         pytest.skip(f"backend {name!r} finds no accelerator on this machine")
     return backend, devices[0]
@@ -83,39 +108,53 @@ class All(Network):
     def __init__(self):
         super().__init__()
         self.layers = self.nn.ModuleDict(
-            {layer: getattr(self.nn, layer)(*args, **settings) for layer, (args, settings, _) in LAYERS.items()}
+            {
+                layer: getattr(self.nn, layer)(*args, **settings)
+                for layer, (args, settings, _) in LAYERS.items()
+            }
         )
 
     def forward(self, inputs):
         return {layer: self.one(layer, x) for layer, x in zip(LAYERS, inputs, strict=True)}
 
     def one(self, layer, x):
-        outputs = self.layers[layer](x, x, x) if layer == "MultiheadAttention" else self.layers[layer](x)
+        outputs = (
+            self.layers[layer](x, x, x) if layer == "MultiheadAttention" else self.layers[layer](x)
+        )
         return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 def computed(backend, device, dtype):
-    """Of every layer in training mode its outputs, and all gradients of their products with fixed numbers.
+    """Of every layer in training mode its outputs, and all gradients of their products with fixed
+    numbers.
 
-    The products' gradients with respect to those numbers are the outputs. All layers are in one program.
+    The products' gradients with respect to those numbers are the outputs. All layers are in one
+    program.
     """
     network = build(All.on(backend), dtype=dtype, device=device).train()
 
     def loss(network, inputs, ramps):
         outputs = network(inputs)
-        return sum(network.nn.sum(outputs[layer] * ramp) for layer, ramp in zip(LAYERS, ramps, strict=True))
+        return sum(
+            network.nn.sum(outputs[layer] * ramp) for layer, ramp in zip(LAYERS, ramps, strict=True)
+        )
 
-    inputs, ramps = ([backend.array(x, dtype=dtype, device=device) for x in each] for each in (INPUTS, RAMPS))
+    inputs, ramps = (
+        [backend.array(x, dtype=dtype, device=device) for x in each] for each in (INPUTS, RAMPS)
+    )
     found = backend.gradients(loss, network, inputs, ramps)
     named = {}
     for layer, of_input, output in zip(LAYERS, *found.inputs, strict=True):
         named |= {f"layers.{layer}.the input": of_input, f"layers.{layer}.the output": output}
-    statistics = {name: value for name, value in network.neutral_state().items() if "running" in name}
+    statistics = {
+        name: value for name, value in network.neutral_state().items() if "running" in name
+    }
     return named | found.parameters | statistics
 
 
 def far(found, expected, limit):
-    """The arrays that are off by more than the limit, relative to their own largest element (or to 1)."""
+    """The arrays that are off by more than the limit, relative to their own largest element (or to
+    1)."""
     errors = {
         name: float(np.abs(found[name] - value).max() / max(1.0, np.abs(value).max()))
         for name, value in expected.items()
@@ -138,7 +177,9 @@ def test_in_double_precision_every_layer_agrees_with_the_host_on_every_device(pl
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("switch", [False, True], ids=["TF32 off", "TF32 on"])
-def test_in_single_precision_every_layer_is_within_rounding_on_every_device(place, reference, switch):
+def test_in_single_precision_every_layer_is_within_rounding_on_every_device(
+    place, reference, switch
+):
     backend, device = place
     with tf32(backend, switch):
         found = computed(backend, device, "float32")

@@ -17,10 +17,15 @@ def reduced(loss, reduction):
 def from_the_standard_normal(reduction):
     def theirs(mu, logvar):
         mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
-        return reduced(torch.distributions.kl_divergence(mine, torch.distributions.Normal(0.0, 1.0)), reduction)
+        return reduced(
+            torch.distributions.kl_divergence(mine, torch.distributions.Normal(0.0, 1.0)), reduction
+        )
 
-    return (lambda nn, mu, logvar: nn.kl_gaussian(mu, logvar, reduction=reduction), theirs,
-            [normal(0, 3, 4), normal(1, 3, 4)])  # fmt: skip
+    return (
+        lambda nn, mu, logvar: nn.kl_gaussian(mu, logvar, reduction=reduction),
+        theirs,
+        [normal(0, 3, 4), normal(1, 3, 4)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,8 +39,11 @@ def between_two_normals(reduction):
         prior = torch.distributions.Normal(prior_mu, (0.5 * prior_logvar).exp())
         return reduced(torch.distributions.kl_divergence(mine, prior), reduction)
 
-    return (lambda nn, *numbers: nn.kl_gaussian(*numbers, reduction=reduction), theirs,
-            [normal(seed, 3, 4) for seed in range(4)])  # fmt: skip
+    return (
+        lambda nn, *numbers: nn.kl_gaussian(*numbers, reduction=reduction),
+        theirs,
+        [normal(seed, 3, 4) for seed in range(4)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,7 +57,9 @@ def of_classes(dim, reduction):
     target = target if dim == -1 else np.moveaxis(target, -1, 1)
 
     def theirs(x):
-        elements = torch.nn.functional.kl_div(x.log_softmax(dim), torch.tensor(target), reduction="none")
+        elements = torch.nn.functional.kl_div(
+            x.log_softmax(dim), torch.tensor(target), reduction="none"
+        )
         return reduced(elements.sum(dim), reduction)
 
     def ours(nn, x):
@@ -60,8 +70,14 @@ def of_classes(dim, reduction):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_divergences_of_classes_agree_also_where_a_probability_is_zero(name):
-    agree_twice(name, {f"{dim=} {reduction}": of_classes(dim, reduction)
-                       for dim in (1, -1) for reduction in REDUCTIONS})  # fmt: skip
+    agree_twice(
+        name,
+        {
+            f"{dim=} {reduction}": of_classes(dim, reduction)
+            for dim in (1, -1)
+            for reduction in REDUCTIONS
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,10 +6,25 @@ import numpy as np
 import pytest
 
 from deliralike import random
-from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, get, hold, normal, same, shelf
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    get,
+    hold,
+    normal,
+    same,
+    shelf,
+)
 
-SHAPES = {"Dropout": (6, 5, 4), "Dropout1d": (6, 5, 4), "Dropout2d": (6, 5, 4, 3), "Dropout3d": (6, 5, 2, 3, 2),
-          "DropPath": (6, 5, 4)}  # fmt: skip
+SHAPES = {
+    "Dropout": (6, 5, 4),
+    "Dropout1d": (6, 5, 4),
+    "Dropout2d": (6, 5, 4, 3),
+    "Dropout3d": (6, 5, 2, 3, 2),
+    "DropPath": (6, 5, 4),
+}
 
 
 def run(name, network, *inputs, layer="layer"):
@@ -90,14 +105,18 @@ def test_native_masks_differ_from_call_to_call(name):
 def test_evaluation_drops_nothing(name):
     for layer, shape in SHAPES.items():
         x = normal(0, *shape)
-        np.testing.assert_array_equal(run(name, hold(name, layer, {"p": 0.9}).eval(), x), x, err_msg=layer)
+        np.testing.assert_array_equal(
+            run(name, hold(name, layer, {"p": 0.9}).eval(), x), x, err_msg=layer
+        )
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["native", "portable"])
 @pytest.mark.parametrize("name", NAMES)
 def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
     cases = [(layer, p) for layer in SHAPES for p in (0, 1, 0.0, 1.0)]
-    network = shelf(name, {f"layer{at}": (layer, {"p": p}) for at, (layer, p) in enumerate(cases)}).train()
+    network = shelf(
+        name, {f"layer{at}": (layer, {"p": p}) for at, (layer, p) in enumerate(cases)}
+    ).train()
     for at, (layer, p) in enumerate(cases):
         x = normal(0, *SHAPES[layer])
         with random.portable() if portable else nullcontext():
@@ -163,12 +182,20 @@ def test_every_sample_is_drawn_alone_and_close_to_the_rate():
 
 def test_a_mask_is_what_philox_gives_for_its_counter():
     key = random.start.key(7, "a.b")
-    words = np.random.Philox(key=key, counter=[0, 0, 5, 11]).random_raw(2).astype("<u8").view(np.uint16)
-    np.testing.assert_array_equal(random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0], words[:7] >= round(0.3 * 65536))
+    words = (
+        np.random.Philox(key=key, counter=[0, 0, 5, 11]).random_raw(2).astype("<u8").view(np.uint16)
+    )
+    np.testing.assert_array_equal(
+        random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0], words[:7] >= round(0.3 * 65536)
+    )
 
 
 def test_a_number_equal_to_the_threshold_is_kept():
-    words = np.random.Philox(key=random.start.key(7, "a.b"), counter=[0, 0, 5, 11]).random_raw(1).view(np.uint16)
+    words = (
+        np.random.Philox(key=random.start.key(7, "a.b"), counter=[0, 0, 5, 11])
+        .random_raw(1)
+        .view(np.uint16)
+    )
     assert random.keep_mask(7, "a.b", 11, 5, (1, 1), int(words[0]) / 65536).all()
     assert not random.keep_mask(7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536).any()
 
@@ -176,4 +203,10 @@ def test_a_number_equal_to_the_threshold_is_kept():
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_of_probability_zero_agrees_in_training(name):
     layer = LayerCase("Dropout", {"p": 0.0}, [normal(0, 3, 4)])
-    agree_all(name, {"layer": layer, "product": FunctionCase(lambda nn, x: x * 1.0, lambda x: x, [normal(0, 3)])})
+    agree_all(
+        name,
+        {
+            "layer": layer,
+            "product": FunctionCase(lambda nn, x: x * 1.0, lambda x: x, [normal(0, 3)]),
+        },
+    )

@@ -16,7 +16,9 @@ def focal(logits, labels, gamma, weight, ignored, reduction):
     kept = labels != ignored
     label = torch.where(kept, labels, 0)
     log_p = log_p.gather(1, label[:, None])[:, 0]
-    scale = (torch.ones(logits.shape[1], dtype=logits.dtype) if weight is None else torch.tensor(weight))[label] * kept
+    scale = (
+        torch.ones(logits.shape[1], dtype=logits.dtype) if weight is None else torch.tensor(weight)
+    )[label] * kept
     loss = -((1.0 - log_p.exp()) ** gamma) * log_p * scale
     return {"mean": loss.sum() / scale.sum(), "sum": loss.sum(), "none": loss}[reduction]
 
@@ -54,8 +56,11 @@ def test_without_focus_it_is_the_cross_entropy(name):
 
 def certain(gamma):
     logits = np.array([[800.0, 0.0], [0.0, -800.0], [0.3, 0.1]])
-    return FunctionCase(lambda nn, x, y: nn.focal_loss(x, y, gamma), lambda x, y: x.sum() * 0.0,
-                        [logits, np.array([0, 0, -100])])  # fmt: skip
+    return FunctionCase(
+        lambda nn, x, y: nn.focal_loss(x, y, gamma),
+        lambda x, y: x.sum() * 0.0,
+        [logits, np.array([0, 0, -100])],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,21 +80,33 @@ def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(name):
 def binary(alpha, gamma, reduction):
     import torchvision
 
-    logits, target = normal(0, 3, 4, scale=4.0), (np.random.default_rng(1).random((3, 4)) < 0.4).astype(float)
+    logits, target = (
+        normal(0, 3, 4, scale=4.0),
+        (np.random.default_rng(1).random((3, 4)) < 0.4).astype(float),
+    )
     target[0, 0] = 0.3  # a soft label
 
     def theirs(x, y):
         given = -1 if alpha is None else alpha
         return torchvision.ops.sigmoid_focal_loss(x, y, given, gamma, reduction)
 
-    return lambda nn, x, y: nn.binary_focal_loss(x, y, alpha, gamma, reduction), theirs, [logits, target]
+    return (
+        lambda nn, x, y: nn.binary_focal_loss(x, y, alpha, gamma, reduction),
+        theirs,
+        [logits, target],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_binary_focal_losses_agree_with_torchvisions(name):
-    agree_twice(name, {f"{alpha=} {gamma=} {reduction}": binary(alpha, gamma, reduction)
-                       for alpha, gamma in [(0.25, 2.0), (None, 1.5), (0.7, 0.0)]
-                       for reduction in ("mean", "sum", "none")})  # fmt: skip
+    agree_twice(
+        name,
+        {
+            f"{alpha=} {gamma=} {reduction}": binary(alpha, gamma, reduction)
+            for alpha, gamma in [(0.25, 2.0), (None, 1.5), (0.7, 0.0)]
+            for reduction in ("mean", "sum", "none")
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

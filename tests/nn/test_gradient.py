@@ -1,4 +1,5 @@
-"""Gradients within a loss: derivatives of derivatives, of functions and through layers and their buffers."""
+"""Gradients within a loss: derivatives of derivatives, of functions and through layers and their
+buffers."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,16 @@ from deliralike.backends.outline import ShapeArray
 from deliralike.errors import ShapeError
 from deliralike.optim import rules
 from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, agree_function, get, hold, normal
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    agree_function,
+    get,
+    hold,
+    normal,
+)
 
 
 def by_autograd(function, x):
@@ -23,30 +33,48 @@ FUNCTIONS = {
     "power": (lambda nn, x: nn.sum(x**3.0), lambda x: (x**3.0).sum()),
     "exp": (lambda nn, x: nn.sum(nn.exp(x) * nn.sin(x)), lambda x: (x.exp() * x.sin()).sum()),
     "logarithm": (lambda nn, x: nn.sum(nn.log(x * x + 1.0)), lambda x: (x * x + 1.0).log().sum()),
-    "softmax": (lambda nn, x: nn.sum(nn.softmax(x, 1) ** 2.0), lambda x: (x.softmax(1) ** 2.0).sum()),
+    "softmax": (
+        lambda nn, x: nn.sum(nn.softmax(x, 1) ** 2.0),
+        lambda x: (x.softmax(1) ** 2.0).sum(),
+    ),
     "relu": (lambda nn, x: nn.sum(nn.relu(x) ** 2.0), lambda x: (x.relu() ** 2.0).sum()),
-    "product": (lambda nn, x: nn.sum(nn.matmul(x, nn.transpose(x, 0, 1)) ** 2.0), lambda x: ((x @ x.T) ** 2.0).sum()),
-    "selected": (lambda nn, x: nn.sum(nn.max(x, 1) ** 3.0), lambda x: (x.max(1).values ** 3.0).sum()),
+    "product": (
+        lambda nn, x: nn.sum(nn.matmul(x, nn.transpose(x, 0, 1)) ** 2.0),
+        lambda x: ((x @ x.T) ** 2.0).sum(),
+    ),
+    "selected": (
+        lambda nn, x: nn.sum(nn.max(x, 1) ** 3.0),
+        lambda x: (x.max(1).values ** 3.0).sum(),
+    ),
     "sigmoid": (lambda nn, x: nn.sum(nn.sigmoid(x) * x), lambda x: (x.sigmoid() * x).sum()),
-    "clipped": (lambda nn, x: nn.sum(nn.clip(x, -0.5, 0.5) * x * x), lambda x: (x.clamp(-0.5, 0.5) * x * x).sum()),
+    "clipped": (
+        lambda nn, x: nn.sum(nn.clip(x, -0.5, 0.5) * x * x),
+        lambda x: (x.clamp(-0.5, 0.5) * x * x).sum(),
+    ),
 }
 
 
 def second_derivative(ours, theirs):
     return FunctionCase(
-        lambda nn, x: nn.gradient(lambda at: ours(nn, at), x), lambda x: by_autograd(theirs, x), [normal(0, 3, 4)]
+        lambda nn, x: nn.gradient(lambda at: ours(nn, at), x),
+        lambda x: by_autograd(theirs, x),
+        [normal(0, 3, 4)],
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_second_derivatives_of_functions_agree(name):
-    agree_all(name, {label: second_derivative(*functions) for label, functions in FUNCTIONS.items()})
+    agree_all(
+        name, {label: second_derivative(*functions) for label, functions in FUNCTIONS.items()}
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_third_derivatives_agree(name):
     def ours(nn, x):
-        return nn.gradient(lambda at: nn.sum(nn.gradient(lambda inner: nn.sum(inner**4.0), at) ** 2.0), x)
+        return nn.gradient(
+            lambda at: nn.sum(nn.gradient(lambda inner: nn.sum(inner**4.0), at) ** 2.0), x
+        )
 
     agree_function(name, ours, lambda x: 96.0 * x**5, [normal(0, 3, 2)])
 
@@ -55,13 +83,21 @@ def test_third_derivatives_agree(name):
 def test_only_the_way_through_the_argument_counts(name):
     """The function's other use of the same array is a constant of it."""
     agree_function(
-        name, lambda nn, x: nn.gradient(lambda at: nn.sum(at * x), x * 2.0), lambda x: x * 1.0, [normal(0, 3)]
+        name,
+        lambda nn, x: nn.gradient(lambda at: nn.sum(at * x), x * 2.0),
+        lambda x: x * 1.0,
+        [normal(0, 3)],
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_function_that_does_not_depend_on_its_argument_has_a_gradient_of_zero(name):
-    agree_function(name, lambda nn, x: nn.gradient(lambda at: nn.sum(x * 2.0), x), lambda x: x * 0.0, [normal(0, 3)])
+    agree_function(
+        name,
+        lambda nn, x: nn.gradient(lambda at: nn.sum(x * 2.0), x),
+        lambda x: x * 0.0,
+        [normal(0, 3)],
+    )
     agree_function(
         name,
         lambda nn, x: nn.gradient(lambda at: nn.sum(nn.zeros((2,), like=at)), x),
@@ -94,8 +130,16 @@ def penalised(layer, x):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_penalties_through_layers_agree_with_every_gradient_and_statistic(name):
-    agree_all(name, {f"{layer} {training=}": LayerCase(layer, settings, [normal(0, *shape)], training, penalised)
-                     for layer, (settings, shape) in LAYERS.items() for training in (True, False)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{layer} {training=}": LayerCase(
+                layer, settings, [normal(0, *shape)], training, penalised
+            )
+            for layer, (settings, shape) in LAYERS.items()
+            for training in (True, False)
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -138,12 +182,15 @@ class Judge(Network):
 
 def penalty(network, x):
     nn = network.nn
-    return nn.mean(nn.gradient(lambda at: nn.sum(network(at)), x) ** 2.0) + nn.mean(network(x) ** 2.0)
+    return nn.mean(nn.gradient(lambda at: nn.sum(network(at)), x) ** 2.0) + nn.mean(
+        network(x) ** 2.0
+    )
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backend(name):
-    """Dropout with portable masks; the statistics move in each of the four calls of the normalisation."""
+    """Dropout with portable masks; the statistics move in each of the four calls of the
+    normalisation."""
 
     def trained(backend):
         network = build(Judge.on(backend), 0.25, dtype="float64").train()
@@ -153,7 +200,10 @@ def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backe
             losses = [float(backend.numpy(optimizer.update(penalty, batch))) for batch in batches]
         return losses, network.neutral_state()
 
-    (losses, state), (wanted_losses, wanted) = trained(backends.get(name)), trained(backends.get("torch"))
+    (losses, state), (wanted_losses, wanted) = (
+        trained(backends.get(name)),
+        trained(backends.get("torch")),
+    )
     np.testing.assert_allclose(losses, wanted_losses, rtol=1e-10)
     assert int(state["norm.num_batches_tracked"]) == 12
     for key, value in wanted.items():
@@ -165,5 +215,7 @@ def test_native_dropout_draws_within_a_gradient(name):
     backend = backends.get(name)
     network = build(Judge.on(backend), 0.5, dtype="float64").train()
     optimizer = backend.optimizer(rules.rule("sgd", lr=0.0), network)
-    losses = {float(backend.numpy(optimizer.update(penalty, normal(0, 3, 2, 4, 4)))) for _ in range(3)}
+    losses = {
+        float(backend.numpy(optimizer.update(penalty, normal(0, 3, 2, 4, 4)))) for _ in range(3)
+    }
     assert len(losses) == 3

@@ -5,7 +5,17 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_function, get, hold, normal, numbers, property_test
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    agree_all,
+    agree_function,
+    get,
+    hold,
+    normal,
+    numbers,
+    property_test,
+)
 
 F = torch.nn.functional
 reductions = st.sampled_from(["mean", "sum", "none"])
@@ -13,8 +23,11 @@ reductions = st.sampled_from(["mean", "sum", "none"])
 
 @st.composite
 def cross_entropies(draw):
-    settings = {"reduction": draw(reductions), "label_smoothing": draw(st.sampled_from([0.0, 0.1])),
-                "ignore_index": draw(st.sampled_from([-100, -1, 1]))}  # fmt: skip
+    settings = {
+        "reduction": draw(reductions),
+        "label_smoothing": draw(st.sampled_from([0.0, 0.1])),
+        "ignore_index": draw(st.sampled_from([-100, -1, 1])),
+    }
     size = draw(st.sampled_from([(), (3,), (2, 3), (2, 1, 2)]))
     return settings, size, draw(st.booleans()), draw(st.booleans())
 
@@ -32,7 +45,9 @@ def test_cross_entropies_of_any_settings_agree(case, seed):
         lambda nn, logits, labels: nn.cross_entropy(
             logits, labels, nn.constant(weight, like=logits) if weighted else None, **settings
         ),
-        lambda logits, labels: F.cross_entropy(logits, labels, torch.tensor(weight) if weighted else None, **settings),
+        lambda logits, labels: F.cross_entropy(
+            logits, labels, torch.tensor(weight) if weighted else None, **settings
+        ),
         [logits, labels],
         seed=seed,
     )
@@ -58,11 +73,16 @@ def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(name, smoot
 @pytest.mark.parametrize("name", NAMES)
 def test_when_every_label_is_ignored_the_gradient_is_zero(name):
     agree_function(
-        name, lambda nn, x, y: nn.cross_entropy(x, y), lambda x, y: (x * 0.0).sum(), [normal(0, 2, 3), np.full(2, -100)]
+        name,
+        lambda nn, x, y: nn.cross_entropy(x, y),
+        lambda x, y: (x * 0.0).sum(),
+        [normal(0, 2, 3), np.full(2, -100)],
     )
 
 
-@property_test(8, reduction=reductions, weighted=st.booleans(), positive=st.booleans(), seed=numbers)
+@property_test(
+    8, reduction=reductions, weighted=st.booleans(), positive=st.booleans(), seed=numbers
+)
 def test_binary_cross_entropies_agree(reduction, weighted, positive, seed):
     rng = np.random.default_rng(seed)
     logits, target = 30.0 * rng.normal(size=(3, 2, 4)), rng.random((3, 2, 4))
@@ -84,14 +104,23 @@ def test_binary_cross_entropies_agree(reduction, weighted, positive, seed):
 def error(loss, reduction):
     x, y = normal(0, 3, 4), normal(1, 3, 4)
     x[0] = y[0]
-    return FunctionCase(lambda nn, x, y: getattr(nn, loss)(x, y, reduction),
-                        lambda x, y: getattr(F, loss)(x, y, reduction=reduction), [x, y])  # fmt: skip
+    return FunctionCase(
+        lambda nn, x, y: getattr(nn, loss)(x, y, reduction),
+        lambda x, y: getattr(F, loss)(x, y, reduction=reduction),
+        [x, y],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_squared_and_absolute_errors_agree_also_where_the_error_is_zero(name):
-    agree_all(name, {f"{loss} {reduction}": error(loss, reduction)
-                     for loss in ("mse_loss", "l1_loss") for reduction in ("mean", "sum", "none")})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{loss} {reduction}": error(loss, reduction)
+            for loss in ("mse_loss", "l1_loss")
+            for reduction in ("mean", "sum", "none")
+        },
+    )
 
 
 def dice(reduction, background):
@@ -106,14 +135,22 @@ def dice(reduction, background):
         return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
     return FunctionCase(
-        lambda nn, p, t: nn.dice_loss(p, t, 0.1, background, reduction), theirs, [probabilities, target]
+        lambda nn, p, t: nn.dice_loss(p, t, 0.1, background, reduction),
+        theirs,
+        [probabilities, target],
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dice_agrees_with_its_formula(name):
-    agree_all(name, {f"{reduction} {background=}": dice(reduction, background)
-                     for reduction in ("mean", "sum", "none") for background in (True, False)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{reduction} {background=}": dice(reduction, background)
+            for reduction in ("mean", "sum", "none")
+            for background in (True, False)
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,4 +160,6 @@ def test_one_hot_puts_the_class_on_axis_one(name):
         labels = np.random.default_rng(0).integers(0, 5, shape)
         target, like = backend.prepare((labels, np.zeros(1)), network)
         found = backend.numpy(network.nn.one_hot(target, 5, like=like))
-        np.testing.assert_array_equal(found, np.moveaxis(np.eye(5)[labels], -1, 1), err_msg=str(shape))
+        np.testing.assert_array_equal(
+            found, np.moveaxis(np.eye(5)[labels], -1, 1), err_msg=str(shape)
+        )

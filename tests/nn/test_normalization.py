@@ -26,8 +26,13 @@ momenta = st.sampled_from([0.1, 0.01, 3e-4, 1.0, None])
 @st.composite
 def batch_norms(draw):
     n, channels = draw(st.integers(0, 3)), draw(st.integers(1, 4))
-    settings = {"num_features": channels, "eps": draw(epsilons), "momentum": draw(momenta),
-                "affine": draw(st.booleans()), "track_running_stats": draw(st.booleans())}  # fmt: skip
+    settings = {
+        "num_features": channels,
+        "eps": draw(epsilons),
+        "momentum": draw(momenta),
+        "affine": draw(st.booleans()),
+        "track_running_stats": draw(st.booleans()),
+    }
     shape = (draw(st.integers(2, 4)), channels, *(draw(st.integers(1, 4)) for _ in range(n)))
     return f"BatchNorm{max(n, 1)}d", settings, shape
 
@@ -35,14 +40,21 @@ def batch_norms(draw):
 @property_test(14, case=batch_norms(), training=st.booleans(), seed=numbers)
 def test_batch_norms_of_any_settings_agree(case, training, seed):
     layer, settings, shape = case
-    return LayerCase(layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
+    return LayerCase(
+        layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(name):
     x = normal(0, 4, 3, 5, 5, shift=1e4)
-    agree_all(name, {f"training={training}": LayerCase("BatchNorm2d", {"num_features": 3}, [x], training)
-                     for training in (True, False)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"training={training}": LayerCase("BatchNorm2d", {"num_features": 3}, [x], training)
+            for training in (True, False)
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,14 +66,25 @@ def test_running_statistics_move_with_every_batch_and_only_in_training(name):
         layer.train()
         return first, second, third
 
-    agree(name, "BatchNorm1d", {"num_features": 2, "momentum": None}, [normal(0, 3, 2), normal(1, 5, 2)], call=batches)
+    agree(
+        name,
+        "BatchNorm1d",
+        {"num_features": 2, "momentum": None},
+        [normal(0, 3, 2), normal(1, 5, 2)],
+        call=batches,
+    )
 
 
 @st.composite
 def instance_norms(draw):
     n, channels = draw(st.integers(1, 3)), draw(st.integers(1, 4))
-    settings = {"num_features": channels, "eps": draw(epsilons), "momentum": draw(momenta),
-                "affine": draw(st.booleans()), "track_running_stats": draw(st.booleans())}  # fmt: skip
+    settings = {
+        "num_features": channels,
+        "eps": draw(epsilons),
+        "momentum": draw(momenta),
+        "affine": draw(st.booleans()),
+        "track_running_stats": draw(st.booleans()),
+    }
     shape = (draw(st.integers(1, 3)), channels, *(draw(st.integers(2, 4)) for _ in range(n)))
     return f"InstanceNorm{n}d", settings, shape
 
@@ -69,7 +92,9 @@ def instance_norms(draw):
 @property_test(10, case=instance_norms(), training=st.booleans(), seed=numbers)
 def test_instance_norms_of_any_settings_agree(case, training, seed):
     layer, settings, shape = case
-    return LayerCase(layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
+    return LayerCase(
+        layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed
+    )
 
 
 @property_test(
@@ -84,7 +109,12 @@ def test_instance_norms_of_any_settings_agree(case, training, seed):
 def test_group_norms_of_any_settings_agree(groups, width, n, eps, affine, seed):
     width += n == 0  # one value less its own mean is rounding alone, which a small eps makes large
     settings = {"num_groups": groups, "num_channels": groups * width, "eps": eps, "affine": affine}
-    return LayerCase("GroupNorm", settings, [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)], seed=seed)
+    return LayerCase(
+        "GroupNorm",
+        settings,
+        [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)],
+        seed=seed,
+    )
 
 
 @property_test(
@@ -105,7 +135,13 @@ def test_layer_norms_of_any_settings_agree(before, last, eps, affine, bias, seed
 @pytest.mark.parametrize("name", NAMES)
 def test_norms_of_tiny_values_keep_their_epsilon(name):
     x = normal(3, 2, 2, 3, 3, scale=1e-3)
-    agree_all(name, {layer: LayerCase(layer, {"num_features": 2}, [x]) for layer in ("BatchNorm2d", "InstanceNorm2d")})
+    agree_all(
+        name,
+        {
+            layer: LayerCase(layer, {"num_features": 2}, [x])
+            for layer in ("BatchNorm2d", "InstanceNorm2d")
+        },
+    )
 
 
 def batch_norm(x, mean, var, weight=None, bias=None):
@@ -119,7 +155,10 @@ def norms(with_weights):
     x, mean, var = normal(0, 3, 4, 5), normal(1, 4), np.abs(normal(2, 4)) + 0.1
     weights = [normal(3, 4), normal(4, 4)] if with_weights else []
     return FunctionCase(
-        lambda nn, x, mean, var, *w: [nn.batch_norm(x, mean, var, *w, eps=1e-3), nn.group_norm(x, 2, *w, eps=1e-3)],
+        lambda nn, x, mean, var, *w: [
+            nn.batch_norm(x, mean, var, *w, eps=1e-3),
+            nn.group_norm(x, 2, *w, eps=1e-3),
+        ],
         lambda x, mean, var, *w: [batch_norm(x, mean, var, *w), F.group_norm(x, 2, *w, eps=1e-3)],
         [x, mean, var, *weights],
     )
@@ -154,8 +193,14 @@ def variances(dim, correction):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_variances_agree(name):
-    agree_all(name, {f"{dim=} {correction=}": variances(dim, correction)
-                     for dim in (0, -1, (0, 2), [1]) for correction in (0, 1)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{dim=} {correction=}": variances(dim, correction)
+            for dim in (0, -1, (0, 2), [1])
+            for correction in (0, 1)
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

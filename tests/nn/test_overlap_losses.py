@@ -1,4 +1,5 @@
-"""Losses of segmentations beside MONAI's, segmentation_models' and the formulas, with second derivatives."""
+"""Losses of segmentations beside MONAI's, segmentation_models' and the formulas, with second
+derivatives."""
 
 import numpy as np
 import pytest
@@ -27,7 +28,10 @@ def generalized_dice(p, t, smooth):
     volume = t.sum((2, 3))
     weight = torch.where(volume > 0, 1.0 / volume.clamp(min=1.0) ** 2, 0.0)
     weight = torch.where(volume > 0, weight, weight.max(1, keepdim=True).values)
-    overlap, total = (weight * (p * t).sum((2, 3))).sum(1), (weight * (p.sum((2, 3)) + volume)).sum(1)
+    overlap, total = (
+        (weight * (p * t).sum((2, 3))).sum(1),
+        (weight * (p.sum((2, 3)) + volume)).sum(1),
+    )
     return 1.0 - (2.0 * overlap + smooth) / (total + smooth)
 
 
@@ -35,16 +39,26 @@ def generalized(reduction, background):
     first = 0 if background else 1
     probabilities, target = regions()
     return (
-        lambda nn, p: nn.generalized_dice_loss(p, nn.constant(target, like=p), 0.1, background, reduction),
-        lambda p: reduced(generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1), reduction),
+        lambda nn, p: nn.generalized_dice_loss(
+            p, nn.constant(target, like=p), 0.1, background, reduction
+        ),
+        lambda p: reduced(
+            generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1), reduction
+        ),
         [probabilities],
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_generalized_dice_agrees_with_its_formula(name):
-    agree_twice(name, {f"{reduction} {background=}": generalized(reduction, background)
-                       for reduction in REDUCTIONS for background in (True, False)})  # fmt: skip
+    agree_twice(
+        name,
+        {
+            f"{reduction} {background=}": generalized(reduction, background)
+            for reduction in REDUCTIONS
+            for background in (True, False)
+        },
+    )
 
 
 def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes():
@@ -59,14 +73,26 @@ def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes
 def tversky(alpha, beta, background):
     import monai
 
-    theirs = monai.losses.TverskyLoss(background, alpha=alpha, beta=beta, smooth_nr=0.1, smooth_dr=0.1)
-    return lambda nn, p, t: nn.tversky_loss(p, t, alpha, beta, 1.0, 0.1, background), theirs, list(regions())
+    theirs = monai.losses.TverskyLoss(
+        background, alpha=alpha, beta=beta, smooth_nr=0.1, smooth_dr=0.1
+    )
+    return (
+        lambda nn, p, t: nn.tversky_loss(p, t, alpha, beta, 1.0, 0.1, background),
+        theirs,
+        list(regions()),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tversky_agrees_with_monais(name):
-    agree_twice(name, {f"{alpha=} {background=}": tversky(alpha, 1.0 - alpha, background)
-                       for alpha in (0.5, 0.3) for background in (True, False)})  # fmt: skip
+    agree_twice(
+        name,
+        {
+            f"{alpha=} {background=}": tversky(alpha, 1.0 - alpha, background)
+            for alpha in (0.5, 0.3)
+            for background in (True, False)
+        },
+    )
 
 
 def focal_tversky(gamma, reduction):
@@ -74,17 +100,28 @@ def focal_tversky(gamma, reduction):
 
     def theirs(p, t):
         overlap, predicted, true = (p * t).sum((2, 3)), p.sum((2, 3)), t.sum((2, 3))
-        index = (overlap + 0.1) / (overlap + 0.3 * (predicted - overlap) + 0.7 * (true - overlap) + 0.1)
+        index = (overlap + 0.1) / (
+            overlap + 0.3 * (predicted - overlap) + 0.7 * (true - overlap) + 0.1
+        )
         return reduced((1.0 - index) ** gamma, reduction)
 
-    return (lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction), theirs,
-            [probabilities, target])  # fmt: skip
+    return (
+        lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction),
+        theirs,
+        [probabilities, target],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_focal_tversky_agrees_with_its_formula(name):
-    agree_twice(name, {f"{gamma=} {reduction}": focal_tversky(gamma, reduction)
-                       for gamma in (0.75, 2.0) for reduction in REDUCTIONS})  # fmt: skip
+    agree_twice(
+        name,
+        {
+            f"{gamma=} {reduction}": focal_tversky(gamma, reduction)
+            for gamma in (0.75, 2.0)
+            for reduction in REDUCTIONS
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,7 +141,10 @@ def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name):
     def loss(network, *predictions):
         nn, (first, *_) = network.nn, predictions
         labels = nn.constant(target, like=first)
-        return sum(nn.tversky_loss(p, labels, gamma=gamma) for p, gamma in zip(predictions, gammas, strict=True))
+        return sum(
+            nn.tversky_loss(p, labels, gamma=gamma)
+            for p, gamma in zip(predictions, gammas, strict=True)
+        )
 
     found = get(name).gradients(loss, network, *[target] * len(gammas))
     assert found.loss == 0.0  # a sum of losses of which none is negative
@@ -115,15 +155,23 @@ def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name):
 def boundary(reduction, background):
     first = 0 if background else 1
     probabilities, distances = regions()[0], normal(1, 2, 3, 4, 5)
-    return FunctionCase(lambda nn, p, d: nn.boundary_loss(p, d, background, reduction),
-                        lambda p, d: reduced(p[:, first:] * d[:, first:], reduction),
-                        [probabilities, distances])  # fmt: skip
+    return FunctionCase(
+        lambda nn, p, d: nn.boundary_loss(p, d, background, reduction),
+        lambda p, d: reduced(p[:, first:] * d[:, first:], reduction),
+        [probabilities, distances],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_boundary_losses_agree_with_the_formula(name):
-    agree_all(name, {f"{reduction} {background=}": boundary(reduction, background)
-                     for reduction in REDUCTIONS for background in (True, False)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{reduction} {background=}": boundary(reduction, background)
+            for reduction in REDUCTIONS
+            for background in (True, False)
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,4 +191,6 @@ def test_without_spatial_axes_each_sample_counts_by_itself(name):
     for function in ("dice_loss", "generalized_dice_loss", "tversky_loss"):
         found = getattr(network.nn, function)(p, t, reduction="none")
         wanted = getattr(network.nn, function)(p[:, :, None], t[:, :, None], reduction="none")
-        np.testing.assert_allclose(get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14, err_msg=function)
+        np.testing.assert_allclose(
+            get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14, err_msg=function
+        )

@@ -1,4 +1,5 @@
-"""Pooling: sizes in ceil mode, what padding counts for, windows that share a maximum, adaptive sizes."""
+"""Pooling: sizes in ceil mode, what padding counts for, windows that share a maximum, adaptive
+sizes."""
 
 import itertools
 from functools import cache
@@ -23,7 +24,9 @@ from tests.nn.agreement import (
 
 F = torch.nn.functional
 # size, kernel, stride, padding: 96 in all
-WINDOWS = [(n, k, s, p) for n, k, s, p in itertools.product(range(4, 12), (2, 3), (1, 2, 3), (0, 1))]
+WINDOWS = [
+    (n, k, s, p) for n, k, s, p in itertools.product(range(4, 12), (2, 3), (1, 2, 3), (0, 1))
+]
 
 
 def has_one_more_in_ceil_mode(size, *window):
@@ -42,14 +45,22 @@ def windows(draw, dilated):
     n = draw(st.integers(1, 3))
     kernel = draw(per_axis(st.integers(1, 4), n))
     half = min(spread(kernel, n)) // 2
-    settings = {"kernel_size": kernel, "stride": draw(st.one_of(st.none(), per_axis(st.integers(1, 4), n))),
-                "padding": draw(per_axis(st.integers(0, half), n)), "ceil_mode": draw(st.booleans())}  # fmt: skip
+    settings = {
+        "kernel_size": kernel,
+        "stride": draw(st.one_of(st.none(), per_axis(st.integers(1, 4), n))),
+        "padding": draw(per_axis(st.integers(0, half), n)),
+        "ceil_mode": draw(st.booleans()),
+    }
     dilation = draw(per_axis(st.integers(1, 2), n)) if dilated else 1
     settings |= {"dilation": dilation} if dilated else {"count_include_pad": draw(st.booleans())}
     reach = [d * (k - 1) + 1 for k, d in zip(spread(kernel, n), spread(dilation, n), strict=True)]
-    pads = (0,) * n if n == 3 and not dilated else spread(settings["padding"], n)  # avg_pool3d wants the kernel's size
+    pads = (
+        (0,) * n if n == 3 and not dilated else spread(settings["padding"], n)
+    )  # avg_pool3d wants the kernel's size
     size = [max(1, r - 2 * p) + draw(st.integers(0, 4)) for r, p in zip(reach, pads, strict=True)]
-    size = [max(s, d) for s, d in zip(size, spread(dilation, n), strict=True)]  # no window holds padding alone
+    size = [
+        max(s, d) for s, d in zip(size, spread(dilation, n), strict=True)
+    ]  # no window holds padding alone
     return n, settings, (draw(st.integers(1, 2)), draw(st.integers(1, 3)), *size)
 
 
@@ -69,7 +80,11 @@ def max_pools(ceil_mode):
     def pools(pool, x):
         return [pool(x[:, :, :n], *w, ceil_mode=ceil_mode) for n, *w in windows_in(ceil_mode)]
 
-    return FunctionCase(lambda nn, x: pools(nn.max_pool1d, x), lambda x: pools(F.max_pool1d, x), [normal(0, 2, 1, 11)])
+    return FunctionCase(
+        lambda nn, x: pools(nn.max_pool1d, x),
+        lambda x: pools(F.max_pool1d, x),
+        [normal(0, 2, 1, 11)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,13 +98,23 @@ def average_pools(count_include_pad, ceil_mode):
     def pools(pool, x):
         return [pool(x[:, :, :n], *w, ceil_mode, count_include_pad) for n, *w in windows]
 
-    return FunctionCase(lambda nn, x: pools(nn.avg_pool1d, x), lambda x: pools(F.avg_pool1d, x), [normal(0, 2, 1, 11)])
+    return FunctionCase(
+        lambda nn, x: pools(nn.avg_pool1d, x),
+        lambda x: pools(F.avg_pool1d, x),
+        [normal(0, 2, 1, 11)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_average_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name):
-    agree_all(name, {f"{count_include_pad=} {ceil_mode=}": average_pools(count_include_pad, ceil_mode)
-                     for count_include_pad in (False, True) for ceil_mode in (False, True)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{count_include_pad=} {ceil_mode=}": average_pools(count_include_pad, ceil_mode)
+            for count_include_pad in (False, True)
+            for ceil_mode in (False, True)
+        },
+    )
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
@@ -110,9 +135,17 @@ def test_the_first_of_equal_maxima_in_a_window_takes_the_gradient(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_in_ceil_mode_one_window_may_be_larger_than_the_input(name):
-    shapes = {"MaxPool1d": (2, 1, 2), "MaxPool2d": (2, 1, 2, 2), "AvgPool1d": (2, 1, 2), "AvgPool2d": (2, 1, 2, 2)}
+    shapes = {
+        "MaxPool1d": (2, 1, 2),
+        "MaxPool2d": (2, 1, 2, 2),
+        "AvgPool1d": (2, 1, 2),
+        "AvgPool2d": (2, 1, 2, 2),
+    }
     settings = {"kernel_size": 3, "stride": 2, "ceil_mode": True}
-    agree_all(name, {layer: LayerCase(layer, settings, [normal(0, *shape)]) for layer, shape in shapes.items()})
+    agree_all(
+        name,
+        {layer: LayerCase(layer, settings, [normal(0, *shape)]) for layer, shape in shapes.items()},
+    )
 
 
 @st.composite
@@ -126,23 +159,39 @@ def adaptive(draw):
 @property_test(7, case=adaptive(), seed=numbers)
 def test_adaptive_pools_to_smaller_and_larger_sizes_agree(kind, case, seed):
     n, output_size, shape = case
-    return LayerCase(f"Adaptive{kind}Pool{n}d", {"output_size": output_size}, [normal(seed, *shape)])
+    return LayerCase(
+        f"Adaptive{kind}Pool{n}d", {"output_size": output_size}, [normal(seed, *shape)]
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_of_equal_maxima_of_an_adaptive_window_takes_the_gradient(name):
     x = np.array([[0.0, 1.0, 1.0], [1.0, 0.0, 2.0], [2.0, 2.0, 0.0]]).reshape(1, 1, 3, 3)
-    agree_all(name, {f"to {size}": LayerCase("AdaptiveMaxPool2d", {"output_size": size}, [x]) for size in (2, 1)})
+    agree_all(
+        name,
+        {
+            f"to {size}": LayerCase("AdaptiveMaxPool2d", {"output_size": size}, [x])
+            for size in (2, 1)
+        },
+    )
 
 
 def pools_over(n):
     return FunctionCase(
-        lambda nn, x: [getattr(nn, f"max_pool{n}d")(x, 3, 2, 1), getattr(nn, f"avg_pool{n}d")(x, 2),
-                       getattr(nn, f"adaptive_avg_pool{n}d")(x, 2), getattr(nn, f"adaptive_max_pool{n}d")(x, 3)],
-        lambda x: [getattr(F, f"max_pool{n}d")(x, 3, 2, 1), getattr(F, f"avg_pool{n}d")(x, 2),
-                   getattr(F, f"adaptive_avg_pool{n}d")(x, 2), getattr(F, f"adaptive_max_pool{n}d")(x, 3)],
+        lambda nn, x: [
+            getattr(nn, f"max_pool{n}d")(x, 3, 2, 1),
+            getattr(nn, f"avg_pool{n}d")(x, 2),
+            getattr(nn, f"adaptive_avg_pool{n}d")(x, 2),
+            getattr(nn, f"adaptive_max_pool{n}d")(x, 3),
+        ],
+        lambda x: [
+            getattr(F, f"max_pool{n}d")(x, 3, 2, 1),
+            getattr(F, f"avg_pool{n}d")(x, 2),
+            getattr(F, f"adaptive_avg_pool{n}d")(x, 2),
+            getattr(F, f"adaptive_max_pool{n}d")(x, 3),
+        ],
         [normal(n, 2, 2, *(5, 7, 4)[:n])],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,28 +11,60 @@ INDEX = np.array([[0, 1], [2, 2]])
 
 # Settings and the shape of one input: every layer that computes.
 LAYERS = {
-    "Conv1d": ({"args": (4, 3, 3)}, SERIES), "Conv2d": ({"args": (4, 4, 3), "groups": 2, "stride": 2}, IMAGE),
-    "Conv3d": ({"args": (4, 3, 3)}, VOLUME), "ConvTranspose1d": ({"args": (4, 3, 3)}, SERIES),
-    "ConvTranspose2d": ({"args": (4, 3, 3), "stride": 2}, IMAGE), "ConvTranspose3d": ({"args": (4, 3, 2)}, VOLUME),
-    "BatchNorm1d": ({"args": (4,)}, SERIES), "BatchNorm2d": ({"args": (4,), "momentum": None}, IMAGE),
-    "BatchNorm3d": ({"args": (4,)}, VOLUME), "InstanceNorm1d": ({"args": (4,), "track_running_stats": True}, SERIES),
-    "InstanceNorm2d": ({"args": (4,), "affine": True}, IMAGE), "InstanceNorm3d": ({"args": (4,)}, VOLUME),
-    "GroupNorm": ({"args": (2, 4)}, IMAGE), "LayerNorm": ({"args": (6,)}, IMAGE), "Linear": ({"args": (6, 3)}, IMAGE),
-    "Embedding": ({"args": (5, 3), "padding_idx": 0}, None), "PReLU": ({"args": (4,)}, IMAGE),
-    "LSTM": ({"args": (4, 3, 2), "bidirectional": True}, TOKENS), "GRU": ({"args": (4, 3)}, TOKENS),
-    "Dropout": ({}, IMAGE), "Dropout1d": ({}, SERIES), "Dropout2d": ({}, IMAGE), "Dropout3d": ({}, VOLUME),
-    "DropPath": ({}, IMAGE), "MaxPool1d": ({"args": (2,)}, SERIES), "MaxPool2d": ({"args": (3, 2, 1)}, IMAGE),
-    "MaxPool3d": ({"args": (2,)}, VOLUME), "AvgPool1d": ({"args": (2,)}, SERIES),
-    "AvgPool2d": ({"args": (3, 2, 1), "count_include_pad": False}, IMAGE), "AvgPool3d": ({"args": (2,)}, VOLUME),
-    "AdaptiveAvgPool1d": ({"args": (3,)}, SERIES), "AdaptiveAvgPool2d": ({"args": (3,)}, IMAGE),
-    "AdaptiveAvgPool3d": ({"args": (1,)}, VOLUME), "AdaptiveMaxPool1d": ({"args": (3,)}, SERIES),
-    "AdaptiveMaxPool2d": ({"args": (3,)}, IMAGE), "AdaptiveMaxPool3d": ({"args": (2,)}, VOLUME),
+    "Conv1d": ({"args": (4, 3, 3)}, SERIES),
+    "Conv2d": ({"args": (4, 4, 3), "groups": 2, "stride": 2}, IMAGE),
+    "Conv3d": ({"args": (4, 3, 3)}, VOLUME),
+    "ConvTranspose1d": ({"args": (4, 3, 3)}, SERIES),
+    "ConvTranspose2d": ({"args": (4, 3, 3), "stride": 2}, IMAGE),
+    "ConvTranspose3d": ({"args": (4, 3, 2)}, VOLUME),
+    "BatchNorm1d": ({"args": (4,)}, SERIES),
+    "BatchNorm2d": ({"args": (4,), "momentum": None}, IMAGE),
+    "BatchNorm3d": ({"args": (4,)}, VOLUME),
+    "InstanceNorm1d": ({"args": (4,), "track_running_stats": True}, SERIES),
+    "InstanceNorm2d": ({"args": (4,), "affine": True}, IMAGE),
+    "InstanceNorm3d": ({"args": (4,)}, VOLUME),
+    "GroupNorm": ({"args": (2, 4)}, IMAGE),
+    "LayerNorm": ({"args": (6,)}, IMAGE),
+    "Linear": ({"args": (6, 3)}, IMAGE),
+    "Embedding": ({"args": (5, 3), "padding_idx": 0}, None),
+    "PReLU": ({"args": (4,)}, IMAGE),
+    "LSTM": ({"args": (4, 3, 2), "bidirectional": True}, TOKENS),
+    "GRU": ({"args": (4, 3)}, TOKENS),
+    "Dropout": ({}, IMAGE),
+    "Dropout1d": ({}, SERIES),
+    "Dropout2d": ({}, IMAGE),
+    "Dropout3d": ({}, VOLUME),
+    "DropPath": ({}, IMAGE),
+    "MaxPool1d": ({"args": (2,)}, SERIES),
+    "MaxPool2d": ({"args": (3, 2, 1)}, IMAGE),
+    "MaxPool3d": ({"args": (2,)}, VOLUME),
+    "AvgPool1d": ({"args": (2,)}, SERIES),
+    "AvgPool2d": ({"args": (3, 2, 1), "count_include_pad": False}, IMAGE),
+    "AvgPool3d": ({"args": (2,)}, VOLUME),
+    "AdaptiveAvgPool1d": ({"args": (3,)}, SERIES),
+    "AdaptiveAvgPool2d": ({"args": (3,)}, IMAGE),
+    "AdaptiveAvgPool3d": ({"args": (1,)}, VOLUME),
+    "AdaptiveMaxPool1d": ({"args": (3,)}, SERIES),
+    "AdaptiveMaxPool2d": ({"args": (3,)}, IMAGE),
+    "AdaptiveMaxPool3d": ({"args": (2,)}, VOLUME),
     "Upsample": ({"scale_factor": 1.5, "mode": "linear", "align_corners": True}, IMAGE),
-    "PixelShuffle": ({"args": (2,)}, IMAGE), "Flatten": ({}, IMAGE), "Identity": ({}, IMAGE), "ReLU": ({}, IMAGE),
-    "ReLU6": ({}, IMAGE), "LeakyReLU": ({}, IMAGE), "ELU": ({}, IMAGE), "SiLU": ({}, IMAGE), "GELU": ({}, IMAGE),
-    "Hardswish": ({}, IMAGE), "Hardsigmoid": ({}, IMAGE), "Sigmoid": ({}, IMAGE), "Tanh": ({}, IMAGE),
-    "Softplus": ({}, IMAGE), "Softmax": ({"args": (1,)}, IMAGE), "LogSoftmax": ({"args": (1,)}, IMAGE),
-}  # fmt: skip
+    "PixelShuffle": ({"args": (2,)}, IMAGE),
+    "Flatten": ({}, IMAGE),
+    "Identity": ({}, IMAGE),
+    "ReLU": ({}, IMAGE),
+    "ReLU6": ({}, IMAGE),
+    "LeakyReLU": ({}, IMAGE),
+    "ELU": ({}, IMAGE),
+    "SiLU": ({}, IMAGE),
+    "GELU": ({}, IMAGE),
+    "Hardswish": ({}, IMAGE),
+    "Hardsigmoid": ({}, IMAGE),
+    "Sigmoid": ({}, IMAGE),
+    "Tanh": ({}, IMAGE),
+    "Softplus": ({}, IMAGE),
+    "Softmax": ({"args": (1,)}, IMAGE),
+    "LogSoftmax": ({"args": (1,)}, IMAGE),
+}
 
 INPUTS = [INDEX if shape is None else normal(0, *shape) for _, shape in LAYERS.values()]
 
@@ -49,7 +81,9 @@ def in_double_precision():
     network, found = all_layers("torch", "float64"), {}
     for layer, x in zip(LAYERS, INPUTS, strict=True):
         (given,) = network.backend.prepare((x,), network)
-        found[layer] = [network.backend.numpy(y) for y in flat(getattr(network, f"the_{layer}")(given))]
+        found[layer] = [
+            network.backend.numpy(y) for y in flat(getattr(network, f"the_{layer}")(given))
+        ]
     return found
 
 
@@ -68,7 +102,8 @@ def type_name(array):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_stays_float32_and_close_to_float64(name):
-    """In one program; the gradients of the outputs' products with ones, with respect to these, are the outputs."""
+    """In one program; the gradients of the outputs' products with ones, with respect to these, are
+    the outputs."""
     network, wanted, types = all_layers(name, "float32"), in_double_precision(), {}
 
     def loss(network, inputs, ones):
@@ -77,7 +112,9 @@ def test_float32_stays_float32_and_close_to_float64(name):
             with naming(layer):
                 outputs = flat(getattr(network, f"the_{layer}")(x))
                 types[layer] = {type_name(y) for y in outputs}
-                total = total + sum(network.nn.sum(y * one) for y, one in zip(outputs, factors, strict=True))
+                total = total + sum(
+                    network.nn.sum(y * one) for y, one in zip(outputs, factors, strict=True)
+                )
         return total
 
     ones = [[np.ones(y.shape, np.float32) for y in outputs] for outputs in wanted.values()]
@@ -86,28 +123,42 @@ def test_float32_stays_float32_and_close_to_float64(name):
     kept = {key: str(value.dtype) for key, value in network.neutral_state().items()}
     assert {key: kind for key, kind in kept.items() if kind not in ("float32", "int64")} == {}
     of_inputs = dict(zip(LAYERS, found.inputs[0], strict=True))
-    gradients = found.parameters | {layer: y for layer, y in of_inputs.items() if layer != "Embedding"}
-    assert {key: str(y.dtype) for key, y in gradients.items() if y is not None and y.dtype != np.float32} == {}
+    gradients = found.parameters | {
+        layer: y for layer, y in of_inputs.items() if layer != "Embedding"
+    }
+    assert {
+        key: str(y.dtype) for key, y in gradients.items() if y is not None and y.dtype != np.float32
+    } == {}
     for (layer, outputs), mine in zip(wanted.items(), found.inputs[1], strict=True):
         for low, high in zip(mine, outputs, strict=True):
             np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-5, err_msg=layer)
 
 
 FUNCTIONS = {
-    "cross_entropy": lambda nn, x: nn.cross_entropy(x, nn.constant(np.array([1, 0, 2]), like=x), label_smoothing=0.1),
+    "cross_entropy": lambda nn, x: nn.cross_entropy(
+        x, nn.constant(np.array([1, 0, 2]), like=x), label_smoothing=0.1
+    ),
     "bce_with_logits": lambda nn, x: nn.bce_with_logits(x, nn.zeros(x.shape, like=x)),
     "dice_loss": lambda nn, x: nn.dice_loss(
         nn.softmax(x, 1), nn.one_hot(nn.constant(np.array([1, 0, 2]), like=x), 4, like=x)
     ),
     "focal_loss": lambda nn, x: nn.focal_loss(x, nn.constant(np.array([1, 0, 2]), like=x), 1.5),
-    "binary_focal_loss": lambda nn, x: nn.binary_focal_loss(x, nn.zeros(x.shape, like=x), gamma=1.5),
-    "generalized_dice_loss": lambda nn, x: nn.generalized_dice_loss(nn.softmax(x, 1), nn.softmax(-x, 1)),
+    "binary_focal_loss": lambda nn, x: nn.binary_focal_loss(
+        x, nn.zeros(x.shape, like=x), gamma=1.5
+    ),
+    "generalized_dice_loss": lambda nn, x: nn.generalized_dice_loss(
+        nn.softmax(x, 1), nn.softmax(-x, 1)
+    ),
     "tversky_loss": lambda nn, x: nn.tversky_loss(nn.softmax(x, 1), nn.softmax(-x, 1), gamma=0.75),
     "kl_gaussian": lambda nn, x: nn.kl_gaussian(x, x),
     "kl_divergence": lambda nn, x: nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(-x, 1)),
     "discriminator_loss": lambda nn, x: nn.discriminator_loss(x, -x, "hinge"),
-    "gradient_penalty": lambda nn, x: nn.gradient_penalty(lambda at: nn.sum(at**2.0, 1), x, -x, nn.sigmoid(x[:, 0])),
-    "deep_supervision": lambda nn, x: nn.deep_supervision(nn.mse_loss, [x[None], x[None][:, :, ::2]], x[None]),
+    "gradient_penalty": lambda nn, x: nn.gradient_penalty(
+        lambda at: nn.sum(at**2.0, 1), x, -x, nn.sigmoid(x[:, 0])
+    ),
+    "deep_supervision": lambda nn, x: nn.deep_supervision(
+        nn.mse_loss, [x[None], x[None][:, :, ::2]], x[None]
+    ),
     "l1_loss": lambda nn, x: nn.l1_loss(x, x * 0.5),
     "normalize": lambda nn, x: nn.normalize(x),
     "var": lambda nn, x: nn.var(x, 1, correction=1),
@@ -139,12 +190,19 @@ def test_functions_of_float32_stay_float32(name):
     assert found.inputs[0].dtype == np.float32
 
 
-# Gradients of gradients: the sum of the squares of the input's gradient, by finite differences of the first gradient.
+# Gradients of gradients: the sum of the squares of the input's gradient, by finite differences of
+# the first gradient.
 TWICE = {
-    "Conv2d": {"args": (4, 3, 3), "stride": 2, "padding": 1}, "ConvTranspose2d": {"args": (4, 3, 3), "stride": 2},
-    "Linear": {"args": (6, 3)}, "BatchNorm2d": {"args": (4,)}, "LeakyReLU": {"args": (0.2,)},
-    "MaxPool2d": {"args": (3, 2, 1)}, "AvgPool2d": {"args": (2,)}, "GELU": {}, "LayerNorm": {"args": (6,)},
-}  # fmt: skip
+    "Conv2d": {"args": (4, 3, 3), "stride": 2, "padding": 1},
+    "ConvTranspose2d": {"args": (4, 3, 3), "stride": 2},
+    "Linear": {"args": (6, 3)},
+    "BatchNorm2d": {"args": (4,)},
+    "LeakyReLU": {"args": (0.2,)},
+    "MaxPool2d": {"args": (3, 2, 1)},
+    "AvgPool2d": {"args": (2,)},
+    "GELU": {},
+    "LayerNorm": {"args": (6,)},
+}
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -156,7 +214,8 @@ def test_second_derivatives_agree(name):
     layers = {f"the_{layer}": (layer, settings) for layer, settings in TWICE.items()}
     network, oracle = shelf(name, layers), shelf("torch", layers)
     state = {
-        key: 0.5 * normal(2, *v.shape) if v.dtype == np.float64 else v for key, v in network.neutral_state().items()
+        key: 0.5 * normal(2, *v.shape) if v.dtype == np.float64 else v
+        for key, v in network.neutral_state().items()
     }
     network.load_neutral_state(state)
     oracle.load_neutral_state(state)

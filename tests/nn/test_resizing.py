@@ -8,17 +8,29 @@ import torch
 from hypothesis import strategies as st
 
 from deliralike.nn import geometry
-from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, normal, numbers, per_axis, property_test
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    normal,
+    numbers,
+    per_axis,
+    property_test,
+)
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 scales = st.sampled_from([2, 4, 0.5, 1.5, 2.7, 0.61, 1 / 3, 1.0])
 
 
 def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False):
-    """PyTorch's, which takes `align_corners` for linear modes only, and names them by the number of axes."""
+    """PyTorch's, which takes `align_corners` for linear modes only, and names them by the number of
+    axes."""
     if mode == "nearest":
         return torch.nn.functional.interpolate(x, size, scale_factor, mode)
-    return torch.nn.functional.interpolate(x, size, scale_factor, LINEAR[x.dim() - 2], align_corners)
+    return torch.nn.functional.interpolate(
+        x, size, scale_factor, LINEAR[x.dim() - 2], align_corners
+    )
 
 
 @st.composite
@@ -38,7 +50,9 @@ def scale_of(n):
 def test_nearest_neighbours_agree(case, seed):
     settings, shape = case
     return FunctionCase(
-        lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [normal(seed, *shape)]
+        lambda nn, x: nn.interpolate(x, **settings),
+        lambda x: resize(x, **settings),
+        [normal(seed, *shape)],
     )
 
 
@@ -47,24 +61,36 @@ def test_nearest_neighbours_agree(case, seed):
 def test_linear_interpolations_agree(align_corners, case, seed):
     settings = {"mode": "linear", "align_corners": align_corners} | case[0]
     x = normal(seed, *case[1])
-    return FunctionCase(lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x])
+    return FunctionCase(
+        lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x]
+    )
 
 
 def nearest(old, new):
-    return FunctionCase(lambda nn, x: nn.interpolate(x, size=new), lambda x: x[:, :, np.arange(new) * old // new],
-                        [normal(0, 1, 1, old)])  # fmt: skip
+    return FunctionCase(
+        lambda nn, x: nn.interpolate(x, size=new),
+        lambda x: x[:, :, np.arange(new) * old // new],
+        [normal(0, 1, 1, old)],
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nearest_neighbours_are_exact_where_pytorch_rounds(name):
-    agree_all(name, {f"{old} to {new}": nearest(old, new) for old in (1, 14, 5) for new in (46, 41, 49, 7)})
+    agree_all(
+        name,
+        {f"{old} to {new}": nearest(old, new) for old in (1, 14, 5) for new in (46, 41, 49, 7)},
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_nearest_neighbour_is_pytorchs_but_for_its_rounding(dtype):
     for old, new in itertools.product(range(1, 24), range(1, 40)):
-        expected = resize(torch.arange(float(old), dtype=dtype).reshape(1, 1, old), size=new).flatten()
-        rounded = [i for i in range(new) if i * old % new == 0]  # where a rounding error may change the neighbour
+        expected = resize(
+            torch.arange(float(old), dtype=dtype).reshape(1, 1, old), size=new
+        ).flatten()
+        rounded = [
+            i for i in range(new) if i * old % new == 0
+        ]  # where a rounding error may change the neighbour
         keep = np.setdiff1d(np.arange(new), rounded)
         np.testing.assert_array_equal(geometry.nearest_index(old, new, None)[keep], expected[keep])
 
@@ -78,7 +104,9 @@ def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale
         positions = np.arange(len(expected)) / scale
         keep = np.flatnonzero(np.abs(positions - np.round(positions)) > 1e-5)
         assert len(expected) == geometry.resized(old, scale)
-        np.testing.assert_array_equal(geometry.nearest_index(old, len(expected), scale)[keep], expected[keep])
+        np.testing.assert_array_equal(
+            geometry.nearest_index(old, len(expected), scale)[keep], expected[keep]
+        )
 
 
 def by_its_name(n):
@@ -96,5 +124,11 @@ def test_linear_goes_by_pytorchs_names_too(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_upsample_layers_agree(name):
-    settings = [dict(scale_factor=2), dict(size=(7, 3)), dict(size=5, mode="bilinear", align_corners=True)]
-    agree_all(name, {str(each): LayerCase("Upsample", each, [normal(2, 2, 3, 4, 5)]) for each in settings})
+    settings = [
+        dict(scale_factor=2),
+        dict(size=(7, 3)),
+        dict(size=5, mode="bilinear", align_corners=True),
+    ]
+    agree_all(
+        name, {str(each): LayerCase("Upsample", each, [normal(2, 2, 3, 4, 5)]) for each in settings}
+    )

@@ -23,9 +23,18 @@ F = torch.nn.functional
 
 @pytest.mark.parametrize("name", NAMES)
 def test_linear_maps_agree_on_any_number_of_axes(name):
-    settings, shapes = {"in_features": 3, "out_features": 5}, [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3)]
-    agree_all(name, {f"{shape} {bias=}": LayerCase("Linear", settings | {"bias": bias}, [normal(0, *shape)])
-                     for shape in shapes for bias in (True, False)})  # fmt: skip
+    settings, shapes = (
+        {"in_features": 3, "out_features": 5},
+        [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3)],
+    )
+    agree_all(
+        name,
+        {
+            f"{shape} {bias=}": LayerCase("Linear", settings | {"bias": bias}, [normal(0, *shape)])
+            for shape in shapes
+            for bias in (True, False)
+        },
+    )
 
 
 def embedding(padding_idx, shape):
@@ -37,24 +46,41 @@ def embedding(padding_idx, shape):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_embeddings_agree_and_the_padding_row_gets_no_gradient(name):
-    agree_all(name, {f"{padding_idx=} {shape}": embedding(padding_idx, shape)
-                     for padding_idx in (None, 2, -1) for shape in [(4,), (3, 5), (2, 3, 2)]})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{padding_idx=} {shape}": embedding(padding_idx, shape)
+            for padding_idx in (None, 2, -1)
+            for shape in [(4,), (3, 5), (2, 3, 2)]
+        },
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_embedding_function_agrees(name):
     index = np.array([[0, 3, 3], [1, 0, 4]])
     agree_function(
-        name, lambda nn, w: nn.embedding(nn.constant(index, like=w), w), lambda w: w[index], [normal(0, 5, 2)]
+        name,
+        lambda nn, w: nn.embedding(nn.constant(index, like=w), w),
+        lambda w: w[index],
+        [normal(0, 5, 2)],
     )
 
 
 @st.composite
 def attentions(draw):
     heads = draw(st.integers(1, 3))
-    settings = {"embed_dim": heads * draw(st.integers(1, 3)), "num_heads": heads, "bias": draw(st.booleans()),
-                "batch_first": draw(st.booleans())}  # fmt: skip
-    sizes = {"batch": draw(st.integers(1, 3)), "queries": draw(st.integers(1, 5)), "keys": draw(st.integers(2, 5))}
+    settings = {
+        "embed_dim": heads * draw(st.integers(1, 3)),
+        "num_heads": heads,
+        "bias": draw(st.booleans()),
+        "batch_first": draw(st.booleans()),
+    }
+    sizes = {
+        "batch": draw(st.integers(1, 3)),
+        "queries": draw(st.integers(1, 5)),
+        "keys": draw(st.integers(2, 5)),
+    }
     call = {"need_weights": draw(st.booleans()), "average_attn_weights": draw(st.booleans())}
     mask = draw(st.sampled_from([None, "bool", "bool for each head", "numbers"]))
     return settings, sizes, call, mask, draw(st.sampled_from([None, "bool", "numbers"]))
@@ -75,26 +101,45 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
     rng, width, heads = np.random.default_rng(seed), settings["embed_dim"], settings["num_heads"]
     batch, queries, keys = sizes["batch"], sizes["queries"], sizes["keys"]
     tokens = [rng.normal(size=(batch, n, width)) for n in (queries, keys, keys)]
-    tokens = tokens if settings["batch_first"] else [np.ascontiguousarray(x.swapaxes(0, 1)) for x in tokens]
+    tokens = (
+        tokens
+        if settings["batch_first"]
+        else [np.ascontiguousarray(x.swapaxes(0, 1)) for x in tokens]
+    )
     shape = (batch * heads, queries, keys) if mask == "bool for each head" else (queries, keys)
     masks = [attention_mask(rng, mask, shape), attention_mask(rng, padding, (batch, keys))]
 
     def attend(layer, query, key, value, attn_mask, key_padding_mask):
-        return layer(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, **call)
+        return layer(
+            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, **call
+        )
 
     return LayerCase("MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
 
 
 def self_attention(training, need_weights, settings):
-    return LayerCase("MultiheadAttention", {"embed_dim": 6, "num_heads": 2, **settings}, [normal(0, 5, 2, 6)],
-                     training, lambda layer, x: layer(x, x, x, need_weights=need_weights))  # fmt: skip
+    return LayerCase(
+        "MultiheadAttention",
+        {"embed_dim": 6, "num_heads": 2, **settings},
+        [normal(0, 5, 2, 6)],
+        training,
+        lambda layer, x: layer(x, x, x, need_weights=need_weights),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_self_attention_agrees(name):
-    agree_all(name, {f"{training=} {need_weights=} {settings}": self_attention(training, need_weights, settings)
-                     for training in (True, False) for need_weights in (True, False)
-                     for settings in ({}, {"bias": False}, {"batch_first": True})})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{training=} {need_weights=} {settings}": self_attention(
+                training, need_weights, settings
+            )
+            for training in (True, False)
+            for need_weights in (True, False)
+            for settings in ({}, {"bias": False}, {"batch_first": True})
+        },
+    )
 
 
 def scaled_dot_product(scale):
@@ -113,8 +158,10 @@ def test_scaled_dot_product_attention_agrees(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_attention_is_the_same_without_its_weights(name):
     """Kernels that keep no weights give the outputs and gradients of the primitives."""
-    inputs = [[normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), *bias]
-              for bias in ([], [normal(3, 4, 6)], [normal(3, 2, 1, 4, 6)])]  # fmt: skip
+    inputs = [
+        [normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), *bias]
+        for bias in ([], [normal(3, 4, 6)], [normal(3, 2, 1, 4, 6)])
+    ]
     cases = [(arrays, scale) for arrays in inputs for scale in (None, 0.3)]
     network = hold(name, "Identity", {})
     backend, nn = network.backend, network.nn
@@ -134,15 +181,23 @@ def test_attention_is_the_same_without_its_weights(name):
     np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
     for (_, scale), mine, theirs in zip(cases, came.inputs[0], wanted.inputs[0], strict=True):
         for at, (one, other) in enumerate(zip(mine, theirs, strict=True)):
-            what, largest = f"{len(mine)} arrays, {scale=}: gradient of input {at}", np.abs(other).max()
+            what, largest = (
+                f"{len(mine)} arrays, {scale=}: gradient of input {at}",
+                np.abs(other).max(),
+            )
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what)
 
 
 @st.composite
 def recurrences(draw):
-    settings = {"input_size": draw(st.integers(1, 3)), "hidden_size": draw(st.integers(1, 4)),
-                "num_layers": draw(st.integers(1, 2)), "bias": draw(st.booleans()),
-                "batch_first": draw(st.booleans()), "bidirectional": draw(st.booleans())}  # fmt: skip
+    settings = {
+        "input_size": draw(st.integers(1, 3)),
+        "hidden_size": draw(st.integers(1, 4)),
+        "num_layers": draw(st.integers(1, 2)),
+        "bias": draw(st.booleans()),
+        "batch_first": draw(st.booleans()),
+        "bidirectional": draw(st.booleans()),
+    }
     return settings, draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.booleans())
 
 
@@ -153,11 +208,22 @@ def test_recurrences_of_any_settings_agree(layer, case, seed):
     rng = np.random.default_rng(seed)
     shape = (batch, time) if settings["batch_first"] else (time, batch)
     x = rng.normal(size=(*shape, settings["input_size"]))
-    states = (settings["num_layers"] * (1 + settings["bidirectional"]), batch, settings["hidden_size"])
-    state = [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)] if with_state else []
+    states = (
+        settings["num_layers"] * (1 + settings["bidirectional"]),
+        batch,
+        settings["hidden_size"],
+    )
+    state = (
+        [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)] if with_state else []
+    )
     join = (lambda given: given) if layer == "LSTM" else (lambda given: given[0])
-    return LayerCase(layer, settings, [x, *state], seed=seed,
-                     call=lambda layer, x, *state: layer(x, join(state)) if state else layer(x))  # fmt: skip
+    return LayerCase(
+        layer,
+        settings,
+        [x, *state],
+        seed=seed,
+        call=lambda layer, x, *state: layer(x, join(state)) if state else layer(x),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,19 +234,35 @@ def test_recurrences_of_three_layers_over_a_longer_time_agree(name):
 
 
 def several_lengths(layer, batch_first):
-    settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True, "batch_first": batch_first}
+    settings = {
+        "input_size": 3,
+        "hidden_size": 4,
+        "num_layers": 2,
+        "bidirectional": True,
+        "batch_first": batch_first,
+    }
     lengths = np.array([2, 5, 1, 4])
 
     def outputs(layer, x):
         if not isinstance(layer, torch.nn.RNNBase) or hasattr(layer, "outputs"):
             return layer.outputs(x, layer.nn.constant(lengths, like=x))
-        packed = pack_padded_sequence(x, torch.from_numpy(lengths), batch_first, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            x, torch.from_numpy(lengths), batch_first, enforce_sorted=False
+        )
         return pad_packed_sequence(layer(packed)[0], batch_first)[0]
 
-    return LayerCase(layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs)
+    return LayerCase(
+        layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
-    agree_all(name, {f"{layer} {batch_first=}": several_lengths(layer, batch_first)
-                     for layer in ("LSTM", "GRU") for batch_first in (True, False)})  # fmt: skip
+    agree_all(
+        name,
+        {
+            f"{layer} {batch_first=}": several_lengths(layer, batch_first)
+            for layer in ("LSTM", "GRU")
+            for batch_first in (True, False)
+        },
+    )

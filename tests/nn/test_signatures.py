@@ -1,4 +1,5 @@
-"""Every backend's functions and layers take the arguments of the vocabulary, by the same names and defaults."""
+"""Every backend's functions and layers take the arguments of the vocabulary, by the same names and
+defaults."""
 
 import inspect
 
@@ -8,11 +9,16 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from tests.nn.agreement import NAMES, get
 
-FUNCTIONS = [name for name, value in inspect.getmembers(Functions, inspect.isfunction) if not name.startswith("_")]
+FUNCTIONS = [
+    name
+    for name, value in inspect.getmembers(Functions, inspect.isfunction)
+    if not name.startswith("_")
+]
 
 
 def arguments(function):
-    """Names, defaults and kinds; a backend may have more of them than the vocabulary, if they are optional."""
+    """Names, defaults and kinds; a backend may have more of them than the vocabulary, if they are
+    optional."""
     return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
 
 
@@ -23,7 +29,9 @@ def test_functions_take_the_arguments_of_the_vocabulary(name):
         wanted = arguments(getattr(Functions, function))
         found = arguments(getattr(type(get(name).nn), function))
         more = found[len(wanted) :]
-        if found[: len(wanted)] != wanted or any(default is inspect.Parameter.empty for _, default, _ in more):
+        if found[: len(wanted)] != wanted or any(
+            default is inspect.Parameter.empty for _, default, _ in more
+        ):
             wrong[function] = {"found": found, "wanted": wanted}
     assert not wrong
 
@@ -45,7 +53,11 @@ def test_layers_are_made_with_the_arguments_of_the_vocabulary(name):
     wrong = {}
     for layer, vocabulary in LAYERS.items():
         bound = getattr(get(name).nn, layer)
-        found = bound.__name__, arguments(getattr(bound, "written_once", bound).__init__), bool(bound.__doc__)
+        found = (
+            bound.__name__,
+            arguments(getattr(bound, "written_once", bound).__init__),
+            bool(bound.__doc__),
+        )
         wanted = layer, arguments(vocabulary.__init__), True
         if found != wanted:
             wrong[layer] = {"found": found, "wanted": wanted}

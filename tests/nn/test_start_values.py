@@ -1,4 +1,5 @@
-"""Start values: PyTorch's default distributions, keyed by seed and path, the same on every backend."""
+"""Start values: PyTorch's default distributions, keyed by seed and path, the same on every
+backend."""
 
 import numpy as np
 import pytest
@@ -35,7 +36,9 @@ def of(name, layer, seed=0, dtype="float64"):
 
 def of_all(name, seed, dtype):
     """The start values of every layer in one network."""
-    return shelf(name, {f"the_{layer}": (layer, LAYERS[layer]) for layer in LAYERS}, dtype, seed).neutral_state()
+    return shelf(
+        name, {f"the_{layer}": (layer, LAYERS[layer]) for layer in LAYERS}, dtype, seed
+    ).neutral_state()
 
 
 def native(layer):
@@ -67,7 +70,10 @@ def test_start_values_have_the_spread_of_pytorchs(layer):
         assert abs(value.mean() - expected.mean()) <= 5 * deviation / np.sqrt(value.size), key
         if layer != "Embedding":
             assert np.abs(value).max() <= np.abs(expected).max() * 1.01, key
-            assert np.abs(value).max() >= np.abs(expected).max() * (1 - 12 / value.size) or value.size < 24, key
+            assert (
+                np.abs(value).max() >= np.abs(expected).max() * (1 - 12 / value.size)
+                or value.size < 24
+            ), key
 
 
 def test_layers_that_start_constant_start_as_pytorchs_do():
@@ -78,7 +84,12 @@ def test_layers_that_start_constant_start_as_pytorchs_do():
 
 
 def test_uniform_start_values_reach_one_by_the_root_of_the_fan():
-    for layer, fan in [("Conv2d", 4 * 9), ("ConvTranspose2d", 12 * 9), ("Linear", 40), ("LSTM", 16)]:
+    for layer, fan in [
+        ("Conv2d", 4 * 9),
+        ("ConvTranspose2d", 12 * 9),
+        ("Linear", 40),
+        ("LSTM", 16),
+    ]:
         for key, value in of("written once", layer).items():
             assert np.abs(value).max() <= 1 / np.sqrt(fan), f"{layer}.{key}"
 
@@ -133,15 +144,19 @@ def test_a_network_may_say_how_its_parameters_start(name):
 
 
 @pytest.mark.parametrize(
-    "distribution", [start.XavierUniform(), start.HeNormal(), start.HeUniform(), start.Normal(0.3, 1.0)]
+    "distribution",
+    [start.XavierUniform(), start.HeNormal(), start.HeUniform(), start.Normal(0.3, 1.0)],
 )
 def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
     tensor = torch.empty(60, 20, 3)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        {start.XavierUniform: torch.nn.init.xavier_uniform_, start.HeNormal: torch.nn.init.kaiming_normal_,
-         start.HeUniform: torch.nn.init.kaiming_uniform_,
-         start.Normal: lambda t: torch.nn.init.normal_(t, 1.0, 0.3)}[type(distribution)](tensor)  # fmt: skip
+        {
+            start.XavierUniform: torch.nn.init.xavier_uniform_,
+            start.HeNormal: torch.nn.init.kaiming_normal_,
+            start.HeUniform: torch.nn.init.kaiming_uniform_,
+            start.Normal: lambda t: torch.nn.init.normal_(t, 1.0, 0.3),
+        }[type(distribution)](tensor)
     drawn = start.draw(distribution, (60, 20, 3), 0, "weight")
     np.testing.assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)
     np.testing.assert_allclose(drawn.mean(), tensor.mean().item(), atol=0.03)

@@ -18,7 +18,8 @@ SHORT = "first_network"  # all three backends, from a class to weights on disk
 def fractions(text):
     """The numbers in a text that are not whole.
 
-    Training in float32 is only roughly the same on another processor, whose kernels add in another order.
+    Training in float32 is only roughly the same on another processor, whose kernels add in another
+    order.
     """
     return [float(number) for number in FRACTION.findall(text)]
 
@@ -26,14 +27,24 @@ def fractions(text):
 def printed(notebook):
     """What each cell of code prints, without pictures."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return ["".join(output.text for output in cell.outputs if output.output_type == "stream") for cell in cells]
+    return [
+        "".join(output.text for output in cell.outputs if output.output_type == "stream")
+        for cell in cells
+    ]
 
 
-@pytest.mark.parametrize("path", [
-    pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else pytest.mark.long) for path in NOTEBOOKS
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else pytest.mark.long)
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    )
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own, which keeps pictures
     stored = nbformat.read(path, as_version=4)
@@ -42,10 +53,14 @@ def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
     folder.mkdir()
     # Limits are for what hangs: a kernel on a busy machine starts, computes and answers late.
     limits = {"startup_timeout": 600, "timeout": 1800, "iopub_timeout": 600}
-    NotebookClient(fresh, **limits, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    NotebookClient(
+        fresh, **limits, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
     for came, wanted in zip(printed(fresh), printed(stored), strict=True):
         assert FRACTION.sub("#", came) == FRACTION.sub("#", wanted)
-        assert fractions(came) == pytest.approx(fractions(wanted), rel=0.5, abs=0.05), f"{came}\nwas\n{wanted}"
+        assert fractions(came) == pytest.approx(fractions(wanted), rel=0.5, abs=0.05), (
+            f"{came}\nwas\n{wanted}"
+        )
 
 
 def test_notebooks_are_stored_with_their_pictures_and_are_small():
@@ -57,7 +72,12 @@ def test_notebooks_are_stored_with_their_pictures_and_are_small():
 def kinds(path):
     """What a notebook shows, as MIME types."""
     cells = nbformat.read(path, as_version=4).cells
-    return {kind for cell in cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
+    return {
+        kind
+        for cell in cells
+        for output in cell.get("outputs", [])
+        for kind in output.get("data", {})
+    }
 
 
 def test_notebooks_tell_nothing_of_the_machine_that_ran_them():
@@ -66,11 +86,22 @@ def test_notebooks_tell_nothing_of_the_machine_that_ran_them():
         "language_info": {"name": "python"},
     }
     found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
-    assert {name: notebook["metadata"] for name, notebook in found.items()} == dict.fromkeys(found, metadata)
-    assert [name for name, notebook in found.items() if any(cell["metadata"] for cell in notebook["cells"])] == []
-    outputs = {name: json.dumps([cell.get("outputs", []) for cell in n["cells"]]) for name, n in found.items()}
+    assert {name: notebook["metadata"] for name, notebook in found.items()} == dict.fromkeys(
+        found, metadata
+    )
+    assert [
+        name
+        for name, notebook in found.items()
+        if any(cell["metadata"] for cell in notebook["cells"])
+    ] == []
+    outputs = {
+        name: json.dumps([cell.get("outputs", []) for cell in n["cells"]])
+        for name, n in found.items()
+    }
     folders = ("/home/", "/Users/", "/tmp/", str(ROOT), str(Path.home()))
-    assert [(name, folder) for name, text in outputs.items() for folder in folders if folder in text] == []
+    assert [
+        (name, folder) for name, text in outputs.items() for folder in folders if folder in text
+    ] == []
 
 
 def test_notebooks_were_run_from_top_to_bottom():

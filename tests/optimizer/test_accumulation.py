@@ -1,4 +1,5 @@
-"""Accumulation: micro-batches make the update of the big batch, whatever their sizes, losses and replicas."""
+"""Accumulation: micro-batches make the update of the big batch, whatever their sizes, losses and
+replicas."""
 
 from functools import cache
 
@@ -12,7 +13,11 @@ from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParamete
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)
-CUTS = (slice(0, 6), slice(6, 7), slice(7, 13))  # of the one sample in the middle the second replica has no share
+CUTS = (
+    slice(0, 6),
+    slice(6, 7),
+    slice(7, 13),
+)  # of the one sample in the middle the second replica has no share
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0])
 IGNORED = np.where(np.arange(13) % 3 == 1, -100, Y)
 
@@ -78,7 +83,10 @@ def assert_same(found, wanted):
         ("mean", 2),
         ("sum", 2),
         ("denominator", 2),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in [("plain", 2), ("mean", 1), ("sum", 1)]),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in [("plain", 2), ("mean", 1), ("sum", 1)]
+        ),
         pytest.param("denominator", 1, marks=pytest.mark.long),
     ],
 )
@@ -89,7 +97,8 @@ def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, c
 
 
 def test_the_gradient_of_a_window_is_that_of_scikit_learn(backend):
-    """The gradient of softmax regression in closed form, over all samples of unequal micro-batches."""
+    """The gradient of softmax regression in closed form, over all samples of unequal
+    micro-batches."""
     from sklearn.preprocessing import label_binarize
 
     class Linear(Network):
@@ -108,7 +117,9 @@ def test_the_gradient_of_a_window_is_that_of_scikit_learn(backend):
     optimizer.accumulate = len(CUTS)
     for cut in CUTS:
         optimizer.update(mean, X[cut], Y[cut])
-    np.testing.assert_allclose(net.neutral_state()["fc.weight"], weight - error.T @ X / 13, atol=1e-12)
+    np.testing.assert_allclose(
+        net.neutral_state()["fc.weight"], weight - error.T @ X / 13, atol=1e-12
+    )
     np.testing.assert_allclose(net.neutral_state()["fc.bias"], bias - error.mean(0), atol=1e-12)
 
 
@@ -187,7 +198,9 @@ def test_replicas_are_brought_together_once_a_window(backend, monkeypatch):
     net, optimizer = made(backend, 2)
     copies = []
     copy = type(net).copy_parameters
-    monkeypatch.setattr(type(net), "copy_parameters", lambda self, *names: (copies.append(1), copy(self, *names))[1])
+    monkeypatch.setattr(
+        type(net), "copy_parameters", lambda self, *names: (copies.append(1), copy(self, *names))[1]
+    )
     optimizer.accumulate = 3
     for cut in CUTS:
         assert calls == {"accumulate": 0, "copy": 0}
@@ -219,23 +232,33 @@ def judged(network, x):
 def test_windows_of_two_optimizers_stay_apart(backend):
     """Both run backward through the critic, alternately; neither takes gradients of the other.
 
-    The critic moves at its last micro-batch: only the generator's last gradients see the new one. By hand in NumPy.
+    The critic moves at its last micro-batch: only the generator's last gradients see the new one.
+    By hand in NumPy.
     """
     net = Pair.on(backend, dtype="float64")()
     start = net.neutral_state()
-    generator, critic = (backend.optimizer(rule("sgd", lr=0.1), net, name) for name in ("generator.*", "critic.*"))
+    generator, critic = (
+        backend.optimizer(rule("sgd", lr=0.1), net, name) for name in ("generator.*", "critic.*")
+    )
     generator.accumulate = critic.accumulate = len(CUTS)
     for cut in CUTS:
         critic.update(judged, X[cut])
         generator.update(fooled, X[cut])
     found = net.neutral_state()
     assert (generator.steps, critic.steps) == (1, 1)
-    w, b, v, c = (start[name] for name in ("generator.weight", "generator.bias", "critic.weight", "critic.bias"))
+    w, b, v, c = (
+        start[name]
+        for name in ("generator.weight", "generator.bias", "critic.weight", "critic.bias")
+    )
     by_critic = 2 * (X @ v.T + c)  # (13, 1)
     new_v, new_c = v - 0.1 * by_critic.T @ X / 13, c - 0.1 * by_critic.mean(0)
-    seen = [(v, c)] * 7 + [(new_v, new_c)] * 6  # the critic that each sample's generator gradient saw
+    seen = [(v, c)] * 7 + [
+        (new_v, new_c)
+    ] * 6  # the critic that each sample's generator gradient saw
     hidden = X @ w.T + b
-    slopes = np.stack([2 * (h @ v.T + c) * v[0] for h, (v, c) in zip(hidden, seen, strict=True)])  # (13, 3)
+    slopes = np.stack(
+        [2 * (h @ v.T + c) * v[0] for h, (v, c) in zip(hidden, seen, strict=True)]
+    )  # (13, 3)
     np.testing.assert_allclose(found["critic.weight"], new_v, atol=1e-12)
     np.testing.assert_allclose(found["critic.bias"], new_c, atol=1e-12)
     np.testing.assert_allclose(found["generator.weight"], w - 0.1 * slopes.T @ X / 13, atol=1e-12)
@@ -286,13 +309,16 @@ def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):
 def test_a_batch_without_arrays_is_an_error_where_samples_count(backend):
     _, optimizer = made(backend)
     optimizer.accumulate = 2
-    with pytest.raises(BatchError, match="a batch needs an array whose axis 0 counts the samples, and this one has"):
+    with pytest.raises(
+        BatchError, match="a batch needs an array whose axis 0 counts the samples, and this one has"
+    ):
         optimizer.update(lambda network, scale: network.nn.sum(network.fc.weight) * scale, 2.0)
     assert not optimizer.window_is_open
 
 
 def test_sparse_gradients_are_accumulated():
-    """Rows of a table that two micro-batches have in common, and rows that one of them has alone."""
+    """Rows of a table that two micro-batches have in common, and rows that one of them has
+    alone."""
     import torch
 
     backend = backends.get("torch")
@@ -303,4 +329,6 @@ def test_sparse_gradients_are_accumulated():
     for rows in ([0, 1, 1], [1, 4]):
         optimizer.update(lambda network, index: network(index).sum(1).mean(), np.array(rows))
     counts = np.array([1, 3, 0, 0, 1])
-    np.testing.assert_allclose(before - table.weight.detach().numpy(), np.stack([counts, counts], 1) / 5, atol=1e-14)
+    np.testing.assert_allclose(
+        before - table.weight.detach().numpy(), np.stack([counts, counts], 1) / 5, atol=1e-14
+    )

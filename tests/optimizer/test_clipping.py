@@ -1,4 +1,5 @@
-"""Clipping: the norms and values of NumPy and PyTorch, after accumulation, on every backend and over replicas."""
+"""Clipping: the norms and values of NumPy and PyTorch, after accumulation, on every backend and
+over replicas."""
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ X = np.random.default_rng(4).normal(size=(7, 3))
 
 
 class TwoVectors(Network):
-    """A linear function of two vectors, so that the test chooses the gradients; a third one takes no part."""
+    """A linear function of two vectors, so that the test chooses the gradients; a third one takes
+    no part."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +58,9 @@ def by_norm(bound):
     return {name: gradient * min(1.0, bound / NORM) for name, gradient in GRADIENTS.items()}
 
 
-@pytest.mark.parametrize("share", [0.1, 7.0, *(pytest.param(s, marks=pytest.mark.long) for s in (1 - 1e-9, 1 + 1e-9))])
+@pytest.mark.parametrize(
+    "share", [0.1, 7.0, *(pytest.param(s, marks=pytest.mark.long) for s in (1 - 1e-9, 1 + 1e-9))]
+)
 def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(backend, share):
     net, optimizer = made(backend, ClipNorm(share * NORM))
     optimizer.update(linear, OF_A, OF_B)
@@ -77,7 +81,9 @@ def test_the_norm_is_bounded_as_by_pytorch_but_for_its_epsilon(backend):
 
 
 @pytest.mark.parametrize(
-    "hook", [ClipNorm(0.1), pytest.param(ClipNorm(1e6), marks=pytest.mark.long), ClipValue(0.1)], ids=repr
+    "hook",
+    [ClipNorm(0.1), pytest.param(ClipNorm(1e6), marks=pytest.mark.long), ClipValue(0.1)],
+    ids=repr,
 )
 def test_gradients_keep_their_type(backend, hook):
     net = TwoVectors.on(backend)()
@@ -85,8 +91,11 @@ def test_gradients_keep_their_type(backend, hook):
     optimizer.pre_update_hooks.append(hook)
     optimizer.keep_gradients = True
     optimizer.update(linear, OF_A, OF_B)
-    kept = {name: backend.numpy(gradient).dtype for name, gradient in optimizer.latest_gradients.items()
-            if gradient is not None}  # fmt: skip
+    kept = {
+        name: backend.numpy(gradient).dtype
+        for name, gradient in optimizer.latest_gradients.items()
+        if gradient is not None
+    }
     assert kept == {"a": np.float32, "b": np.float32}
     assert {value.dtype.name for value in net.neutral_state().values()} == {"float32"}
 
@@ -152,7 +161,9 @@ def test_a_bound_is_above_zero_and_finite(bad):
 
 def numpys_norm(order):
     """The norm of all elements as one vector."""
-    return float(np.linalg.norm(np.concatenate([gradient.ravel() for gradient in GRADIENTS.values()]), order))
+    return float(
+        np.linalg.norm(np.concatenate([gradient.ravel() for gradient in GRADIENTS.values()]), order)
+    )
 
 
 @pytest.mark.parametrize("order", [1, 3, np.inf])
@@ -191,5 +202,7 @@ def test_bounds_that_are_refused(given, message):
 
 
 def test_a_mapping_with_other_settings_is_refused():
-    with pytest.raises(TypeError, match="clip_norm has no setting 'max_nrom'. Did you mean 'max_norm'"):
+    with pytest.raises(
+        TypeError, match="clip_norm has no setting 'max_nrom'. Did you mean 'max_norm'"
+    ):
         ClipNorm.of({"max_nrom": 1})

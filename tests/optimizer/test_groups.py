@@ -63,7 +63,11 @@ def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
         backend.optimizer(rule(name, **{**RULES[name], **own}), apart, parameters="encoder.*"),
     ]
     for factor in (1.0, 0.5, 0.25, 0.0, 2.0):
-        whole.lr, parts[0].lr, parts[1].lr = RULES[name]["lr"] * factor, RULES[name]["lr"] * factor, 0.02 * factor
+        whole.lr, parts[0].lr, parts[1].lr = (
+            RULES[name]["lr"] * factor,
+            RULES[name]["lr"] * factor,
+            0.02 * factor,
+        )
         before = state(apart)
         moved = []
         for part in parts:
@@ -83,16 +87,29 @@ def gradients(network):
 def test_the_numbers_of_each_group_are_used_and_the_first_match_wins(backend):
     """Plain descent, against NumPy."""
     network = net(backend)
-    groups = {"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr": 0.02}, "*": {"lr": 0.4, "weight_decay": 0.5}}
+    groups = {
+        "*.bias": {"weight_decay": 0.0},
+        "encoder.*": {"lr": 0.02},
+        "*": {"lr": 0.4, "weight_decay": 0.5},
+    }
     optimizer = backend.optimizer(rule("sgd", lr=0.1, weight_decay=0.25), network, groups=groups)
-    numbers = {"encoder.bias": (0.1, 0.0), "head.bias": (0.1, 0.0), "encoder.weight": (0.02, 0.25),
-               "head.weight": (0.4, 0.5)}  # fmt: skip
+    numbers = {
+        "encoder.bias": (0.1, 0.0),
+        "head.bias": (0.1, 0.0),
+        "encoder.weight": (0.02, 0.25),
+        "head.weight": (0.4, 0.5),
+    }
     for factor in (1.0, 0.5):
         optimizer.lr = 0.1 * factor
         before, g = state(network), gradients(network)
         optimizer.update(squares, BATCH, TARGET)
-        close(state(network), {name: before[name] - lr * factor * (g[name] + decay * before[name])
-                               for name, (lr, decay) in numbers.items()})  # fmt: skip
+        close(
+            state(network),
+            {
+                name: before[name] - lr * factor * (g[name] + decay * before[name])
+                for name, (lr, decay) in numbers.items()
+            },
+        )
 
 
 def test_a_group_may_have_another_state(backend):
@@ -107,7 +124,10 @@ def test_a_group_may_have_another_state(backend):
 def test_groups_over_replicas_are_those_of_one_network(backend):
     groups = {"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr": 0.02}}
     networks = [net(backend), DataParallel(net(backend), devices(backend, 2))]
-    optimizers = [backend.optimizer(rule("adamw", lr=0.1, weight_decay=0.3), each, groups=groups) for each in networks]
+    optimizers = [
+        backend.optimizer(rule("adamw", lr=0.1, weight_decay=0.3), each, groups=groups)
+        for each in networks
+    ]
     for lr in (0.1, 0.05, 0.01):
         for optimizer in optimizers:
             optimizer.lr = lr
@@ -121,7 +141,9 @@ def test_a_tied_parameter_has_one_group_by_any_of_its_names(backend):
     optimizer = backend.optimizer(rule("sgd", lr=0.1), network, groups={"again.*": {"lr": 0.3}})
     optimizer.update(squares, BATCH, TARGET)
     for name in ("encoder.weight", "again.weight"):
-        np.testing.assert_allclose(state(network)[name], before[name] - 0.3 * g["encoder.weight"], rtol=1e-12)
+        np.testing.assert_allclose(
+            state(network)[name], before[name] - 0.3 * g["encoder.weight"], rtol=1e-12
+        )
 
 
 def test_groups_divide_the_parameters_of_a_pattern(backend):
@@ -132,8 +154,12 @@ def test_groups_divide_the_parameters_of_a_pattern(backend):
     optimizer.update(squares, BATCH, TARGET)
     rates = {"encoder.weight": 0.0, "encoder.bias": 0.0, "head.weight": 0.1, "head.bias": 0.2}
     close(state(network), {name: before[name] - lr * g[name] for name, lr in rates.items()})
-    with pytest.raises(UnknownName, match=r"groups: no parameter matches 'encoder.\*'. Known: head.bias"):
-        backend.optimizer(rule("sgd", lr=0.1), network, parameters="head.*", groups={"encoder.*": {"lr": 0.2}})
+    with pytest.raises(
+        UnknownName, match=r"groups: no parameter matches 'encoder.\*'. Known: head.bias"
+    ):
+        backend.optimizer(
+            rule("sgd", lr=0.1), network, parameters="head.*", groups={"encoder.*": {"lr": 0.2}}
+        )
 
 
 def test_a_group_without_a_learning_rate_of_its_own_stays_still(backend):
@@ -168,15 +194,32 @@ def test_the_state_of_groups_moves_to_another_backend():
 
 
 BAD = {
-    "an unknown setting": ({"*.bias": {"weight_deca": 0}}, ArgumentError,
-                           r"groups\['\*.bias'\] has no setting 'weight_deca'. Did you mean 'weight_decay'"),
-    "a pattern of nothing": ({"encodr.*": {"lr": 0.1}}, UnknownName,
-                             r"groups: no parameter matches 'encodr.\*'. Did you mean 'encoder"),
-    "no settings": ({"*.bias": 0.1}, ArgumentError, r"groups\['\*.bias'\]=0.1: wanted settings by name"),
-    "no patterns": ([{"lr": 0.1}], ArgumentError, r"groups=\[\{'lr': 0.1\}\]: wanted patterns with settings"),
-    "a setting without sense": ({"*.bias": {"lr": -1.0}}, SettingError,
-                                r"groups\['\*.bias'\]: SGD: lr=-1.0 must be at least 0"),
-}  # fmt: skip
+    "an unknown setting": (
+        {"*.bias": {"weight_deca": 0}},
+        ArgumentError,
+        r"groups\['\*.bias'\] has no setting 'weight_deca'. Did you mean 'weight_decay'",
+    ),
+    "a pattern of nothing": (
+        {"encodr.*": {"lr": 0.1}},
+        UnknownName,
+        r"groups: no parameter matches 'encodr.\*'. Did you mean 'encoder",
+    ),
+    "no settings": (
+        {"*.bias": 0.1},
+        ArgumentError,
+        r"groups\['\*.bias'\]=0.1: wanted settings by name",
+    ),
+    "no patterns": (
+        [{"lr": 0.1}],
+        ArgumentError,
+        r"groups=\[\{'lr': 0.1\}\]: wanted patterns with settings",
+    ),
+    "a setting without sense": (
+        {"*.bias": {"lr": -1.0}},
+        SettingError,
+        r"groups\['\*.bias'\]: SGD: lr=-1.0 must be at least 0",
+    ),
+}
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -187,7 +230,9 @@ def test_bad_groups_are_refused(backend, bad):
 
 
 def test_a_ratio_to_a_learning_rate_of_zero_is_refused(backend):
-    with pytest.raises(SettingError, match=r"groups\['\*.bias'\] has lr=0.1 while the optimizer's own is 0"):
+    with pytest.raises(
+        SettingError, match=r"groups\['\*.bias'\] has lr=0.1 while the optimizer's own is 0"
+    ):
         backend.optimizer(rule("sgd", lr=0.0), net(backend), groups={"*.bias": {"lr": 0.1}})
 
 
@@ -204,14 +249,16 @@ def test_groups_that_were_refused_leave_the_optimizer_in_use_as_it_is(backend):
 
 @pytest.mark.parametrize("lr", [0.3, 0.1, 0.7, 1e-3])
 def test_rates_are_exact_for_the_rule_itself_and_where_they_started(lr):
-    """No rounding by way of a ratio: a run without groups and the start of one with them are to the bit."""
+    """No rounding by way of a ratio: a run without groups and the start of one with them are to the
+    bit."""
     groups = Groups.of(rule("sgd", lr=0.1), {"a": {"lr": 0.007}, "b": {"weight_decay": 0.1}})
     assert [each.lr for each in groups.with_lr(lr).with_lr(0.1).rules] == [0.1, 0.007, 0.1]
     assert [groups.with_lr(lr).rules[place].lr for place in (0, 2)] == [lr, lr]
     assert groups.with_lr(0.0).with_lr(lr).rules[1].lr == pytest.approx(0.07 * lr, rel=1e-15)
 
 
-# PyTorch's own groups ------------------------------------------------------------------------------------------------
+# PyTorch's own groups
+# ------------------------------------------------------------------------------------------------
 
 
 def torch_net():
@@ -222,7 +269,11 @@ def native_with_groups(network, lr=0.1):
     import torch
 
     return torch.optim.SGD(
-        [{"params": network.head.parameters()}, {"params": network.encoder.parameters(), "lr": 0.025}], lr=lr
+        [
+            {"params": network.head.parameters()},
+            {"params": network.encoder.parameters(), "lr": 0.025},
+        ],
+        lr=lr,
     )
 
 
@@ -232,7 +283,8 @@ def test_groups_are_param_groups_on_pytorch():
     native = backends.get("torch").optimizer(rule("adam", lr=0.1), network, groups=groups).native
     names = {id(slot.native): name for name, slot in network.neutral_slots().items()}
     found = [
-        ([names[id(each)] for each in group["params"]], group["lr"], group["betas"]) for group in native.param_groups
+        ([names[id(each)] for each in group["params"]], group["lr"], group["betas"])
+        for group in native.param_groups
     ]
     assert found == [
         (["head.weight", "head.bias"], 0.1, (0.9, 0.999)),
@@ -243,16 +295,25 @@ def test_groups_are_param_groups_on_pytorch():
 def test_a_plain_rule_is_one_native_param_group_on_pytorch():
     native = backends.get("torch").optimizer(rule("adam", lr=0.1), torch_net()).native
     assert len(native.param_groups) == 1
-    assert [native.defaults[name] for name in ("foreach", "fused", "capturable")] == [None, True, False]
+    assert [native.defaults[name] for name in ("foreach", "fused", "capturable")] == [
+        None,
+        True,
+        False,
+    ]
 
 
 def test_groups_that_take_every_parameter_leave_the_rules_own_one_empty():
     """Its learning rate is the optimizer's all the same."""
     network = torch_net()
-    optimizer = backends.get("torch").optimizer(rule("adam", lr=0.1), network, groups={"*": {"lr": 0.2}})
+    optimizer = backends.get("torch").optimizer(
+        rule("adam", lr=0.1), network, groups={"*": {"lr": 0.2}}
+    )
     optimizer.update(squares, BATCH, TARGET)
     optimizer.lr = 0.05
-    assert [(len(group["params"]), group["lr"]) for group in optimizer.native.param_groups] == [(0, 0.05), (4, 0.1)]
+    assert [(len(group["params"]), group["lr"]) for group in optimizer.native.param_groups] == [
+        (0, 0.05),
+        (4, 0.1),
+    ]
 
 
 def test_a_wrapped_optimizer_of_pytorch_keeps_the_ratios_of_its_groups():
@@ -280,7 +341,9 @@ def test_a_group_that_is_added_later_keeps_the_ratio_it_comes_with():
 def test_a_wrapped_optimizer_whose_first_rate_is_zero_has_no_ratios():
     network = torch_net()
     optimizer = backends.get("torch").wrap_optimizer(native_with_groups(network, lr=0.0), network)
-    with pytest.raises(SettingError, match="a group of parameters has lr=0.025 while the optimizer's own is 0"):
+    with pytest.raises(
+        SettingError, match="a group of parameters has lr=0.025 while the optimizer's own is 0"
+    ):
         optimizer.lr = 0.1
 
 

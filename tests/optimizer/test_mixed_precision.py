@@ -1,4 +1,5 @@
-"""Mixed precision: what is short and what is not, losses near those of float32, and the scale of float16 losses."""
+"""Mixed precision: what is short and what is not, losses near those of float32, and the scale of
+float16 losses."""
 
 from functools import cache
 
@@ -56,7 +57,9 @@ class Kinds(Network):
         found["softmax"], found["log_softmax"] = nn.softmax(y, -1), nn.log_softmax(y, -1)
         found["mse_loss"] = nn.mse_loss(y, y)
         found["cross_entropy"] = nn.cross_entropy(y[:, 0, 0], labels)
-        return found["cross_entropy"], {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
+        return found["cross_entropy"], {
+            name: str(value.dtype).removeprefix("torch.") for name, value in found.items()
+        }
 
 
 def test_products_are_short_and_sums_exponentials_and_losses_are_not(backend, precision):
@@ -65,7 +68,10 @@ def test_products_are_short_and_sums_exponentials_and_losses_are_not(backend, pr
     optimizer.compute_in(precision)
     _, types = optimizer.update(lambda net, x, y: net(x, y), IMAGES[:, :2], LABELS)
     short = GIVEN[backend.name].get(precision, precision)
-    assert {name: types[name] for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")} == {
+    assert {
+        name: types[name]
+        for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
+    } == {
         name: short for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
     }
     exact = ("sum", "mean", "exp", "softmax", "log_softmax", "mse_loss", "cross_entropy")
@@ -73,8 +79,11 @@ def test_products_are_short_and_sums_exponentials_and_losses_are_not(backend, pr
 
 
 def test_a_product_rounds_as_the_shorter_type_does(backend, precision):
-    """1 + u/2 is 1 in the shorter type: the product of inputs rounded to it, and to nothing shorter."""
-    x = backend.array(np.array([[1.0 + UNIT[precision] / 2, 1.0 + 2 * UNIT[precision]]], np.float32))
+    """1 + u/2 is 1 in the shorter type: the product of inputs rounded to it, and to nothing
+    shorter."""
+    x = backend.array(
+        np.array([[1.0 + UNIT[precision] / 2, 1.0 + 2 * UNIT[precision]]], np.float32)
+    )
     ones = backend.array(np.eye(2, dtype=np.float32))
     with backend.computing_in(precision):
         y = backend.nn.cast(backend.nn.matmul(x, ones), "float32")
@@ -89,7 +98,9 @@ def test_parameters_gradients_and_state_stay_in_float32(backend, precision):
     optimizer.update(cross_entropy, IMAGES, LABELS)
     arrays = [*net.neutral_state().values(), *optimizer.neutral_state().values()]
     arrays += [backend.numpy(gradient) for gradient in optimizer.latest_gradients.values()]
-    assert {array.dtype.name for array in arrays if array.dtype.kind == "f" and array.ndim} == {"float32"}
+    assert {array.dtype.name for array in arrays if array.dtype.kind == "f" and array.ndim} == {
+        "float32"
+    }
 
 
 @cache
@@ -105,7 +116,8 @@ def trained(backend, precision, count=1, loss=cross_entropy, accumulate=1, image
     return np.array(losses)
 
 
-# Each of at most three layers rounds its input, its weights and its result, forward and backward: eighteen roundings.
+# Each of at most three layers rounds its input, its weights and its result, forward and backward:
+# eighteen roundings.
 def bound(precision, losses):
     return 18 * UNIT[precision] * losses[0]
 
@@ -125,12 +137,16 @@ def test_two_replicas_compute_in_the_shorter_type_as_one_does(backend, precision
 
 
 def test_micro_batches_compute_in_the_shorter_type(backend, precision):
-    plain, accumulated = trained(backend, precision)[:10], trained(backend, precision, accumulate=2)[::2]
+    plain, accumulated = (
+        trained(backend, precision)[:10],
+        trained(backend, precision, accumulate=2)[::2],
+    )
     assert abs(plain - accumulated).max() < bound(precision, plain)
     assert abs(accumulated - trained(backend, None, accumulate=2)[::2]).max() > 0
 
 
-# The scale of float16 losses ---------------------------------------------------------------------------------------
+# The scale of float16 losses
+# ---------------------------------------------------------------------------------------
 
 
 class Linear(Network):
@@ -176,7 +192,8 @@ def test_gradients_of_one_billionth_survive_in_float16_with_a_scale(backend):
 
 
 def test_a_step_that_overflows_is_left_out_and_halves_the_scale(backend):
-    """The largest gradient, 10 * 2.5, times 2**12 is above the largest float16, 65504; times 2**11 it is not."""
+    """The largest gradient, 10 * 2.5, times 2**12 is above the largest float16, 65504; times 2**11
+    it is not."""
     net, optimizer = linear(backend, lr=0.5)
     before, called = net.neutral_state()["fc.weight"], []
     optimizer.post_update_hooks.append(lambda optimizer: called.append(optimizer.steps))
@@ -185,7 +202,11 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(backend):
         assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (0, (), scale)
         np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
     optimizer.update(times, X, 10.0)
-    assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (1, ("fc.weight",), 2.0**11)
+    assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (
+        1,
+        ("fc.weight",),
+        2.0**11,
+    )
     np.testing.assert_allclose(net.neutral_state()["fc.weight"], before - 5.0 * X.sum(0), rtol=1e-5)
     assert called == [1]
 
@@ -196,7 +217,11 @@ def test_an_overflow_in_one_micro_batch_leaves_the_whole_update_out(backend):
     before = net.neutral_state()["fc.weight"]
     for factor in (1.0, 10.0):
         optimizer.update(times, X, factor)
-    assert (optimizer.steps, optimizer.window_is_open, optimizer.loss_scale.value) == (0, False, 2.0**14)
+    assert (optimizer.steps, optimizer.window_is_open, optimizer.loss_scale.value) == (
+        0,
+        False,
+        2.0**14,
+    )
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
 
 
@@ -205,7 +230,9 @@ def test_an_overflow_in_one_replica_leaves_the_update_of_all_out(backend):
     optimizer = backend.optimizer(rule("sgd", lr=1.0), net)
     optimizer.compute_in("float16")
     before = net.neutral_state()["fc.weight"]
-    optimizer.update(in_replicas(times, "sum"), np.array([[1.0, 2.0, 1.0], [1.0, 7e4, 1.0]], np.float32), 0.001)
+    optimizer.update(
+        in_replicas(times, "sum"), np.array([[1.0, 2.0, 1.0], [1.0, 7e4, 1.0]], np.float32), 0.001
+    )
     assert optimizer.steps == 0
     assert optimizer.loss_scale.value == 2.0**14
     np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
@@ -253,10 +280,13 @@ def test_what_is_not_finite_is_found_in_a_sparse_gradient():
     backend = backends.get("torch")
     sparse = torch.sparse_coo_tensor([[1]], [[np.nan, 1.0]], (3, 2), check_invariants=True)
     assert not backend.all_finite([sparse])
-    assert backend.all_finite([torch.sparse_coo_tensor([[1]], [[2.0, 1.0]], (3, 2), check_invariants=True)])
+    assert backend.all_finite(
+        [torch.sparse_coo_tensor([[1]], [[2.0, 1.0]], (3, 2), check_invariants=True)]
+    )
 
 
-# Where it ends -----------------------------------------------------------------------------------------------------
+# Where it ends
+# -----------------------------------------------------------------------------------------------------
 
 
 def product_type(backend, dtype="float32"):
@@ -279,21 +309,28 @@ def test_double_precision_stays_as_it_is(backend, precision):
 def test_a_network_of_float64_is_refused(backend, precision):
     net = Classifier.on(backend, dtype="float64")()
     optimizer = backend.optimizer(rule("sgd", lr=0.1), net)
-    with pytest.raises(SettingError, match="mixed precision is for networks of float32, and Classifier is .* float64"):
+    with pytest.raises(
+        SettingError,
+        match="mixed precision is for networks of float32, and Classifier is .* float64",
+    ):
         optimizer.compute_in(precision)
     assert (optimizer.precision, optimizer.loss_scale) == (None, None)
 
 
 def test_an_unknown_precision_suggests_the_nearest(backend):
     optimizer = backend.optimizer(rule("sgd", lr=0.1), Linear.on(backend)())
-    with pytest.raises(SettingError, match="no mixed precision 'bfloat15'. Did you mean 'bfloat16'"):
+    with pytest.raises(
+        SettingError, match="no mixed precision 'bfloat15'. Did you mean 'bfloat16'"
+    ):
         optimizer.compute_in("bfloat15")
 
 
 def test_bfloat16_is_an_error_on_chainer_which_has_no_such_type():
     backend = backends.get("chainer")
     optimizer = backend.optimizer(rule("sgd", lr=0.1), Linear.on(backend)())
-    with pytest.raises(CapabilityError, match="'chainer' does not have 'mixed bfloat16'; it has .*mixed float16"):
+    with pytest.raises(
+        CapabilityError, match="'chainer' does not have 'mixed bfloat16'; it has .*mixed float16"
+    ):
         optimizer.compute_in("bfloat16")
     with pytest.raises(CapabilityError, match="does not have 'mixed bfloat16'"):
         backend.computing_in("bfloat16")
@@ -321,7 +358,10 @@ def test_layers_of_the_frameworks_own_are_short_too_or_an_error(backend):
         _, kind = optimizer.update(lambda net, x: (net.nn.sum(net(x)), str(net(x).dtype)), X)
         assert kind == "torch.float16"
         return
-    with pytest.raises(CapabilityError, match=f"is a Linear of the framework's own, and on backend '{backend.name}'"):
+    with pytest.raises(
+        CapabilityError,
+        match=f"is a Linear of the framework's own, and on backend '{backend.name}'",
+    ):
         optimizer.compute_in("float16")
 
 
@@ -337,7 +377,8 @@ def test_a_function_of_the_users_own_is_compiled_for_each_precision_on_jax():
     assert [*found, str(product(ones).dtype)] == ["float32", "bfloat16", "float32"]
 
 
-# The trainer -------------------------------------------------------------------------------------------------------
+# The trainer
+# -------------------------------------------------------------------------------------------------------
 
 
 class Typed(Network):
@@ -372,7 +413,12 @@ def test_a_trainer_trains_evaluates_and_predicts_in_its_precision(backend):
 
 
 def test_a_scale_with_settings_follows_pytorchs_own():
-    settings = {"init_scale": 4096.0, "growth_factor": 4.0, "backoff_factor": 0.125, "growth_interval": 2}
+    settings = {
+        "init_scale": 4096.0,
+        "growth_factor": 4.0,
+        "backoff_factor": 0.125,
+        "growth_interval": 2,
+    }
     own, pytorchs = LossScale.of(settings), torch.amp.GradScaler("cpu", **settings)
     for finite in (True, False, True, True, True, False, False):
         parameter = torch.nn.Parameter(torch.ones(2))
@@ -396,8 +442,16 @@ def test_a_number_is_a_scale_that_stays():
     ("given", "error", "message"),
     [
         ({"init_scale": "big"}, SettingError, "init_scale='big' must be a number of at least 1"),
-        ({"growth_interval": 2.5}, SettingError, "growth_interval=2.5 must be a whole number of at least 1"),
-        ({"backoff": 0.5}, ArgumentError, "loss_scale has no setting 'backoff'. Did you mean 'backoff_factor'"),
+        (
+            {"growth_interval": 2.5},
+            SettingError,
+            "growth_interval=2.5 must be a whole number of at least 1",
+        ),
+        (
+            {"backoff": 0.5},
+            ArgumentError,
+            "loss_scale has no setting 'backoff'. Did you mean 'backoff_factor'",
+        ),
         (float("inf"), SettingError, "loss_scale=inf must be a number"),
         (True, SettingError, "loss_scale=True must be a number"),
     ],

@@ -1,4 +1,5 @@
-"""The update rules: fifty steps with a schedule, decay and clipping are those of the papers' formulas, in float64."""
+"""The update rules: fifty steps with a schedule, decay and clipping are those of the papers'
+formulas, in float64."""
 
 import copy
 import pickle
@@ -19,8 +20,13 @@ RNG = np.random.default_rng(11)
 STEPS = 50
 STARTS = {"w": RNG.normal(size=(7, 5)), "b": RNG.normal(size=3)}
 SCALES = {"w": 10.0 ** RNG.uniform(-3, 1, size=(7, 5)), "b": np.array([1.0, 1e-3, 0.0])}
-GRADIENTS = [{name: RNG.normal(size=each.shape) * SCALES[name] for name, each in STARTS.items()} for _ in range(STEPS)]
-FACTORS = 0.55 + 0.45 * np.cos(np.linspace(0, 7, STEPS))  # of the learning rate, a new one with every step
+GRADIENTS = [
+    {name: RNG.normal(size=each.shape) * SCALES[name] for name, each in STARTS.items()}
+    for _ in range(STEPS)
+]
+FACTORS = 0.55 + 0.45 * np.cos(
+    np.linspace(0, 7, STEPS)
+)  # of the learning rate, a new one with every step
 CLIP = 12.0
 CASES = {
     "adagrad": {"lr": 0.05, "weight_decay": 0.02},
@@ -39,7 +45,11 @@ CASES = {
     "adamw": {"lr": 0.02, "weight_decay": 0.3},
     "rmsprop": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "weight_decay": 0.02},
 }
-NEW = [case for case in CASES if case.partition(",")[0] not in ("sgd", "rmsprop") and case not in ("adam", "adamw")]
+NEW = [
+    case
+    for case in CASES
+    if case.partition(",")[0] not in ("sgd", "rmsprop") and case not in ("adam", "adamw")
+]
 
 
 def adagrad(p, g, s, t, lr, weight_decay=0.0, eps=1e-10):
@@ -58,7 +68,9 @@ def adadelta(p, g, s, t, lr, weight_decay=0.0, rho=0.9, eps=1e-6):
     return p + lr * step
 
 
-def adam(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8, amsgrad=False, decoupled=False):
+def adam(
+    p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8, amsgrad=False, decoupled=False
+):
     """Kingma and Ba 2015, Loshchilov and Hutter 2019, Reddi et al. 2018."""
     if decoupled:
         p = p - lr * weight_decay * p
@@ -67,7 +79,9 @@ def adam(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8, amsgrad
     s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
     s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
     s["largest"] = np.maximum(s.get("largest", 0.0), s["v"]) if amsgrad else s["v"]
-    return p - lr * (s["m"] / (1 - betas[0] ** t)) / (np.sqrt(s["largest"] / (1 - betas[1] ** t)) + eps)
+    return p - lr * (s["m"] / (1 - betas[0] ** t)) / (
+        np.sqrt(s["largest"] / (1 - betas[1] ** t)) + eps
+    )
 
 
 def adamw(p, g, s, t, lr, weight_decay=0.01, **settings):
@@ -90,7 +104,9 @@ def lamb(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6):
     """You et al. 2020, algorithm 2, phi the identity; a norm of zero makes the ratio one."""
     s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
     s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
-    update = (s["m"] / (1 - betas[0] ** t)) / (np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps) + weight_decay * p
+    update = (s["m"] / (1 - betas[0] ** t)) / (
+        np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps
+    ) + weight_decay * p
     norms = np.linalg.norm(p.ravel()), np.linalg.norm(update.ravel())
     return p - lr * (norms[0] / norms[1] if all(norms) else 1.0) * update
 
@@ -124,7 +140,8 @@ def oracle(case, clip=CLIP, starts=STARTS):
 
 
 class Parts(Network):
-    """Two used parameters of which the loss is linear, so that the test chooses the gradients, and an unused one."""
+    """Two used parameters of which the loss is linear, so that the test chooses the gradients, and
+    an unused one."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +152,9 @@ class Parts(Network):
 
     def forward(self, gradients):
         nn = self.nn
-        return nn.sum(self.w * gradients["w"]) + nn.sum(self.b * gradients["b"]) + nn.sum(self.frozen)
+        return (
+            nn.sum(self.w * gradients["w"]) + nn.sum(self.b * gradients["b"]) + nn.sum(self.frozen)
+        )
 
 
 def linear_loss(network, gradients):
@@ -165,7 +184,8 @@ def run(optimizer, case, steps):
 
 @cache
 def fifty_steps(backend, case):
-    """The parameters after each step, and the optimizer's state after three: what several tests look at."""
+    """The parameters after each step, and the optimizer's state after three: what several tests
+    look at."""
     optimizer = made(parts(backend), case)
     trace = run(optimizer, case, range(3))
     state = optimizer.neutral_state()
@@ -177,7 +197,9 @@ def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_the_formulas(
     trace, expected = fifty_steps(backend, case)[0], oracle(case)
     for step, (found, wanted) in enumerate(zip(trace, expected, strict=True)):
         for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12, err_msg=f"{name} at step {step}")
+            np.testing.assert_allclose(
+                found[name], value, rtol=1e-12, atol=1e-12, err_msg=f"{name} at step {step}"
+            )
     np.testing.assert_array_equal(trace[-1]["unused"], [3.0] * 2)
     np.testing.assert_array_equal(trace[-1]["frozen"], [2.0] * 4)
 
@@ -201,11 +223,14 @@ def test_the_state_has_the_same_names_and_values_on_every_backend(case):
             np.testing.assert_allclose(state[key], value, rtol=1e-12, atol=1e-15, err_msg=key)
 
 
-# Each goes on from another; what they have after three steps is the same on all, so every pair would do.
+# Each goes on from another; what they have after three steps is the same on all, so every pair
+# would do.
 BEFORE = dict(zip(BACKENDS, (*BACKENDS[1:], BACKENDS[0]), strict=True))
 
 
-@pytest.mark.parametrize("case", ["adagrad", "adadelta", "amsgrad", "lion, decay", "lamb, decay", "sgd"])
+@pytest.mark.parametrize(
+    "case", ["adagrad", "adadelta", "amsgrad", "lion, decay", "lamb, decay", "sgd"]
+)
 def test_a_run_goes_on_alike_on_another_backend(backend, case):
     trace, state = fifty_steps(backends.get(BEFORE[backend.name]), case)
     network = parts(backend)
@@ -263,7 +288,9 @@ def test_a_network_in_single_precision_keeps_its_type(backend, name):
     for gradients in GRADIENTS[:3]:
         optimizer.update(linear_loss, gradients)
     state = optimizer.neutral_state() | network.neutral_state()
-    assert {value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))} == {"float32"}
+    assert {
+        value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))
+    } == {"float32"}
     formula, values, s = globals()[name], STARTS["b"], {}
     for t, gradients in enumerate(GRADIENTS[:3], start=1):
         values = formula(values, gradients["b"], s, t, lr=0.01, weight_decay=0.1)
@@ -272,11 +299,17 @@ def test_a_network_in_single_precision_keeps_its_type(backend, name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_on_numpy_arrays_is_what_the_backends_run(name):
-    """The neutral rule itself, without a framework: two steps of the formula, and nothing changed in place."""
+    """The neutral rule itself, without a framework: two steps of the formula, and nothing changed
+    in place."""
     case = next(case for case in CASES if case.partition(",")[0] == name)
     each = rule(name, **CASES[case])
     settings = {key: value for key, value in CASES[case].items() if key != "lr"}
-    p, expected, state, s = STARTS["w"], STARTS["w"], {slot: np.zeros((7, 5)) for slot in each.slots}, {}
+    p, expected, state, s = (
+        STARTS["w"],
+        STARTS["w"],
+        {slot: np.zeros((7, 5)) for slot in each.slots},
+        {},
+    )
     for t in (1, 2):
         before, g = copy.deepcopy((p, state)), GRADIENTS[t]["w"]
         new, new_state = each.update(p, g, state, each.scalars(t), np)
@@ -300,7 +333,9 @@ def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
         optimizer = getattr(update_rules, kind)(layer.parameters(), lr=0.1, weight_decay=0.1)
         for step in range(6):
             optimizer.zero_grad()
-            optimizer.step(lambda: layer(torch.arange(6.0).double().reshape(2, 3)).square().sum().backward())
+            optimizer.step(
+                lambda: layer(torch.arange(6.0).double().reshape(2, 3)).square().sum().backward()
+            )
             if step == 2:
                 optimizer, layer = reloaded(optimizer, layer)
         return layer.weight.detach()
@@ -311,7 +346,11 @@ def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
         return other, layer
 
     wanted = trained(lambda optimizer, layer: (optimizer, layer))
-    for way in (by_state_dict, lambda *both: copy.deepcopy(both), lambda *both: pickle.loads(pickle.dumps(both))):
+    for way in (
+        by_state_dict,
+        lambda *both: copy.deepcopy(both),
+        lambda *both: pickle.loads(pickle.dumps(both)),
+    ):
         assert torch.equal(trained(way), wanted)
 
 
@@ -340,7 +379,9 @@ def test_a_new_learning_rate_and_a_new_step_compile_nothing_on_jax():
     after = NeutralRule(groups)
     after.lr = 0.05
     network = parts(backends.get("jax"))
-    optimizer = backends.get("jax").optimizer(rule("lamb", lr=0.1), network, groups={"b": {"lr": 0.2}})
+    optimizer = backends.get("jax").optimizer(
+        rule("lamb", lr=0.1), network, groups={"b": {"lr": 0.2}}
+    )
     members = optimizer._programs.members()
     compiled, passed = before.numbers(members)
     after.counts = {name: 3 for name in members.parameters}
@@ -357,8 +398,14 @@ BAD = {
     "infinite": ({"lr": float("inf")}, r"Adam: lr=inf must be at least 0 and finite"),
     "a flag for a number": ({"lr": True}, r"Adam: lr=True must be a number"),
     "one beta": ({"lr": 0.1, "betas": 0.9}, r"Adam: betas=0.9 must be two numbers"),
-    "three betas": ({"lr": 0.1, "betas": (0.9, 0.9, 0.9)}, r"Adam: betas=\(0.9, 0.9, 0.9\) must be two numbers"),
-    "a beta of one": ({"lr": 0.1, "betas": (0.9, 1.0)}, r"Adam: betas=\(0.9, 1.0\) must be below 1"),
+    "three betas": (
+        {"lr": 0.1, "betas": (0.9, 0.9, 0.9)},
+        r"Adam: betas=\(0.9, 0.9, 0.9\) must be two numbers",
+    ),
+    "a beta of one": (
+        {"lr": 0.1, "betas": (0.9, 1.0)},
+        r"Adam: betas=\(0.9, 1.0\) must be below 1",
+    ),
     "a number for a flag": ({"lr": 0.1, "amsgrad": 1}, r"Adam: amsgrad=1 must be true or false"),
 }
 

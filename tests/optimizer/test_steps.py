@@ -1,4 +1,5 @@
-"""Optimizer steps: on every backend those of the formulas, in float64, with a change of the learning rate."""
+"""Optimizer steps: on every backend those of the formulas, in float64, with a change of the
+learning rate."""
 
 import numpy as np
 import pytest
@@ -20,12 +21,19 @@ CASES = {
     "adamw": {"lr": 0.01},
     "adamw, decay": {"lr": 0.01, "weight_decay": 0.3},
     "rmsprop": {"lr": 0.01},
-    "rmsprop, momentum": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "eps": 0.01, "weight_decay": 0.1},
+    "rmsprop, momentum": {
+        "lr": 0.01,
+        "alpha": 0.9,
+        "momentum": 0.8,
+        "eps": 0.01,
+        "weight_decay": 0.1,
+    },
 }
 
 
 class Vector(Network):
-    """A vector `w` (used) and a vector `unused`; the loss is linear, so the test chooses the gradient."""
+    """A vector `w` (used) and a vector `unused`; the loss is linear, so the test chooses the
+    gradient."""
 
     def __init__(self):
         super().__init__()
@@ -40,8 +48,18 @@ def linear_loss(network, gradient):
     return network(gradient)
 
 
-def oracle(name, gradients, lr=0.1, momentum=0.0, nesterov=False, weight_decay=None, betas=(0.9, 0.999), eps=1e-8,
-           alpha=0.99, lrs=None):  # fmt: skip
+def oracle(
+    name,
+    gradients,
+    lr=0.1,
+    momentum=0.0,
+    nesterov=False,
+    weight_decay=None,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    alpha=0.99,
+    lrs=None,
+):
     """The textbook formulas in NumPy; returns the vector after each step."""
     decay = (0.01 if name == "adamw" else 0.0) if weight_decay is None else weight_decay
     p, v, m, trace = START.copy(), np.zeros(5), np.zeros(5), []
@@ -190,7 +208,9 @@ def test_a_network_trains_alike_as_on_torch(backend, case):
     for each in (backends.get("torch"), backend):
         network = Classifier.on(each, dtype="float64")()
         optimizer = each.optimizer(rule(case.partition(",")[0], **CASES[case]), network)
-        curves.append([float(each.numpy(optimizer.update(cross_entropy, x, labels))) for _ in range(20)])
+        curves.append(
+            [float(each.numpy(optimizer.update(cross_entropy, x, labels))) for _ in range(20)]
+        )
         states.append(network.neutral_state())
     np.testing.assert_allclose(curves[1], curves[0], rtol=1e-10)
     assert curves[0][-1] < curves[0][0]
@@ -217,8 +237,14 @@ def test_a_native_optimizer_can_be_wrapped(vector):
     optimizer = vector.backend.wrap_optimizer(native_optimizer(vector.backend, vector), vector)
     for gradient in GRADIENTS[:5]:
         optimizer.update(linear_loss, gradient)
-    name, settings = ("sgd", {"lr": 0.1}) if vector.backend.name == "chainer" else ("adam", {"lr": 0.1, "eps": 1e-3})
-    np.testing.assert_allclose(vector.neutral_state()["w"], oracle(name, GRADIENTS[:5], **settings)[-1], rtol=1e-5)
+    name, settings = (
+        ("sgd", {"lr": 0.1})
+        if vector.backend.name == "chainer"
+        else ("adam", {"lr": 0.1, "eps": 1e-3})
+    )
+    np.testing.assert_allclose(
+        vector.neutral_state()["w"], oracle(name, GRADIENTS[:5], **settings)[-1], rtol=1e-5
+    )
 
 
 def test_an_unknown_optimizer_suggests_the_nearest():
@@ -227,7 +253,9 @@ def test_an_unknown_optimizer_suggests_the_nearest():
 
 
 def test_an_unknown_setting_suggests_the_nearest():
-    with pytest.raises(ArgumentError, match="optimizer 'sgd' has no setting 'momentun'. Did you mean 'momentum'"):
+    with pytest.raises(
+        ArgumentError, match="optimizer 'sgd' has no setting 'momentun'. Did you mean 'momentum'"
+    ):
         rule("sgd", lr=0.1, momentun=0.9)
 
 

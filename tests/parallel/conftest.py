@@ -1,4 +1,5 @@
-"""What the tests of replicas share: they are bounded in time, so that a fault cannot hang the suite."""
+"""What the tests of replicas share: they are bounded in time, so that a fault cannot hang the
+suite."""
 
 import contextvars
 import threading
@@ -9,7 +10,8 @@ SECONDS = 120.0
 
 
 def _within(function, *args, seconds=SECONDS):
-    """What a function gives, or raises, in a thread that is not waited for longer than `seconds`."""
+    """What a function gives, or raises, in a thread that is not waited for longer than
+    `seconds`."""
     outcome = {}
 
     def run():

@@ -1,4 +1,5 @@
-"""Batch norms of the frameworks' own, in the networks that may hold them: subclasses of native bases, portable ones."""
+"""Batch norms of the frameworks' own, in the networks that may hold them: subclasses of native
+bases, portable ones."""
 
 import numpy as np
 
@@ -83,8 +84,11 @@ def stepped(network, rows):
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
     with network.training_mode(True):
         loss = network.backend.number(optimizer.update(cubes, rows))
-    return {"loss": loss} | {name.removeprefix("standardise."): value.tolist()
-                             for name, value in network.neutral_state().items() if "tracked" not in name}  # fmt: skip
+    return {"loss": loss} | {
+        name.removeprefix("standardise."): value.tolist()
+        for name, value in network.neutral_state().items()
+        if "tracked" not in name
+    }
 
 
 def stepped_by_numpy(backend, rows):
@@ -93,5 +97,10 @@ def stepped_by_numpy(backend, rows):
     outputs = (normal * SCALE + SHIFT) * 3.0
     slope = 9.0 * outputs**2 / rows.size
     variance = rows.var(0, ddof=0 if backend == "jax" else 1)
-    return {"loss": (outputs**3).mean(), "weight": SCALE - (slope * normal).sum(0), "bias": SHIFT - slope.sum(0),
-            "running_mean": 0.1 * rows.mean(0), "running_var": 0.9 + 0.1 * variance}  # fmt: skip
+    return {
+        "loss": (outputs**3).mean(),
+        "weight": SCALE - (slope * normal).sum(0),
+        "bias": SHIFT - slope.sum(0),
+        "running_mean": 0.1 * rows.mean(0),
+        "running_var": 0.9 + 0.1 * variance,
+    }

@@ -1,4 +1,5 @@
-"""What the tests of replicated networks compute with: devices, small networks, batches, and watched training runs."""
+"""What the tests of replicated networks compute with: devices, small networks, batches, and watched
+training runs."""
 
 import numpy as np
 
@@ -7,7 +8,8 @@ from deliralike.optim.rules import rule
 
 
 def devices(backend, count):
-    """As many devices: different ones where the backend has them, else the default one again and again."""
+    """As many devices: different ones where the backend has them, else the default one again and
+    again."""
     present = backend.devices()
     return [present[index] if index < len(present) else present[0] for index in range(count)]
 
@@ -86,7 +88,11 @@ def built(backend, network=Small, *args, dtype="float64", **kwargs):
 
 def replicated(backend, count, *args, settings=None, network=Small, places=None, **kwargs):
     """The same network as `built`, over so many replicas."""
-    return DataParallel(built(backend, network, *args, **kwargs), places or devices(backend, count), **settings or {})
+    return DataParallel(
+        built(backend, network, *args, **kwargs),
+        places or devices(backend, count),
+        **settings or {},
+    )
 
 
 def cross_entropy(network, x, labels):
@@ -94,16 +100,26 @@ def cross_entropy(network, x, labels):
 
 
 def optimizer_of(network, name="sgd", **numbers):
-    settings = {"sgd": {"lr": 0.1, "momentum": 0.9}, "adam": {"lr": 0.01}, "adamw": {"lr": 0.01, "weight_decay": 0.1}}
+    settings = {
+        "sgd": {"lr": 0.1, "momentum": 0.9},
+        "adam": {"lr": 0.01},
+        "adamw": {"lr": 0.01, "weight_decay": 0.1},
+    }
     return network.backend.optimizer(rule(name, **(settings[name] | numbers)), network)
 
 
 def watch_gradients(optimizer):
-    """A list that gets every update's gradients, as the pre-update hooks before this one leave them."""
+    """A list that gets every update's gradients, as the pre-update hooks before this one leave
+    them."""
     seen, backend = [], optimizer.network.backend
 
     def keep(gradients):
-        seen.append({name: None if each is None else backend.numpy(each) for name, each in gradients.items()})
+        seen.append(
+            {
+                name: None if each is None else backend.numpy(each)
+                for name, each in gradients.items()
+            }
+        )
 
     def hook(optimizer, gradients):
         if backend.name == "jax":  # hooks are traced
@@ -133,7 +149,9 @@ def train(network, loss, batches, name="sgd", seed=7, **numbers):
     for step, batch in enumerate(batches):
         with random.portable(seed, step):
             result = optimizer.update(loss, *batch)
-        losses.append(float(network.backend.numpy(result[0] if isinstance(result, tuple) else result)))
+        losses.append(
+            float(network.backend.numpy(result[0] if isinstance(result, tuple) else result))
+        )
         states.append(network.neutral_state())
     wait_for_callbacks(network.backend)
     return {"losses": losses, "gradients": gradients, "states": states}
@@ -155,7 +173,12 @@ def same_named(found, wanted, where="", tolerance=1e-12):
             assert found[name] is None, f"{where}: {name}"
         else:
             np.testing.assert_allclose(
-                found[name], value, rtol=tolerance, atol=tolerance, err_msg=f"{where}: {name}", strict=True
+                found[name],
+                value,
+                rtol=tolerance,
+                atol=tolerance,
+                err_msg=f"{where}: {name}",
+                strict=True,
             )
 
 

@@ -1,4 +1,5 @@
-"""Buffers: what the declared policies make of running statistics, and synchronised batch normalisation."""
+"""Buffers: what the declared policies make of running statistics, and synchronised batch
+normalisation."""
 
 import importlib
 
@@ -51,7 +52,8 @@ def mean_square(network, x):
     return network.nn.mean(y * y)
 
 
-# Local policies ------------------------------------------------------------------------------------------------------
+# Local policies
+# ------------------------------------------------------------------------------------------------------
 
 
 def running(batches, sizes, policy):
@@ -63,7 +65,11 @@ def running(batches, sizes, policy):
         variances = [0.9 * var + 0.1 * each for _, each in found]
         share = [1.0, 0.0, 0.0] if policy == "root" else np.array(sizes) / sum(sizes)
         mean, var = np.average(means, 0, share), np.average(variances, 0, share)
-    return {"bn.running_mean": mean, "bn.running_var": var, "bn.num_batches_tracked": np.array(len(batches))}
+    return {
+        "bn.running_mean": mean,
+        "bn.running_var": var,
+        "bn.num_batches_tracked": np.array(len(batches)),
+    }
 
 
 @pytest.mark.parametrize("policy", ["root", "mean"])
@@ -79,13 +85,16 @@ def test_running_statistics_follow_the_policy_in_every_replica(backend, policy):
         found = {name: value for name, value in replica.neutral_state().items() if name in wanted}
         same_named(found, wanted)
     shares = np.split(batches[-1], [3, 6])
-    local = np.concatenate([(share - share.mean(0)) / np.sqrt(share.var(0) + 1e-5) for share in shares])
+    local = np.concatenate(
+        [(share - share.mean(0)) / np.sqrt(share.var(0) + 1e-5) for share in shares]
+    )
     np.testing.assert_allclose(outputs, local, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("policy", ["root", "mean"])
 def test_the_policy_holds_in_updates_too(backend, policy):
-    """Also with the loss in the replicas; the parameters of batch normalisation do not reach its statistics."""
+    """Also with the loss in the replicas; the parameters of batch normalisation do not reach its
+    statistics."""
     x = RNG.normal(2, 3, size=(8, 3))
     for wrap in (lambda loss: loss, in_replicas):
         network = replicated(backend, 3, network=Norm, settings={"buffers": policy})
@@ -117,20 +126,29 @@ def test_replicas_that_took_no_part_do_not_count(backend):
         np.testing.assert_allclose(replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14)
 
 
-# Synchronised --------------------------------------------------------------------------------------------------------
+# Synchronised
+# --------------------------------------------------------------------------------------------------------
 
 
 def shares_of(sizes, monkeypatch):
-    scatter = importlib.import_module("deliralike.parallel.batches.scatter")  # of that name there is a function, too
+    scatter = importlib.import_module(
+        "deliralike.parallel.batches.scatter"
+    )  # of that name there is a function, too
     monkeypatch.setattr(scatter, "partition", lambda size, parts: sizes)
 
 
 @pytest.mark.parametrize("kind", native_norms.KINDS)
 def test_a_frameworks_own_batch_norm_is_synchronised_wherever_it_stands(backend, kind):
-    """In a subclass of the native base, and as a layer of a portable network; by NumPy, over the whole batch."""
+    """In a subclass of the native base, and as a layer of a portable network; by NumPy, over the
+    whole batch."""
     rows = RNG.normal(1, 2, size=(7, native_norms.CHANNELS))
-    network = DataParallel(native_norms.KINDS[kind](backend.name), devices(backend, 3), buffers="sync")
-    found, wanted = native_norms.stepped(network, rows), native_norms.stepped_by_numpy(backend.name, rows)
+    network = DataParallel(
+        native_norms.KINDS[kind](backend.name), devices(backend, 3), buffers="sync"
+    )
+    found, wanted = (
+        native_norms.stepped(network, rows),
+        native_norms.stepped_by_numpy(backend.name, rows),
+    )
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
@@ -144,13 +162,21 @@ SHARES = [((1, 1, 1, 1), 1), ((4, 4), 2), ((1, 4), 1), ((2, 1, 4), 2)]
 MORE_SHARES = [((1, 1, 1, 1), 2), ((4, 4), 1), ((1, 4), 2), ((2, 1, 4), 1)]
 
 
-@pytest.mark.parametrize(("sizes", "n"), SHARES + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_SHARES])
+@pytest.mark.parametrize(
+    ("sizes", "n"), SHARES + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_SHARES]
+)
 def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypatch, sizes, n):
-    """Output, gradients of input, weight and bias, running statistics: against one network and against NumPy."""
+    """Output, gradients of input, weight and bias, running statistics: against one network and
+    against NumPy."""
     shape = (sum(sizes), 3) if n == 1 else (sum(sizes), 3, 3, 2)
     x, cotangent = RNG.normal(1, 2, size=(2, *shape))
-    state = {"bn.weight": RNG.normal(size=3), "bn.bias": RNG.normal(size=3), "bn.running_mean": RNG.normal(size=3),
-             "bn.running_var": RNG.uniform(1, 2, size=3), "bn.num_batches_tracked": np.array(4)}  # fmt: skip
+    state = {
+        "bn.weight": RNG.normal(size=3),
+        "bn.bias": RNG.normal(size=3),
+        "bn.running_mean": RNG.normal(size=3),
+        "bn.running_var": RNG.uniform(1, 2, size=3),
+        "bn.num_batches_tracked": np.array(4),
+    }
     shares_of(sizes, monkeypatch)
     network = replicated(backend, len(sizes), n, network=Norm, settings={"buffers": "sync"})
     of_replicas, of_one = (
@@ -159,13 +185,19 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypat
     )
     assert of_replicas.loss == pytest.approx(of_one.loss, rel=1e-12)
     same_named(of_replicas.parameters, of_one.parameters, "gradients")
-    for mine, other in zip(of_replicas.inputs, of_one.inputs, strict=True):  # that of the cotangent is the output
+    for mine, other in zip(
+        of_replicas.inputs, of_one.inputs, strict=True
+    ):  # that of the cotangent is the output
         np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-12)
     rows = np.moveaxis(x, 1, -1).reshape(-1, 3)
     mean, var = statistics(rows)
     after = network.neutral_state()
-    np.testing.assert_allclose(after["bn.running_mean"], 0.9 * state["bn.running_mean"] + 0.1 * mean, rtol=1e-12)
-    np.testing.assert_allclose(after["bn.running_var"], 0.9 * state["bn.running_var"] + 0.1 * var, rtol=1e-12)
+    np.testing.assert_allclose(
+        after["bn.running_mean"], 0.9 * state["bn.running_mean"] + 0.1 * mean, rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        after["bn.running_var"], 0.9 * state["bn.running_var"] + 0.1 * var, rtol=1e-12
+    )
     assert after["bn.num_batches_tracked"] == 5
     for replica in network.replicas[1:]:
         same_named(replica.neutral_state(), after, tolerance=1e-14)
@@ -178,7 +210,8 @@ def loaded(network, state):
 
 @pytest.mark.parametrize("momentum", [None, 0.3])
 def test_synchronised_statistics_in_updates_are_those_of_one_network(backend, momentum):
-    """With the loss in the replicas, where each has a backward pass of its own; a plain average too."""
+    """With the loss in the replicas, where each has a backward pass of its own; a plain average
+    too."""
     networks = [replicated(backend, 3, 2, momentum, network=Norm, settings={"buffers": "sync"})]
     networks.append(built(backend, Norm, 2, momentum))
     for network in networks:

@@ -1,4 +1,5 @@
-"""Replicas on Chainer that do not have the root's weights, whatever has changed them; copies of replicated networks."""
+"""Replicas on Chainer that do not have the root's weights, whatever has changed them; copies of
+replicated networks."""
 
 import io
 
@@ -11,7 +12,7 @@ from deliralike.parallel import in_replicas
 from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, replicated, same_named
 
 CHAINER = backends.get("chainer")
-import chainer  # noqa: E402 - after the backend has bridged it
+import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 
@@ -41,11 +42,15 @@ def test_a_file_that_is_written_hides_no_replica_left_behind():
         network(x)
 
 
-@pytest.mark.parametrize("write", [
-    lambda link, other: link.copyparams(other),
-    lambda link, other: link[0].b.array.fill(3.0),
-    lambda link, other: setattr(link[2].W, "array", link[2].W.array * 2),
-], ids=["copyparams", "in place", "replaced"])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda link, other: link.copyparams(other),
+        lambda link, other: link[0].b.array.fill(3.0),
+        lambda link, other: setattr(link[2].W, "array", link[2].W.array * 2),
+    ],
+    ids=["copyparams", "in place", "replaced"],
+)
 def test_weights_written_to_or_replaced_are_noticed(write):
     link, x = perceptron()
     network = over(link)
@@ -86,9 +91,13 @@ def test_a_copy_that_shares_arrays_shares_those_of_the_replicas(tied):
 
 def test_what_is_replicated_already_is_refused():
     network = over(perceptron()[0])
-    with pytest.raises(SettingError, match="the network is replicated already: replicate what it was made from"):
+    with pytest.raises(
+        SettingError, match="the network is replicated already: replicate what it was made from"
+    ):
         over(network)
-    with pytest.raises(SettingError, match="the link '/inside' of the network is replicated already"):
+    with pytest.raises(
+        SettingError, match="the link '/inside' of the network is replicated already"
+    ):
         over(chainer.Chain(inside=network))
     same_named(over(network, 1).neutral_state(), network.neutral_state(), tolerance=0)
 
@@ -111,13 +120,18 @@ class Other(chainer.Chain):
 
 
 def test_copies_that_are_built_otherwise_are_an_error_that_lists_both():
-    with pytest.raises(StructureError, match=r"Other, Linear on replica 0 and .*Other, Linear, Linear on replica 1: a"):
+    with pytest.raises(
+        StructureError,
+        match=r"Other, Linear on replica 0 and .*Other, Linear, Linear on replica 1: a",
+    ):
         over(Other())
 
 
 def test_a_loss_in_replicas_that_calls_the_whole_network_is_an_error_and_does_not_hang():
     network = replicated(CHAINER, 2, 0.0)
     loss = in_replicas(lambda replica, x, labels: cross_entropy(network, x, labels))
-    with pytest.raises(ReplicaError, match="a replica calls the replicated network that it belongs to"):
+    with pytest.raises(
+        ReplicaError, match="a replica calls the replicated network that it belongs to"
+    ):
         optimizer_of(network).update(loss, *batch_of(5))
     optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))

@@ -1,4 +1,5 @@
-"""The names that Chainer's users know: the wrapper, the optimizer, its hooks, and Chainer's own trainer with them."""
+"""The names that Chainer's users know: the wrapper, the optimizer, its hooks, and Chainer's own
+trainer with them."""
 
 import copy
 import io
@@ -22,7 +23,7 @@ from deliralike.optim import rules
 from deliralike.parallel import in_replicas
 
 CHAINER = backends.get("chainer")
-import chainer  # noqa: E402 - after the backend has bridged it
+import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 from chainer import training  # noqa: E402
@@ -69,7 +70,9 @@ class Plain(chainer.Chain):
             self.out = L.Linear(5, 3)
 
     def forward(self, x):
-        return self.out(F.tanh(self.norm(self.hidden(x)) if len(list(self.norm.params())) else self.hidden(x)))
+        return self.out(
+            F.tanh(self.norm(self.hidden(x)) if len(list(self.norm.params())) else self.hidden(x))
+        )
 
 
 class Same(chainer.Link):
@@ -88,11 +91,13 @@ def over(module, replicas=2, **settings):
     return DataParallelChainerNetwork(module, [HOST] * replicas, **settings)
 
 
-# Scatter and gather --------------------------------------------------------------------------------------------------
+# Scatter and gather
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("samples", "replicas"), [(10, 4), (9, 3), (12, 4), (8, 3), (16, 8), (7, 4), (2, 4), (3, 4), (1, 2)]
+    ("samples", "replicas"),
+    [(10, 4), (9, 3), (12, 4), (8, 3), (16, 8), (7, 4), (2, 4), (3, 4), (1, 2)],
 )
 def test_every_sample_goes_to_exactly_one_replica_and_shares_are_balanced(samples, replicas):
     network, x = over(Same(), replicas), np.arange(2.0 * samples).reshape(samples, 2)
@@ -100,13 +105,19 @@ def test_every_sample_goes_to_exactly_one_replica_and_shares_are_balanced(sample
     args, kwargs = network._scatter((x,), {}, [HOST] * replicas)
     sizes = [len(each[0]) for each in args]
     assert sum(sizes) == samples and max(sizes) - min(sizes) <= 1 and min(sizes) > 0
-    assert sizes == sorted(sizes, reverse=True) and len(args) == len(kwargs) == min(samples, replicas)
+    assert sizes == sorted(sizes, reverse=True) and len(args) == len(kwargs) == min(
+        samples, replicas
+    )
 
 
 def test_scatter_splits_positional_and_keyword_arguments_alike():
     x = np.arange(10.0).reshape(5, 2)
-    args, kwargs = DataParallelChainerNetwork._scatter((x, "name", None), {"y": x[:, 0], "flag": 3}, [HOST, HOST])
-    assert [(len(a[0]), a[1:], len(k["y"]), k["flag"]) for a, k in zip(args, kwargs, strict=True)] == [
+    args, kwargs = DataParallelChainerNetwork._scatter(
+        (x, "name", None), {"y": x[:, 0], "flag": 3}, [HOST, HOST]
+    )
+    assert [
+        (len(a[0]), a[1:], len(k["y"]), k["flag"]) for a, k in zip(args, kwargs, strict=True)
+    ] == [
         (3, ("name", None), 3, 3),
         (2, ("name", None), 2, 3),
     ]
@@ -121,7 +132,9 @@ def test_scatter_and_gather_take_another_dimension():
     x = np.arange(12.0).reshape(2, 6)
     args, _ = DataParallelChainerNetwork._scatter((x,), {}, [HOST] * 4, dim=1)
     assert [each[0].shape for each in args] == [(2, 2), (2, 2), (2, 1), (2, 1)]
-    np.testing.assert_array_equal(DataParallelChainerNetwork._gather([each[0] for each in args], 1, HOST), x)
+    np.testing.assert_array_equal(
+        DataParallelChainerNetwork._gather([each[0] for each in args], 1, HOST), x
+    )
     network = DataParallelChainerNetwork(Same(), [HOST, HOST], batch_dim=1)
     np.testing.assert_array_equal(network(x), x)
 
@@ -165,13 +178,19 @@ def test_what_is_no_array_of_numbers_goes_to_each_replica_as_it_is():
 def test_arrays_of_words_do_not_become_variables():
     module, words = Same(), np.array(["a", "b", "c"])
     over(module)(words, np.ones((3, 1)))
-    assert all(type(args[0]) is np.ndarray and args[0].dtype.kind == "U" for args, _ in module.calls)
+    assert all(
+        type(args[0]) is np.ndarray and args[0].dtype.kind == "U" for args, _ in module.calls
+    )
 
 
 def test_gather_leaves_outputs_of_other_structure_to_an_error_with_a_path():
-    with pytest.raises(StructureError, match=r"keys \['a'\] on replica 0 and with keys \['b'\] on replica 1"):
+    with pytest.raises(
+        StructureError, match=r"keys \['a'\] on replica 0 and with keys \['b'\] on replica 1"
+    ):
         DataParallelChainerNetwork._gather([{"a": np.ones(2)}, {"b": np.ones(2)}], 0, HOST)
-    with pytest.raises(StructureError, match="of length 1 on replica 0 and of length 2 on replica 1"):
+    with pytest.raises(
+        StructureError, match="of length 1 on replica 0 and of length 2 on replica 1"
+    ):
         DataParallelChainerNetwork._gather([[np.ones(2)], [np.ones(2), np.ones(2)]], 0, HOST)
 
 
@@ -182,7 +201,9 @@ def test_gather_returns_once_what_is_equal_on_all_replicas(value):
 
 def test_gather_stacks_what_has_no_axes_and_takes_numpy_arrays():
     losses = [chainer.Variable(np.array(1.0)), chainer.Variable(np.array(2.0))]
-    np.testing.assert_array_equal(DataParallelChainerNetwork._gather(losses, 0, HOST).array, [1.0, 2.0])
+    np.testing.assert_array_equal(
+        DataParallelChainerNetwork._gather(losses, 0, HOST).array, [1.0, 2.0]
+    )
     found = DataParallelChainerNetwork._gather([np.ones((2, 1)), np.zeros((1, 1))], 0, HOST)
     np.testing.assert_array_equal(found, [[1.0], [1.0], [0.0]])
 
@@ -192,11 +213,15 @@ def test_gather_keeps_the_outputs_where_they_are_and_their_graph():
     outputs = [x[0] * 2.0, x[1] * 3.0]
     arrays = [output.array for output in outputs]
     F.sum(DataParallelChainerNetwork._gather(outputs, 0, HOST)).backward()
-    assert [output.array is array for output, array in zip(outputs, arrays, strict=True)] == [True, True]
+    assert [output.array is array for output, array in zip(outputs, arrays, strict=True)] == [
+        True,
+        True,
+    ]
     np.testing.assert_array_equal(np.concatenate([each.grad for each in x]), [[2.0], [2.0], [3.0]])
 
 
-# Devices -------------------------------------------------------------------------------------------------------------
+# Devices
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_device_is_enough():
@@ -222,10 +247,13 @@ def test_unknown_devices_and_settings_are_errors():
         DataParallelChainerNetwork(Plain(), [HOST], buffer="sync")
 
 
-# Names, counts, files ------------------------------------------------------------------------------------------------
+# Names, counts, files
+# ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [Plain, Classifier, lambda: L.Linear(6, 3)], ids=["chain", "abstract", "link"])
+@pytest.mark.parametrize(
+    "make", [Plain, Classifier, lambda: L.Linear(6, 3)], ids=["chain", "abstract", "link"]
+)
 def test_parameters_names_and_counts_are_the_modules(make):
     module = make()
     network = over(module, 3)
@@ -271,7 +299,11 @@ def test_copied_parameters_reach_every_replica():
 @pytest.mark.parametrize("how", ["deepcopy", "pickle", "copy"])
 def test_a_copy_is_another_replicated_network(how):
     network, x = over(Plain()), RNG.normal(size=(5, 6))
-    ways = {"deepcopy": copy.deepcopy, "pickle": _through_bytes, "copy": lambda net: net.copy("copy")}
+    ways = {
+        "deepcopy": copy.deepcopy,
+        "pickle": _through_bytes,
+        "copy": lambda net: net.copy("copy"),
+    }
     other = ways[how](network)
     np.testing.assert_allclose(other(x).array, network(x).array, rtol=1e-13)
     other.module.out.b.array[...] = 9.0
@@ -298,13 +330,18 @@ def test_gradients_are_cleared_in_every_replica(name):
     assert all(grad is None if name == "cleargrads" else not grad.any() for grad in gradients)
 
 
-# closure and prepare_batch -------------------------------------------------------------------------------------------
+# closure and prepare_batch
+# -------------------------------------------------------------------------------------------
 
 
 def test_prepare_batch_keeps_labels_whole_and_puts_them_where_the_outputs_are():
     batch = {"data": np.ones((4, 6)), "label": np.arange(4), "name": "a"}
     found = DataParallelChainerNetwork.prepare_batch(batch, HOST, HOST)
-    assert found["data"].dtype == np.float32 and found["label"].dtype == np.int64 and found["name"] == "a"
+    assert (
+        found["data"].dtype == np.float32
+        and found["label"].dtype == np.int64
+        and found["name"] == "a"
+    )
 
 
 def test_a_closure_trains_and_evaluates():
@@ -313,18 +350,29 @@ def test_a_closure_trains_and_evaluates():
     batch = {"data": RNG.normal(size=(7, 6)), "label": RNG.integers(0, 3, 7).astype(np.int32)}
     losses = {"ce": F.softmax_cross_entropy}
     before, _ = network.closure(network, batch, {}, losses)
-    optimizer = DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.SGD, lr=0.5).setup(network)
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(
+        chainer.optimizers.SGD, lr=0.5
+    ).setup(network)
     for step in range(5):
-        values, predictions = network.closure(network, batch, {"default": optimizer}, losses, iter_num=step, fold=0)
+        values, predictions = network.closure(
+            network, batch, {"default": optimizer}, losses, iter_num=step, fold=0
+        )
     after, _ = network.closure(network, batch, None, losses)
-    assert after["total"] < before["total"] and values.keys() == {"total", "ce"} and predictions["pred"].shape == (7, 3)
+    assert (
+        after["total"] < before["total"]
+        and values.keys() == {"total", "ce"}
+        and predictions["pred"].shape == (7, 3)
+    )
 
 
-# The optimizer -------------------------------------------------------------------------------------------------------
+# The optimizer
+# -------------------------------------------------------------------------------------------------------
 
 
 def wrapped(rule=None, network=None):
-    return DataParallelChainerOptimizer(rule or chainer.optimizers.Adam()).setup(network or over(Plain()))
+    return DataParallelChainerOptimizer(rule or chainer.optimizers.Adam()).setup(
+        network or over(Plain())
+    )
 
 
 def test_setup_returns_the_optimizer_itself():
@@ -337,24 +385,31 @@ def test_it_is_an_optimizer_of_chainers():
     assert isinstance(wrapped(), chainer.Optimizer)
 
 
-@pytest.mark.parametrize("wrong", [None, "SGD", chainer.optimizers.SGD(), int, L.Linear],
-                         ids=lambda wrong: f"{type(wrong).__name__} {getattr(wrong, '__name__', '')}")  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [None, "SGD", chainer.optimizers.SGD(), int, L.Linear],
+    ids=lambda wrong: f"{type(wrong).__name__} {getattr(wrong, '__name__', '')}",
+)
 def test_a_class_that_is_none_is_an_error(wrong):
     with pytest.raises(
-        OptimizerError, match=r"optim_cls=.* is no class of optimizers, wanted one such as chainer.optimizers"
+        OptimizerError,
+        match=r"optim_cls=.* is no class of optimizers, wanted one such as chainer.optimizers",
     ):
         DataParallelChainerOptimizer.from_optimizer_class(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, chainer.optimizers.SGD, "SGD"], ids=repr)
 def test_only_an_optimizer_can_be_wrapped(wrong):
-    with pytest.raises(RuntimeError, match="wraps an optimizer such as .* from_optimizer_class makes one") as caught:
+    with pytest.raises(
+        RuntimeError, match="wraps an optimizer such as .* from_optimizer_class makes one"
+    ) as caught:
         DataParallelChainerOptimizer(wrong)
     assert isinstance(caught.value, OptimizerError) and isinstance(caught.value, TypeError)
 
 
 def test_deliras_names_of_modules_devices_axis_and_optimizer():
-    """As its users read them: a loop over replicas, the devices, the axis of samples, the optimizer inside."""
+    """As its users read them: a loop over replicas, the devices, the axis of samples, the optimizer
+    inside."""
     link = Plain()
     network = DataParallelChainerNetwork(link, [HOST, HOST, HOST], batch_dim=1)
     assert network.modules[0] is link and len(network.modules[1:]) == 2
@@ -369,16 +424,27 @@ def test_deliras_names_of_modules_devices_axis_and_optimizer():
 
 
 def test_the_class_is_made_with_its_own_arguments():
-    optimizer = DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.MomentumSGD, 0.3, momentum=0.5)
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(
+        chainer.optimizers.MomentumSGD, 0.3, momentum=0.5
+    )
     assert type(optimizer.optimizer) is chainer.optimizers.MomentumSGD
     assert (optimizer.lr, optimizer.momentum) == (0.3, 0.5)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha", 0.5), ("t", 7), ("epoch", 3), ("use_auto_new_epoch", True), ("_loss_scale", 2.0), ("eta", 0.1),
-     ("hyperparam", chainer.optimizer.Hyperparameter()), ("something_new", 1), ("_post_update_hooks", {})],
-)  # fmt: skip
+    [
+        ("alpha", 0.5),
+        ("t", 7),
+        ("epoch", 3),
+        ("use_auto_new_epoch", True),
+        ("_loss_scale", 2.0),
+        ("eta", 0.1),
+        ("hyperparam", chainer.optimizer.Hyperparameter()),
+        ("something_new", 1),
+        ("_post_update_hooks", {}),
+    ],
+)
 def test_every_attribute_is_that_of_the_optimizer_inside(name, value):
     optimizer = wrapped()
     setattr(optimizer, name, value)
@@ -400,7 +466,10 @@ def test_settings_of_the_optimizer_inside_are_seen():
 
 def test_a_set_rate_is_the_one_that_is_used():
     network = over(Plain())
-    optimizer, before = wrapped(chainer.optimizers.SGD(lr=1.0), network), network.module.out.b.array.copy()
+    optimizer, before = (
+        wrapped(chainer.optimizers.SGD(lr=1.0), network),
+        network.module.out.b.array.copy(),
+    )
     optimizer.lr = 0.0
     optimizer.update(lambda x: F.sum(network(x)), RNG.normal(size=(5, 6)))
     np.testing.assert_array_equal(network.module.out.b.array, before)
@@ -421,23 +490,31 @@ def test_its_state_is_saved_and_loaded_as_the_optimizers_inside(tmp_path):
 
 
 def test_it_can_be_copied():
-    optimizer = pickle.loads(pickle.dumps(DataParallelChainerOptimizer(chainer.optimizers.SGD(lr=0.3))))
+    optimizer = pickle.loads(
+        pickle.dumps(DataParallelChainerOptimizer(chainer.optimizers.SGD(lr=0.3)))
+    )
     assert optimizer.lr == 0.3 and copy.deepcopy(optimizer).lr == 0.3
 
 
 def test_the_neutral_optimizer_finds_the_rate_of_a_wrapped_adam():
     network = over(Plain())
-    neutral = CHAINER.wrap_optimizer(DataParallelChainerOptimizer(chainer.optimizers.Adam(alpha=0.125)), network)
+    neutral = CHAINER.wrap_optimizer(
+        DataParallelChainerOptimizer(chainer.optimizers.Adam(alpha=0.125)), network
+    )
     assert neutral.lr == 0.125
     neutral.lr = 0.5
     assert neutral.native.alpha == 0.5
 
 
-# Its hooks -----------------------------------------------------------------------------------------------------------
+# Its hooks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_hooks_have_what_chainer_asks_of_hooks():
-    accumulate, update = ParallelOptimizerCumulateGradientsHook(), ParallelOptimizerUpdateModelParameters()
+    accumulate, update = (
+        ParallelOptimizerCumulateGradientsHook(),
+        ParallelOptimizerUpdateModelParameters(),
+    )
     assert (accumulate.timing, update.timing) == ("pre", "post")
     assert accumulate.call_for_each_param is update.call_for_each_param is False
     assert isinstance(accumulate.name, str) and accumulate.name != update.name
@@ -510,7 +587,9 @@ def test_without_the_hook_that_copies_the_second_step_is_an_error():
     network = over(Plain())
     optimizer = wrapped(RULES["SGD"](), network)
     optimizer.remove_hook("DataParallelUpdateModelParams")
-    with pytest.raises(StateError, match="parameter 'hidden.weight' has changed and was not copied to the replicas"):
+    with pytest.raises(
+        StateError, match="parameter 'hidden.weight' has changed and was not copied to the replicas"
+    ):
         trained(network, optimizer)
 
 
@@ -548,11 +627,16 @@ def test_what_a_hook_does_to_the_weights_after_the_update_is_copied():
 def test_an_update_on_gradients_that_are_there_accumulates_them():
     alone, x = Plain(), RNG.normal(size=(5, 6))
     network = over(alone.copy("copy"), 2)
-    for net, optimizer in ((alone, RULES["SGD"]().setup(alone)), (network, wrapped(RULES["SGD"](), network))):
+    for net, optimizer in (
+        (alone, RULES["SGD"]().setup(alone)),
+        (network, wrapped(RULES["SGD"](), network)),
+    ):
         net.cleargrads()
         F.sum(net(x) ** 2).backward()
         optimizer.update()
-    same({n: p.array for n, p in network.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+    same(
+        {n: p.array for n, p in network.namedparams()}, {n: p.array for n, p in alone.namedparams()}
+    )
 
 
 def test_a_replicated_network_inside_another_link_is_kept_in_step():
@@ -605,9 +689,12 @@ def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neu
         return F.softmax_cross_entropy(net(x), y)
 
     wanted = trained(
-        CHAINER.wrap(alone), _Neutral(CHAINER.wrap_optimizer(RULES["SGD"]().setup(alone), CHAINER.wrap(alone)), loss)
+        CHAINER.wrap(alone),
+        _Neutral(CHAINER.wrap_optimizer(RULES["SGD"]().setup(alone), CHAINER.wrap(alone)), loss),
     )
-    found = trained(network, _Neutral(CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss))
+    found = trained(
+        network, _Neutral(CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss)
+    )
     same(found, {name.removeprefix("/native"): value for name, value in wanted.items()})
 
 
@@ -626,7 +713,10 @@ def test_gradients_of_a_network_with_a_replicated_one_inside_are_whole():
     alone = L.Classifier(Plain())
     model = L.Classifier(over(alone.predictor.copy("copy"), 2))
     x, y = RNG.normal(size=(5, 6)), RNG.integers(0, 3, 5).astype(np.int32)
-    wanted, found = (CHAINER.gradients(lambda n, x, y: n(x, y), CHAINER.wrap(net), x, y) for net in (alone, model))
+    wanted, found = (
+        CHAINER.gradients(lambda n, x, y: n(x, y), CHAINER.wrap(net), x, y)
+        for net in (alone, model)
+    )
     same(found.parameters, wanted.parameters)
 
 
@@ -641,7 +731,9 @@ def test_parameters_without_a_shape_are_trained_as_on_one_device(neutral):
             optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), abstract)
             trained(net, _Neutral(optimizer, lambda net, x, y: F.softmax_cross_entropy(net(x), y)))
         else:
-            trained(net, RULES["Adam"]().setup(net) if replicas == 1 else wrapped(RULES["Adam"](), net))
+            trained(
+                net, RULES["Adam"]().setup(net) if replicas == 1 else wrapped(RULES["Adam"](), net)
+            )
         return {name: p.array for name, p in net.namedparams()}
 
     same(run(2), run(1))
@@ -657,13 +749,16 @@ class _Neutral:
         self.optimizer.update(self.loss, *batch)
 
 
-# Chainer's own trainer -----------------------------------------------------------------------------------------------
+# Chainer's own trainer
+# -----------------------------------------------------------------------------------------------
 
 
 def train_with_chainer(model, optimizer, folder, loss_func=None, device=None):
     """Two epochs with an evaluator, a schedule, a log and a snapshot; the log and the trainer."""
     rng = np.random.default_rng(6)
-    data = chainer.datasets.TupleDataset(rng.normal(size=(22, 6)), rng.integers(0, 3, 22).astype(np.int32))
+    data = chainer.datasets.TupleDataset(
+        rng.normal(size=(22, 6)), rng.integers(0, 3, 22).astype(np.int32)
+    )
     np.random.seed(5)
     batches = chainer.iterators.SerialIterator(data, 5, shuffle=True)
     validation = chainer.iterators.SerialIterator(data, 7, repeat=False, shuffle=False)
@@ -679,7 +774,9 @@ def train_with_chainer(model, optimizer, folder, loss_func=None, device=None):
 
 
 MODELS = {
-    "the classifier replicated": lambda net, n: over(L.Classifier(net), n, scalars="mean", buffers="sync"),
+    "the classifier replicated": lambda net, n: over(
+        L.Classifier(net), n, scalars="mean", buffers="sync"
+    ),
     "the network replicated": lambda net, n: L.Classifier(over(net, n, buffers="sync")),
 }
 
@@ -693,19 +790,34 @@ def test_chainers_trainer_trains_replicas_as_one_device(kind, norm, tmp_path):
     logs = []
     for net, optimizer in (
         (alone, chainer.optimizers.MomentumSGD(lr=0.1).setup(alone)),
-        (model, DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.MomentumSGD, lr=0.1).setup(model)),
+        (
+            model,
+            DataParallelChainerOptimizer.from_optimizer_class(
+                chainer.optimizers.MomentumSGD, lr=0.1
+            ).setup(model),
+        ),
     ):
         log, trainer = train_with_chainer(net, optimizer, tmp_path, device=HOST)
         assert (
-            optimizer.epoch == 2 and optimizer.lr == pytest.approx(0.025) and optimizer.t == trainer.updater.iteration
+            optimizer.epoch == 2
+            and optimizer.lr == pytest.approx(0.025)
+            and optimizer.t == trainer.updater.iteration
         )
         logs.append(log)
     same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
     if norm:
-        norms = [next(link for link in net.links() if isinstance(link, L.BatchNormalization)) for net in (alone, model)]
+        norms = [
+            next(link for link in net.links() if isinstance(link, L.BatchNormalization))
+            for net in (alone, model)
+        ]
         np.testing.assert_allclose(norms[1].avg_var, norms[0].avg_var, rtol=1e-12)
     for found, wanted in zip(logs[1], logs[0], strict=True):
-        for key in ("main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy"):
+        for key in (
+            "main/loss",
+            "main/accuracy",
+            "validation/main/loss",
+            "validation/main/accuracy",
+        ):
             assert found[key] == pytest.approx(wanted[key], rel=1e-12), key
 
 
@@ -714,9 +826,15 @@ def test_a_snapshot_of_replicas_goes_on_on_one_device(tmp_path):
     train_with_chainer(model, wrapped(chainer.optimizers.MomentumSGD(lr=0.1), model), tmp_path)
     alone = L.Classifier(Plain())
     chainer.serializers.load_npz(tmp_path / "snapshot.npz", alone, path="updater/model:main/")
-    same({n: p.array for n, p in alone.namedparams()}, {n: p.array for n, p in model.namedparams()}, 0)
+    same(
+        {n: p.array for n, p in alone.namedparams()},
+        {n: p.array for n, p in model.namedparams()},
+        0,
+    )
     optimizer = chainer.optimizers.MomentumSGD().setup(alone)
-    chainer.serializers.load_npz(tmp_path / "snapshot.npz", optimizer, path="updater/optimizer:main/")
+    chainer.serializers.load_npz(
+        tmp_path / "snapshot.npz", optimizer, path="updater/optimizer:main/"
+    )
     assert optimizer.t > 0 and optimizer.target.predictor.out.W.update_rule.state["v"].any()
 
 

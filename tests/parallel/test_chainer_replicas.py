@@ -15,7 +15,7 @@ from deliralike.parallel import current_replica, in_replicas
 from deliralike.parallel.replicas.run_in_threads import _controller
 
 CHAINER = backends.get("chainer")
-import chainer  # noqa: E402 - after the backend has bridged it
+import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 
@@ -33,7 +33,8 @@ def double_precision():
 
 
 class Small(chainer.Chain):
-    """Convolution with stride 2, batch normalisation, linear: Chainer's own, as its users write them."""
+    """Convolution with stride 2, batch normalisation, linear: Chainer's own, as its users write
+    them."""
 
     def __init__(self, inputs=3 * 3 * 2):
         super().__init__()
@@ -62,7 +63,9 @@ def gradients_of(network, loss, *batch):
     """The gradients that one device finds, by Chainer's own names."""
     network.cleargrads()
     loss(network, *batch).backward()
-    return {name: None if p.grad is None else p.grad.copy() for name, p in sorted(network.namedparams())}
+    return {
+        name: None if p.grad is None else p.grad.copy() for name, p in sorted(network.namedparams())
+    }
 
 
 def same(found, wanted, tolerance=1e-12):
@@ -71,16 +74,23 @@ def same(found, wanted, tolerance=1e-12):
         if value is None:
             assert found[name] is None, name
         else:
-            np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
+            )
 
 
-# What a replica owns -------------------------------------------------------------------------------------------------
+# What a replica owns
+# -------------------------------------------------------------------------------------------------
 
 
 def test_replicas_on_one_device_share_no_array():
     network = over(Small(), 3)
     arrays = [
-        [vars(link)[name] for link in replica.links() for name in sorted(link._params | link._persistent)]
+        [
+            vars(link)[name]
+            for link in replica.links()
+            for name in sorted(link._params | link._persistent)
+        ]
         for replica in network.replicas
     ]
     for values in zip(*arrays, strict=True):
@@ -225,7 +235,8 @@ def test_functions_that_hold_the_network_are_the_replicas_own(way):
     np.testing.assert_array_equal(network.module.fc.b.grad, [3.0, 3.0])
 
 
-# What follows the root -----------------------------------------------------------------------------------------------
+# What follows the root
+# -----------------------------------------------------------------------------------------------
 
 
 class Scaled(chainer.Chain):
@@ -324,7 +335,13 @@ class Moded(Network):
 
 @pytest.mark.parametrize(
     ("whole", "block", "config"),
-    [(True, True, True), (False, False, True), (True, False, True), (False, True, True), (True, True, False)],
+    [
+        (True, True, True),
+        (False, False, True),
+        (True, False, True),
+        (False, True, True),
+        (True, True, False),
+    ],
 )
 def test_training_modes_reach_the_replicas(whole, block, config):
     root = Moded.on("chainer")()
@@ -372,7 +389,8 @@ def test_the_state_of_a_recurrent_link_is_each_replicas_own_and_is_reset_in_all(
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
 
 
-# Link hooks ----------------------------------------------------------------------------------------------------------
+# Link hooks
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Counting(chainer.LinkHook):
@@ -410,12 +428,15 @@ def test_spectral_normalisation_works_in_replicas():
         network.parallelism.accumulate_gradients()
         same({name: p.grad for name, p in network.namedparams()}, wanted)
         np.testing.assert_allclose(network.module[0].W_u, alone[0].W_u, rtol=1e-13)
-    hooks = [replica.native[0].local_link_hooks["SpectralNormalization"] for replica in network.replicas]
+    hooks = [
+        replica.native[0].local_link_hooks["SpectralNormalization"] for replica in network.replicas
+    ]
     assert hooks[0] is not hooks[1]  # it holds its link's weights while that runs
     assert isinstance(network.replicas[1].native[0].W, chainer.Parameter)
 
 
-# What reaches a replica's thread -------------------------------------------------------------------------------------
+# What reaches a replica's thread
+# -------------------------------------------------------------------------------------
 
 
 class Watching(chainer.Link):
@@ -438,8 +459,10 @@ def seen_in_replicas(look, **settings):
     return link.found
 
 
-@pytest.mark.parametrize(("name", "value"), [("train", False), ("enable_backprop", False), ("own_entry", "mine"),
-                                             ("dtype", np.float16)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("train", False), ("enable_backprop", False), ("own_entry", "mine"), ("dtype", np.float16)],
+)
 def test_the_callers_settings_reach_each_thread(name, value):
     with chainer.using_config(name, value):
         assert seen_in_replicas(lambda: getattr(chainer.config, name)) == [value, value]
@@ -491,7 +514,9 @@ class Functions(chainer.FunctionHook):
 def test_function_hooks_see_each_replica_forward_and_backward():
     network, hook, x = over(L.Linear(3, 2)), Functions(), RNG.normal(size=(5, 3))
     with hook:
-        network.parallelism.forward_backward(in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x)
+        network.parallelism.forward_backward(
+            in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x
+        )
     for calls in (hook.forward, hook.backward):
         assert {(0, "LinearFunction"), (1, "LinearFunction")} <= set(calls)
     assert not chainer.get_function_hooks()
@@ -500,7 +525,9 @@ def test_function_hooks_see_each_replica_forward_and_backward():
 def test_an_optimizer_runs_a_loss_in_replicas_backward_in_their_threads():
     network, hook = two_parts(2), Functions()
     with hook:
-        CHAINER.optimizer(rules.SGD(lr=0.1), network).update(in_replicas(squares), RNG.normal(size=(5, 3)))
+        CHAINER.optimizer(rules.SGD(lr=0.1), network).update(
+            in_replicas(squares), RNG.normal(size=(5, 3))
+        )
     assert {index for index, _ in hook.backward} == {0, 1}
 
 
@@ -508,7 +535,8 @@ def test_a_link_hook_for_all_links_sees_each_replica():
     hook, network = Counting(), over(Scaled())
     with hook:
         network.parallelism.run(
-            lambda net, arguments: net(*arguments[0]), network.parallelism.scatter(((np.ones((5, 3)),), {}))
+            lambda net, arguments: net(*arguments[0]),
+            network.parallelism.scatter(((np.ones((5, 3)),), {})),
         )
     assert {(0, "fc", 3), (1, "fc", 2)} <= set(hook.calls)
 
@@ -516,7 +544,10 @@ def test_a_link_hook_for_all_links_sees_each_replica():
 @pytest.mark.parametrize("threads", [2, 1])
 def test_blas_threads_are_shared_out_and_given_back(threads):
     def count():
-        return {library.num_threads for library in _controller(0).select(user_api="blas").lib_controllers}
+        return {
+            library.num_threads
+            for library in _controller(0).select(user_api="blas").lib_controllers
+        }
 
     with _controller(0).limit(limits=threads, user_api="blas"):
         assert seen_in_replicas(count) == [{1}, {1}]
@@ -561,7 +592,10 @@ def test_an_error_in_a_replica_keeps_type_traceback_and_says_where(within):
     with pytest.raises(UnicodeDecodeError, match="of three") as caught:
         within(over(Failing()), np.ones((4, 2)))
     assert caught.value.__notes__ == ["raised in replica 1 of 2 on @numpy"]
-    assert any(entry.name == "forward" and "test_chainer_replicas" in str(entry.path) for entry in caught.traceback)
+    assert any(
+        entry.name == "forward" and "test_chainer_replicas" in str(entry.path)
+        for entry in caught.traceback
+    )
 
 
 def test_after_an_error_the_network_runs_again(within):
@@ -572,7 +606,8 @@ def test_after_an_error_the_network_runs_again(within):
     assert within(network, np.ones((4, 3))).shape == (4, 2)
 
 
-# Sums over replicas --------------------------------------------------------------------------------------------------
+# Sums over replicas
+# --------------------------------------------------------------------------------------------------
 
 
 def in_each_replica(function, shares, in_threads=False):
@@ -581,7 +616,9 @@ def in_each_replica(function, shares, in_threads=False):
     from deliralike.parallel.batches.scatter import Shares
 
     return network.parallelism.run(
-        lambda _, share: function(current_replica(), share), Shares(shares, tuple(map(len, shares))), in_threads
+        lambda _, share: function(current_replica(), share),
+        Shares(shares, tuple(map(len, shares))),
+        in_threads,
     )
 
 
@@ -597,7 +634,9 @@ def test_the_sum_over_replicas_is_differentiable_in_one_graph(within):
     wanted = F.sum(whole * F.broadcast_to(F.sum(whole**2, 0), whole.shape))
     wanted.backward()
     np.testing.assert_allclose(total.array, wanted.array, rtol=1e-13)
-    np.testing.assert_allclose(np.concatenate([share.grad for share in shares]), whole.grad, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([share.grad for share in shares]), whole.grad, rtol=1e-12
+    )
 
 
 def test_the_sum_over_replicas_is_differentiable_twice_in_threads(within):
@@ -615,10 +654,14 @@ def test_the_sum_over_replicas_is_differentiable_twice_in_threads(within):
     found = within(in_each_replica, penalty, values, True)
     x = chainer.Variable(np.concatenate(values))
     (gradient,) = chainer.grad(
-        [F.sum(F.exp(x) * F.broadcast_to(F.sum(x**2, 0), x.shape))], [x], enable_double_backprop=True
+        [F.sum(F.exp(x) * F.broadcast_to(F.sum(x**2, 0), x.shape))],
+        [x],
+        enable_double_backprop=True,
     )
     F.sum(gradient**2).backward()
-    np.testing.assert_allclose(np.concatenate([first for first, _ in found]), gradient.array, rtol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([first for first, _ in found]), gradient.array, rtol=1e-12
+    )
     np.testing.assert_allclose(np.concatenate([second for _, second in found]), x.grad, rtol=1e-11)
 
 
@@ -626,11 +669,14 @@ def test_a_replica_that_does_not_come_to_a_sum_is_an_error(within):
     def odd(here, x):
         return here.all_sum(x, "a sum") if here.index else x
 
-    with pytest.raises(ReplicaError, match="replica 1 waits for the others at a sum, but replica 0 ended"):
+    with pytest.raises(
+        ReplicaError, match="replica 1 waits for the others at a sum, but replica 0 ended"
+    ):
         within(in_each_replica, odd, [np.ones((2, 1)), np.ones((2, 1))])
 
 
-# Chainer's own batch normalisation -----------------------------------------------------------------------------------
+# Chainer's own batch normalisation
+# -----------------------------------------------------------------------------------
 
 NORMS = {
     "channels": lambda: L.BatchNormalization(3, decay=0.7, eps=1e-3),
@@ -640,17 +686,23 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["loss on gathered outputs", "loss in replicas"])
+@pytest.mark.parametrize(
+    "inside", [False, True], ids=["loss on gathered outputs", "loss in replicas"]
+)
 @pytest.mark.parametrize("samples", [5, 2])
 @pytest.mark.parametrize("kind", NORMS)
-def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(kind, samples, inside, within):
+def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(
+    kind, samples, inside, within
+):
     alone = chainer.Sequential(NORMS[kind]())
     x, weights = RNG.normal(1.0, 2.0, size=(samples, 3, 4, 5)), RNG.normal(size=(samples, 3, 4, 5))
     alone(x)
     network = over(alone.copy("copy"), 2, buffers="sync")
     if kind != "no scale":
         for net in (alone, network):
-            net[0].gamma.array[...] = np.linspace(0.5, 2.0, net[0].gamma.size).reshape(net[0].gamma.shape)
+            net[0].gamma.array[...] = np.linspace(0.5, 2.0, net[0].gamma.size).reshape(
+                net[0].gamma.shape
+            )
         network.copy_parameters()
 
     def loss(net, x, weights):
@@ -660,7 +712,11 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(kind
     network.cleargrads()
     if inside:
         within(
-            network.parallelism.forward_backward, in_replicas(loss, "sum"), lambda value: value.backward(), x, weights
+            network.parallelism.forward_backward,
+            in_replicas(loss, "sum"),
+            lambda value: value.backward(),
+            x,
+            weights,
         )
     else:
         within(loss, network, x, weights).backward()
@@ -690,7 +746,11 @@ def test_finetuning_counts_alike_in_all_replicas(within):
     for _ in range(3):
         alone[0](x, finetune=True)
         shares = network.parallelism.scatter(((x,), {}))
-        within(network.parallelism.run, lambda net, args: net.native[0](*args[0], finetune=True), shares)
+        within(
+            network.parallelism.run,
+            lambda net, args: net.native[0](*args[0], finetune=True),
+            shares,
+        )
     assert [replica.native[0].N for replica in network.replicas] == [3, 3]
     np.testing.assert_allclose(network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13)
     np.testing.assert_allclose(network.module[0].avg_var, alone[0].avg_var, rtol=1e-13)
@@ -705,11 +765,13 @@ def test_synchronisation_leaves_the_users_link_as_it_was(within):
     np.testing.assert_allclose(module(x).array, module.copy("copy")(x).array, rtol=1e-13)
 
 
-# Persistent values ---------------------------------------------------------------------------------------------------
+# Persistent values
+# ---------------------------------------------------------------------------------------------------
 
 
 class Counters(chainer.Link):
-    """A number, a whole number, an array, a whole array and a word that each replica changes in its own way."""
+    """A number, a whole number, an array, a whole array and a word that each replica changes in its
+    own way."""
 
     def __init__(self):
         super().__init__()
@@ -734,15 +796,19 @@ def persistent(link):
     return {name: np.asarray(vars(link)[name]).tolist() for name in sorted(link._persistent)}
 
 
-@pytest.mark.parametrize(("policy", "mean"), [("root", 3.0), ("mean", (3 * 3 + 2 * 2) / 5), ("sync", 3.0)])
+@pytest.mark.parametrize(
+    ("policy", "mean"), [("root", 3.0), ("mean", (3 * 3 + 2 * 2) / 5), ("sync", 3.0)]
+)
 def test_persistent_values_follow_the_policy_in_every_replica(policy, mean):
     network = over(Counters(), 2, buffers=policy)
     network(np.ones((5, 1)))
     wanted = {"array": [mean, mean], "number": mean, "whole": 3, "wholes": [3, 3], "word": "of 3"}
     for replica in network.replicas:
         found = persistent(replica.native)
-        assert found == {name: pytest.approx(value) if name in ("array", "number") else value
-                         for name, value in wanted.items()}  # fmt: skip
+        assert found == {
+            name: pytest.approx(value) if name in ("array", "number") else value
+            for name, value in wanted.items()
+        }
     assert isinstance(network.module.whole, int) and isinstance(network.module.number, float)
 
 
@@ -761,7 +827,8 @@ def test_averages_that_nobody_moved_are_not_rounded():
     assert all((replica.native.bn.avg_mean == before).all() for replica in network.replicas)
 
 
-# Native random layers ------------------------------------------------------------------------------------------------
+# Native random layers
+# ------------------------------------------------------------------------------------------------
 
 
 class Dropping(Network):
@@ -790,7 +857,11 @@ def test_native_dropout_is_the_same_under_a_seed_and_other_in_each_call_and_repl
     first, second = masks(network, 5), masks(network)
     np.testing.assert_array_equal(masks(network, 5), first)
     np.testing.assert_array_equal(masks(network), second)
-    assert (first != second).any() and (first[:2] != first[2:]).any() and (masks(network, 6) != first).any()
+    assert (
+        (first != second).any()
+        and (first[:2] != first[2:]).any()
+        and (masks(network, 6) != first).any()
+    )
 
 
 def test_native_dropout_does_not_depend_on_which_thread_comes_first():
@@ -815,7 +886,8 @@ def test_a_call_without_random_layers_draws_nothing():
     assert np.random.rand() == wanted
 
 
-# Gradients and optimizers --------------------------------------------------------------------------------------------
+# Gradients and optimizers
+# --------------------------------------------------------------------------------------------
 
 
 class TwoParts(Network):
@@ -842,7 +914,9 @@ def test_gradients_of_a_replicated_network_are_sums_under_the_roots_names():
     wanted, found = (CHAINER.gradients(squares, two_parts(n), x) for n in (1, 3))
     same(found.parameters, wanted.parameters)
     np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12)
-    assert found.parameters["unused.weight"] is None and found.loss == pytest.approx(wanted.loss, rel=1e-13)
+    assert found.parameters["unused.weight"] is None and found.loss == pytest.approx(
+        wanted.loss, rel=1e-13
+    )
 
 
 def test_adding_gradients_leaves_shared_arrays_alone():
@@ -887,7 +961,9 @@ def test_two_optimizers_over_parts_do_as_on_one_device(replicas, wrap):
             two.update(lambda net, x: -squares(net, x), x)
         return network.neutral_state(), one.neutral_state(), two.neutral_state()
 
-    for found, wanted in zip(run(two_parts(replicas), wrap(squares)), run(two_parts(1), squares), strict=True):
+    for found, wanted in zip(
+        run(two_parts(replicas), wrap(squares)), run(two_parts(1), squares), strict=True
+    ):
         same(found, wanted)
 
 
@@ -982,10 +1058,13 @@ def test_without_the_copy_the_replicas_would_fall_behind():
     same(network.replicas[1].neutral_state(), network.neutral_state(), 0)
     optimizer.post_update_hooks.clear()
     optimizer.update(squares, RNG.normal(size=(5, 3)))
-    assert (network.replicas[1].neutral_state()["critic.bias"] != network.neutral_state()["critic.bias"]).any()
+    assert (
+        network.replicas[1].neutral_state()["critic.bias"] != network.neutral_state()["critic.bias"]
+    ).any()
 
 
-# Devices -------------------------------------------------------------------------------------------------------------
+# Devices
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_replicated_network_does_not_move():
@@ -1011,5 +1090,7 @@ def visitor_to_another_device():
 
 def test_the_network_must_be_on_the_first_device(monkeypatch):
     monkeypatch.setattr(type(CHAINER), "devices", lambda self: ["@numpy", "@cupy:0"])
-    with pytest.raises(DeviceError, match="the network is on '@numpy', the first device is '@cupy:0'"):
+    with pytest.raises(
+        DeviceError, match="the network is on '@numpy', the first device is '@cupy:0'"
+    ):
         DataParallelChainerNetwork(Small(), ["@cupy:0", "@numpy"])

@@ -1,4 +1,5 @@
-"""closure and prepare_batch: the same names, order of arguments, sums and types on every backend."""
+"""closure and prepare_batch: the same names, order of arguments, sums and types on every
+backend."""
 
 import inspect
 
@@ -9,7 +10,16 @@ from deliralike import DataParallel, Network
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from deliralike.network import build
 from deliralike.network.closure import closure
-from tests.parallel.networks import Dense, Small, batch_of, built, device_of, devices, optimizer_of, replicated
+from tests.parallel.networks import (
+    Dense,
+    Small,
+    batch_of,
+    built,
+    device_of,
+    devices,
+    optimizer_of,
+    replicated,
+)
 
 ARGUMENTS = ["model", "data_dict", "optimizers", "losses", "iter_num", "fold", "kwargs"]
 
@@ -65,16 +75,25 @@ def by_hand(network, data):
 def test_the_order_of_arguments_is_the_same_everywhere(network):
     assert list(inspect.signature(network.closure).parameters) == ARGUMENTS
     assert list(inspect.signature(network.prepare_batch).parameters) == [
-        "batch", "input_device", "output_device", "dtype",
-    ]  # fmt: skip
+        "batch",
+        "input_device",
+        "output_device",
+        "dtype",
+    ]
     assert list(inspect.signature(closure).parameters) == ARGUMENTS
 
 
 @pytest.mark.parametrize("optimizers", [None, {}])
 def test_evaluation_gives_each_loss_their_sum_and_the_predictions(network, optimizers):
     scores, entropy, size = by_hand(network, data := batch())
-    values, predictions = network.closure(network, data, optimizers, losses_of(network.backend), 3, fold=1)
-    assert {name: type(value) for name, value in values.items()} == {"total": float, "entropy": float, "size": float}
+    values, predictions = network.closure(
+        network, data, optimizers, losses_of(network.backend), 3, fold=1
+    )
+    assert {name: type(value) for name, value in values.items()} == {
+        "total": float,
+        "entropy": float,
+        "size": float,
+    }
     assert values["entropy"] == pytest.approx(entropy, rel=1e-12)
     assert values["size"] == pytest.approx(size, rel=1e-12)
     assert values["total"] == pytest.approx(entropy + size, rel=1e-12)
@@ -86,22 +105,30 @@ def test_evaluation_changes_nothing_in_training_mode_either(network):
     network.train()
     network.closure(network, batch(), {}, losses_of(network.backend))
     assert network.training
-    assert all(np.array_equal(value, before[name]) for name, value in network.neutral_state().items())
+    assert all(
+        np.array_equal(value, before[name]) for name, value in network.neutral_state().items()
+    )
 
 
 def has_graph(backend, array):
-    return {"torch": lambda: array.requires_grad, "chainer": lambda: array.creator is not None}[backend.name]()
+    return {"torch": lambda: array.requires_grad, "chainer": lambda: array.creator is not None}[
+        backend.name
+    ]()
 
 
 def test_evaluation_builds_no_graph_and_training_does(network):
-    if network.backend.name == "jax":  # arrays never carry a graph: what is seen is traced in an update, and not here
+    if (
+        network.backend.name == "jax"
+    ):  # arrays never carry a graph: what is seen is traced in an update, and not here
         import jax
 
         seen_by = lambda array: isinstance(array, jax.core.Tracer)  # noqa: E731
     else:
         seen_by = lambda array: has_graph(network.backend, array)  # noqa: E731
     seen = []
-    loss = {"watched": lambda scores, labels: (seen.append(seen_by(scores)), network.nn.mean(scores))[1]}
+    loss = {
+        "watched": lambda scores, labels: (seen.append(seen_by(scores)), network.nn.mean(scores))[1]
+    }
     network.closure(network, batch(), {}, loss)
     network.closure(network, batch(), {"default": optimizer_of(network)}, loss)
     assert seen[0] is False
@@ -121,11 +148,15 @@ def test_training_is_one_update_on_the_sum_of_losses(backend):
     assert values["total"] == pytest.approx(float(backend.numpy(loss)), rel=1e-12)
     assert predictions["pred"].shape == (6, 4)
     for name, value in reference.neutral_state().items():
-        np.testing.assert_allclose(network.neutral_state()[name], value, rtol=1e-12, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(
+            network.neutral_state()[name], value, rtol=1e-12, atol=1e-14, err_msg=name
+        )
 
 
 def test_predictions_of_a_training_step_have_no_graph(network):
-    _, predictions = closure(network, batch(), {"default": optimizer_of(network)}, losses_of(network.backend))
+    _, predictions = closure(
+        network, batch(), {"default": optimizer_of(network)}, losses_of(network.backend)
+    )
     assert network.backend.name == "jax" or not has_graph(network.backend, predictions["pred"])
 
 
@@ -143,7 +174,9 @@ def test_losses_are_told_the_prediction_first_and_then_the_label(network):
 def test_outputs_in_a_dict_keep_their_names(backend):
     network = built(backend, TwoOutputs)
     data = {"data": np.ones((5, 3)), "label": np.zeros((5, 2))}
-    values, predictions = closure(network, data, None, {"mse": lambda scores, label: backend.nn.mean(scores * scores)})
+    values, predictions = closure(
+        network, data, None, {"mse": lambda scores, label: backend.nn.mean(scores * scores)}
+    )
     assert list(predictions) == ["scores", "twice"]
     scores = backend.numpy(predictions["scores"])
     assert values["mse"] == pytest.approx((scores**2).mean(), rel=1e-12)
@@ -152,37 +185,57 @@ def test_outputs_in_a_dict_keep_their_names(backend):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_output_called_pred_is_trained_wherever_it_stands(backend, count):
-    network = replicated(backend, count, network=SideFirst) if count > 1 else built(backend, SideFirst)
+    network = (
+        replicated(backend, count, network=SideFirst) if count > 1 else built(backend, SideFirst)
+    )
     before = network.neutral_state()
     data = {"data": np.ones((4, 3)), "label": np.zeros(4, np.int64)}
-    network.closure(network, data, {"default": optimizer_of(network)}, {"entropy": backend.nn.cross_entropy})
-    moved = [name for name, value in network.neutral_state().items() if not np.array_equal(value, before[name])]
+    network.closure(
+        network, data, {"default": optimizer_of(network)}, {"entropy": backend.nn.cross_entropy}
+    )
+    moved = [
+        name
+        for name, value in network.neutral_state().items()
+        if not np.array_equal(value, before[name])
+    ]
     assert moved == ["main.weight", "main.bias"]
 
 
 def test_a_loss_called_as_their_sum_is_refused(network):
     named = {"total": lambda scores, labels: network.nn.mean(scores), **losses_of(network.backend)}
     with pytest.raises(
-        SettingError, match="a loss among 'total', 'entropy', 'size' is called 'total', as their sum is"
+        SettingError,
+        match="a loss among 'total', 'entropy', 'size' is called 'total', as their sum is",
     ):
         network.closure(network, batch(), None, named)
     values, _ = network.closure(network, batch(), None, {"total": named["total"]})
     assert values == {"total": pytest.approx(by_hand(network, batch())[0].mean(), rel=1e-12)}
     named["loss"] = named.pop("total")
-    with pytest.raises(SettingError, match="is called 'loss', as their sum is: give it another name"):
+    with pytest.raises(
+        SettingError, match="is called 'loss', as their sum is: give it another name"
+    ):
         network.val_step((batch()["data"], batch()["label"]), named)
 
 
-@pytest.mark.parametrize(("key", "near"), [("data", "Did you mean 'dat'"), ("label", "Did you mean 'labels'")])
+@pytest.mark.parametrize(
+    ("key", "near"), [("data", "Did you mean 'dat'"), ("label", "Did you mean 'labels'")]
+)
 def test_a_batch_without_a_key_is_refused(network, key, near):
-    data = {("dat" if name == "data" else "labels") if name == key else name: value for name, value in batch().items()}
+    data = {
+        ("dat" if name == "data" else "labels") if name == key else name: value
+        for name, value in batch().items()
+    }
     with pytest.raises(BatchError, match=f"the batch has no '{key}'. {near}"):
         network.closure(network, data, None, losses_of(network.backend))
 
 
 def test_optimizers_without_a_default_are_refused(network):
-    with pytest.raises(SettingError, match=r"closure updates by optimizers\['default'\]; there is 'generator'"):
-        network.closure(network, batch(), {"generator": optimizer_of(network)}, losses_of(network.backend))
+    with pytest.raises(
+        SettingError, match=r"closure updates by optimizers\['default'\]; there is 'generator'"
+    ):
+        network.closure(
+            network, batch(), {"generator": optimizer_of(network)}, losses_of(network.backend)
+        )
 
 
 def test_no_loss_is_refused(network):
@@ -215,15 +268,24 @@ def test_a_native_optimizer_that_holds_its_state_goes_on_from_step_to_step(backe
         closure(network, batch(), {"default": native}, losses_of(backend))
         closure(reference, batch(), {"default": ours}, losses_of(backend))
     for name, value in reference.neutral_state().items():
-        np.testing.assert_allclose(network.neutral_state()[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(
+            network.neutral_state()[name], value, rtol=1e-10, atol=1e-12, err_msg=name
+        )
 
 
-# prepare_batch -------------------------------------------------------------------------------------------------------
+# prepare_batch
+# -------------------------------------------------------------------------------------------------------
 
 
 def types_of(backend, prepared):
-    found = {key: backend.numpy(value).dtype for key, value in prepared.items() if backend.is_array(value)}
-    return {key: str(dtype) for key, dtype in found.items() if dtype.kind != "U"}  # a NumPy array is Chainer's own
+    found = {
+        key: backend.numpy(value).dtype
+        for key, value in prepared.items()
+        if backend.is_array(value)
+    }
+    return {
+        key: str(dtype) for key, dtype in found.items() if dtype.kind != "U"
+    }  # a NumPy array is Chainer's own
 
 
 def mixed():
@@ -243,12 +305,18 @@ def mixed():
 def test_floating_arrays_take_the_type_and_all_others_keep_theirs(network, dtype):
     prepared = network.prepare_batch(mixed(), dtype=dtype)
     assert types_of(network.backend, prepared) == {
-        "data": dtype, "label": "int64", "small": "int32", "seen": "bool", "half": dtype,
-    }  # fmt: skip
+        "data": dtype,
+        "label": "int64",
+        "small": "int32",
+        "seen": "bool",
+        "half": dtype,
+    }
 
 
 def test_floating_arrays_become_float32_unless_told(network):
-    assert types_of(network.backend, network.prepare_batch({"data": np.ones(2)})) == {"data": "float32"}
+    assert types_of(network.backend, network.prepare_batch({"data": np.ones(2)})) == {
+        "data": "float32"
+    }
 
 
 def test_what_is_no_array_stays(network):
@@ -262,7 +330,10 @@ def test_what_is_no_array_stays(network):
 
 def test_native_arrays_are_prepared_too_and_nests_keep_their_structure(network):
     backend = network.backend
-    given = {"data": (backend.array(np.ones(3)), [np.zeros(2)]), "label": {"a": backend.array(np.arange(3))}}
+    given = {
+        "data": (backend.array(np.ones(3)), [np.zeros(2)]),
+        "label": {"a": backend.array(np.arange(3))},
+    }
     prepared = network.prepare_batch(given)
     assert isinstance(prepared["data"], tuple)
     assert isinstance(prepared["data"][1], list)
@@ -307,7 +378,9 @@ def framework_device(backend):
 def test_devices_may_be_objects_of_the_framework(backend):
     place, (name, *_) = framework_device(backend), devices(backend, 1)
     network = built(backend, Dense)
-    prepared = network.prepare_batch({"data": np.ones(2), "label": np.ones(2)}, place, output_device=place)
+    prepared = network.prepare_batch(
+        {"data": np.ones(2), "label": np.ones(2)}, place, output_device=place
+    )
     assert {device_of(backend, each) for each in prepared.values()} == {name}
     assert DataParallel(network, [place, place], place).settings.devices == (name, name)
     assert build(type(network), device=place).device_name == name
@@ -318,5 +391,7 @@ def test_devices_may_be_objects_of_the_framework(backend):
 def test_prepared_labels_go_into_cross_entropy(backend):
     network = built(backend, Small, 0.0, dtype="float32")
     prepared = network.prepare_batch(batch())
-    values, _ = network.closure(network, prepared, {"default": optimizer_of(network)}, {"e": backend.nn.cross_entropy})
+    values, _ = network.closure(
+        network, prepared, {"default": optimizer_of(network)}, {"e": backend.nn.cross_entropy}
+    )
     assert 0 < values["total"] < 10

@@ -19,7 +19,12 @@ from deliralike.parallel.averaging.daso import (
     next_epoch,
 )
 
-PACES = [Pace(between, wait, local) for between in range(1, 9) for wait in range(10) for local in (1, 2, 3)]
+PACES = [
+    Pace(between, wait, local)
+    for between in range(1, 9)
+    for wait in range(10)
+    for local in (1, 2, 3)
+]
 EPOCHS = 2
 
 
@@ -56,7 +61,9 @@ def test_every_sending_is_merged_once_and_in_time_and_nothing_is_left(batches, m
             sent = [each for _, what, each in events if what == "send"]
             merges = {each: batch for batch, what, each in events if what == "merge"}
             assert set(merges) == set(sent) and len(events) == 2 * len(sent), pace
-            assert all(batch == min(each.batch + pace.wait, batches - 1) for each, batch in merges.items()), pace
+            assert all(
+                batch == min(each.batch + pace.wait, batches - 1) for each, batch in merges.items()
+            ), pace
             assert after.under_way == () and after.batch == batches
 
 
@@ -90,7 +97,12 @@ def test_members_take_turns_over_epochs(members):
     """Also where an epoch has fewer sendings than a node has members."""
     for pace, batches in itertools.product(PACES, (1, 2, 7)):
         found = epochs(pace, batches, members, count=members * 2)
-        turns = [decision.sends.member for decisions, _ in found for decision in decisions if decision.sends]
+        turns = [
+            decision.sends.member
+            for decisions, _ in found
+            for decision in decisions
+            if decision.sends
+        ]
         assert turns == [turn % members for turn in range(len(turns))]
         assert set(turns) == set(range(members))
 
@@ -98,7 +110,17 @@ def test_members_take_turns_over_epochs(members):
 def test_gradients_are_averaged_within_nodes_every_so_many_batches_and_while_a_sum_is_under_way():
     """By hand: sendings after batches 0 and 8, merges after 2 and 10, the last batch is 11."""
     (decisions, _), *_ = epochs(Pace(8, 2, 3), 12, 2)
-    assert [batch for batch, decision in enumerate(decisions) if decision.within] == [0, 1, 2, 3, 6, 8, 9, 10, 11]
+    assert [batch for batch, decision in enumerate(decisions) if decision.within] == [
+        0,
+        1,
+        2,
+        3,
+        6,
+        8,
+        9,
+        10,
+        11,
+    ]
     for pace, batches in itertools.product(PACES, (1, 7, 19)):
         for decisions, _ in epochs(pace, batches, 2):
             within = [decision.within for decision in decisions]
@@ -150,7 +172,10 @@ BLOCK = (BLOCKING.between, BLOCKING.wait, BLOCKING.local)
 
 def test_a_run_whose_loss_falls_keeps_its_pace_between_warm_up_and_cool_down():
     losses = [0.9**epoch for epoch in range(12)]
-    assert paces(Plan(epochs=12, warmup=3, cooldown=2), losses) == [BLOCK] * 3 + [(4, 1, 1)] * 7 + [BLOCK] * 2
+    assert (
+        paces(Plan(epochs=12, warmup=3, cooldown=2), losses)
+        == [BLOCK] * 3 + [(4, 1, 1)] * 7 + [BLOCK] * 2
+    )
 
 
 def test_a_constant_loss_cycles_every_third_epoch():
@@ -163,10 +188,16 @@ def test_a_constant_loss_cycles_every_third_epoch():
 @pytest.mark.parametrize(
     ("plan", "cycle"),
     [
-        (Plan(100, 0, 0, largest=16), [(4, 1, 1), (2, 1, 1), (1, 1, 1), (16, 4, 4), (8, 3, 2), (4, 2, 1), (2, 1, 1)]),
+        (
+            Plan(100, 0, 0, largest=16),
+            [(4, 1, 1), (2, 1, 1), (1, 1, 1), (16, 4, 4), (8, 3, 2), (4, 2, 1), (2, 1, 1)],
+        ),
         (Plan(100, 0, 0, largest=2), [(2, 1, 1), (1, 1, 1), (2, 1, 1)]),
         (Plan(100, 0, 0, largest=1), [(1, 1, 1), (1, 1, 1)]),
-        (Plan(100, 0, 0, largest=9, reduction=3, local_factor=2), [(4, 1, 1), (1, 1, 1), (9, 4, 4), (3, 3, 1)]),
+        (
+            Plan(100, 0, 0, largest=9, reduction=3, local_factor=2),
+            [(4, 1, 1), (1, 1, 1), (9, 4, 4), (3, 3, 1)],
+        ),
         (Plan(100, 0, 0, reduction=8), [(4, 1, 1), (1, 1, 1), (8, 2, 2), (1, 1, 1)]),
     ],
 )

@@ -1,6 +1,7 @@
 """Replicas on every kind of device present, against one network there and against the host.
 
-The host is checked in the same way, so that these tests are known to work where no accelerator is at hand.
+The host is checked in the same way, so that these tests are known to work where no accelerator is
+at hand.
 """
 
 import numpy as np
@@ -14,7 +15,9 @@ from tests.parallel.networks import Convolutional, device_of, images_of
 HOSTS = ("cpu", "@numpy")
 
 
-@pytest.fixture(params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join)
+@pytest.fixture(
+    params=[(name, kind) for name in BACKENDS for kind in ("host", "accelerator")], ids="-".join
+)
 def place(request):
     """A backend and one of its devices."""
     name, kind = request.param
@@ -45,7 +48,9 @@ def assert_same(found, wanted, tolerance):
         np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+)
 def test_replicas_on_a_device_equal_one_network_there_and_on_the_host(place, loss):
     backend, device = place
     single = trained(backend, device, 1, cross_entropy)

@@ -1,4 +1,5 @@
-"""DASO by heat's names in one process: what it takes, what it refuses, and that it is then the local optimizer."""
+"""DASO by heat's names in one process: what it takes, what it refuses, and that it is then the
+local optimizer."""
 
 import numpy as np
 import pytest
@@ -14,12 +15,27 @@ from deliralike.parallel import Alone
 def made(network=None, **settings):
     network = torch.nn.Linear(3, 2) if network is None else network
     local = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    settings = {"total_epochs": 3, "warmup_epochs": 1, "cooldown_epochs": 1, "comm": Alone()} | settings
+    settings = {
+        "total_epochs": 3,
+        "warmup_epochs": 1,
+        "cooldown_epochs": 1,
+        "comm": Alone(),
+    } | settings
     return network, local, ht.optim.DASO(local, **settings)
 
 
-@pytest.mark.parametrize("name", ["total_epochs", "warmup_epochs", "cooldown_epochs", "max_global_skips",
-                                  "sending_chunk_size", "skip_reduction_factor", "local_skip_factor"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "total_epochs",
+        "warmup_epochs",
+        "cooldown_epochs",
+        "max_global_skips",
+        "sending_chunk_size",
+        "skip_reduction_factor",
+        "local_skip_factor",
+    ],
+)
 def test_whole_numbers(name):
     """TypeError and ValueError, as heat has them."""
     with pytest.raises(TypeError, match=f"{name}=2.5 must be a whole number"):
@@ -32,14 +48,30 @@ def test_whole_numbers(name):
     ("settings", "error", "why"),
     [
         ({"stability_level": 5}, ArgumentError, "stability_level=5 must be a fraction"),
-        ({"use_mpi_groups": False}, SettingError, "use_mpi_groups: the engine makes its groups in its own way"),
-        ({"scheduler": torch.optim.lr_scheduler.StepLR}, ArgumentError, "give a scheduler made over the local"),
+        (
+            {"use_mpi_groups": False},
+            SettingError,
+            "use_mpi_groups: the engine makes its groups in its own way",
+        ),
+        (
+            {"scheduler": torch.optim.lr_scheduler.StepLR},
+            ArgumentError,
+            "give a scheduler made over the local",
+        ),
         ({"stability_level": -0.5}, SettingError, "stability_level=-0.5 must be at least 0"),
         ({"verbose": 1}, ArgumentError, "verbose=1 must be True or False"),
         ({"use_mpi_groups": "yes"}, ArgumentError, "use_mpi_groups='yes' must be True or False"),
         ({"downcast_type": 5}, ArgumentError, "downcast_type=5 must be torch.bfloat16"),
-        ({"downcast_type": torch.float64}, SettingError, "must be torch.bfloat16, torch.half, torch.float or None"),
-        ({"downcast_type": "asdf"}, SettingError, "downcast_type='asdf' must be torch.bfloat16, torch.half"),
+        (
+            {"downcast_type": torch.float64},
+            SettingError,
+            "must be torch.bfloat16, torch.half, torch.float or None",
+        ),
+        (
+            {"downcast_type": "asdf"},
+            SettingError,
+            "downcast_type='asdf' must be torch.bfloat16, torch.half",
+        ),
         ({"comm": "world"}, ArgumentError, "'world' is no communicator"),
         ({"members": 2}, ProcessError, "every node needs the same number of processes"),
     ],
@@ -51,7 +83,9 @@ def test_arguments_that_are_refused(settings, error, why):
 
 @pytest.mark.parametrize("given", ["sgd", torch.optim.SGD, None, 0.1])
 def test_what_is_no_optimizer(given):
-    with pytest.raises(TypeError, match="is no optimizer: give one made over the network's parameters"):
+    with pytest.raises(
+        TypeError, match="is no optimizer: give one made over the network's parameters"
+    ):
         ht.optim.DASO(given, total_epochs=1, comm=Alone())
 
 
@@ -65,8 +99,12 @@ def test_networks_that_are_refused():
     network, _, optimizer = made()
     with pytest.raises(ArgumentError, match="DataParallelMultiGPU takes a DASO optimizer"):
         ht.nn.DataParallelMultiGPU(network, torch.optim.SGD(network.parameters()))
-    with pytest.raises(CapabilityError, match="backend 'jax' keeps no gradients beside parameters.*AveragedUpdates"):
-        ht.nn.DataParallelMultiGPU(zoo.build("mlp", backend="jax", in_features=3, out_features=2), optimizer)
+    with pytest.raises(
+        CapabilityError, match="backend 'jax' keeps no gradients beside parameters.*AveragedUpdates"
+    ):
+        ht.nn.DataParallelMultiGPU(
+            zoo.build("mlp", backend="jax", in_features=3, out_features=2), optimizer
+        )
     with pytest.raises(SettingError, match="DASO has no network yet"):
         optimizer.step()
     ht.nn.DataParallelMultiGPU(network, optimizer, Alone())
@@ -164,7 +202,11 @@ def test_more_batches_than_were_told_and_states_of_others():
     network, _, optimizer = made()
     model = ht.nn.DataParallelMultiGPU(network, optimizer)
     optimizer.last_batch = 2
-    with pytest.raises(ProcessError, match="epoch 0, batch 3: the epoch has 2 batches: end it before the next one"):
+    with pytest.raises(
+        ProcessError, match="epoch 0, batch 3: the epoch has 2 batches: end it before the next one"
+    ):
         train(model, optimizer, 1, lambda loss: None)
-    with pytest.raises(StateError, match="the state is of process 1 of 2 nodes of 2, and this is process 0 of 1"):
+    with pytest.raises(
+        StateError, match="the state is of process 1 of 2 nodes of 2, and this is process 0 of 1"
+    ):
         optimizer.load_state_dict(optimizer.state_dict() | {"place": [1, 2, 2]})

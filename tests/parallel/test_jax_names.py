@@ -1,4 +1,5 @@
-"""The names that users of data parallelism know, on JAX: they work with the signatures that they have elsewhere."""
+"""The names that users of data parallelism know, on JAX: they work with the signatures that they
+have elsewhere."""
 
 import pickle
 
@@ -11,7 +12,13 @@ from flax import nnx
 
 from deliralike import Network, backends
 from deliralike.backends import jax as names
-from deliralike.errors import ArgumentError, CapabilityError, DeviceError, OptimizerError, StructureError
+from deliralike.errors import (
+    ArgumentError,
+    CapabilityError,
+    DeviceError,
+    OptimizerError,
+    StructureError,
+)
 from tests.parallel.networks import Dense, built, same_named
 
 JAX = backends.get("jax")
@@ -31,7 +38,8 @@ def linear():
     return nnx.Linear(3, 2, rngs=nnx.Rngs(0))
 
 
-# Networks and functions ----------------------------------------------------------------------------------------------
+# Networks and functions
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [[0, 1], TWO, ["cpu", "cpu"]], ids=str)
@@ -40,7 +48,9 @@ def test_data_parallel_computes_what_the_module_does(devices):
     wanted = module(x)
     np.testing.assert_allclose(names.DataParallel(module, devices)(x), wanted, rtol=1e-6)
     np.testing.assert_allclose(names.data_parallel(module, x, devices), wanted, rtol=1e-6)
-    np.testing.assert_allclose(names.data_parallel(module, (), devices, module_kwargs={"inputs": x}), wanted, rtol=1e-6)
+    np.testing.assert_allclose(
+        names.data_parallel(module, (), devices, module_kwargs={"inputs": x}), wanted, rtol=1e-6
+    )
     output = names.DataParallelJaxNetwork(module, TWO, output_device="cpu:1")(x)
     assert output.devices() == {jax.devices()[1]}
 
@@ -56,7 +66,9 @@ def test_devices_may_be_jaxs_own_objects():
 
 def test_gradients_of_the_functional_form_land_on_the_module():
     module, x = linear(), jnp.asarray(rows(5))
-    found = nnx.grad(lambda module: jnp.sum(names.data_parallel(module, x, ["cpu", "cpu"]) ** 2))(module)
+    found = nnx.grad(lambda module: jnp.sum(names.data_parallel(module, x, ["cpu", "cpu"]) ** 2))(
+        module
+    )
     wanted = nnx.grad(lambda module: jnp.sum(module(x) ** 2))(module)
     for mine, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
@@ -89,14 +101,22 @@ def test_an_error_in_a_module_says_which_one_raised_it():
     ("call", "error", "message"),
     [
         (lambda: names.DataParallel(linear(), [99]), DeviceError, "has no device number 99 here"),
-        (lambda: names.DataParallel(linear(), ["cpu:1", "cpu"]), DeviceError, "on 'cpu', the first device is 'cpu:1'"),
+        (
+            lambda: names.DataParallel(linear(), ["cpu:1", "cpu"]),
+            DeviceError,
+            "on 'cpu', the first device is 'cpu:1'",
+        ),
         (
             lambda: names.replicate(linear(), ["cpu:1"]),
             DeviceError,
             "the module is on 'cpu', the first device is 'cpu:1'",
         ),
         (lambda: names.parallel_apply([linear()], []), ArgumentError, "1 modules, 0 inputs"),
-        (lambda: names.gather([{"a": 1}, {"b": 1}], 0), StructureError, r"keys \['a'\] on replica 0"),
+        (
+            lambda: names.gather([{"a": 1}, {"b": 1}], 0),
+            StructureError,
+            r"keys \['a'\] on replica 0",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, error, message):
@@ -117,10 +137,16 @@ def test_replication_callbacks_share_a_context_for_each_block():
 
     first, second = Outer(), Outer()
     names.exec_data_parallel_replication_callback([first, second])
-    assert (first.heard, second.heard, first.inner.heard, second.inner.heard) == ((0,), (0, 1), (0,), (0, 1))
+    assert (first.heard, second.heard, first.inner.heard, second.inner.heard) == (
+        (0,),
+        (0, 1),
+        (0,),
+        (0, 1),
+    )
 
 
-# Optimizers ----------------------------------------------------------------------------------------------------------
+# Optimizers
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [None, TWO, ["cpu"] * 3], ids=str)
@@ -128,40 +154,61 @@ def test_an_optimizer_of_optax_follows_optax(devices):
     network = built(JAX, Dense)
     wanted = built(JAX, Dense)
     network = network if devices is None else names.DataParallelJaxNetwork(network, devices)
-    optimizer = names.DataParallelJaxOptimizer.from_optimizer_class(optax.adam, network, learning_rate=0.1)
-    values = {name: jnp.asarray(value) for name, value in wanted.neutral_state().items() if name.startswith("fc")}
+    optimizer = names.DataParallelJaxOptimizer.from_optimizer_class(
+        optax.adam, network, learning_rate=0.1
+    )
+    values = {
+        name: jnp.asarray(value)
+        for name, value in wanted.neutral_state().items()
+        if name.startswith("fc")
+    }
     rule = optax.adam(0.1)
     state = rule.init(values)
     for step in range(3):
         x = rows(7, seed=step)
         optimizer.update(mean_square, x)
-        gradients = jax.grad(lambda p, x=x: jnp.mean((x @ p["fc.weight"].T + p["fc.bias"]) ** 2))(values)
+        gradients = jax.grad(lambda p, x=x: jnp.mean((x @ p["fc.weight"].T + p["fc.bias"]) ** 2))(
+            values
+        )
         updates, state = rule.update(gradients, state)
         values = optax.apply_updates(values, updates)
     found = network.neutral_state()
-    same_named({name: found[name] for name in values}, {name: np.asarray(value) for name, value in values.items()})
+    same_named(
+        {name: found[name] for name in values},
+        {name: np.asarray(value) for name, value in values.items()},
+    )
     assert np.array_equal(found["unused.weight"], wanted.neutral_state()["unused.weight"])
     assert optimizer.steps == 3
 
 
 def test_clipping_in_a_hook_sees_the_accumulated_gradient():
     network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
-    optimizer, x = names.DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, network, 0.1), rows(7)
+    optimizer, x = (
+        names.DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, network, 0.1),
+        rows(7),
+    )
     seen = []
-    optimizer.pre_update_hooks.append(lambda optimizer, gradients: seen.append(gradients) or gradients)
+    optimizer.pre_update_hooks.append(
+        lambda optimizer, gradients: seen.append(gradients) or gradients
+    )
     optimizer.update(mean_square, x)
     wanted = JAX.gradients(mean_square, built(JAX, Dense), x).parameters["fc.weight"]
     np.testing.assert_allclose(seen[0]["fc.weight"], wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("given", [None, "adam", jnp.ones, optax.adam(0.1)], ids=["None", "name", "function", "made"])
+@pytest.mark.parametrize(
+    "given", [None, "adam", jnp.ones, optax.adam(0.1)], ids=["None", "name", "function", "made"]
+)
 def test_what_gives_no_optimizer_is_refused(given):
-    with pytest.raises(RuntimeError, match="from_optimizer_class wants a function such as optax.adam, not ") as caught:
+    with pytest.raises(
+        RuntimeError, match="from_optimizer_class wants a function such as optax.adam, not "
+    ) as caught:
         names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
     assert isinstance(caught.value, OptimizerError)
 
 
-# Synchronised batch norm ---------------------------------------------------------------------------------------------
+# Synchronised batch norm
+# ---------------------------------------------------------------------------------------------
 
 
 class Own(Network):
@@ -175,7 +222,9 @@ class Own(Network):
 
 @pytest.mark.parametrize("samples", [7, 3])
 def test_synchronized_batch_norm_sees_all_shares_under_any_policy(samples):
-    network = names.DataParallelJaxNetwork(built(JAX, Own, names.SynchronizedBatchNorm1d), ["cpu", "cpu:1", "cpu:2"])
+    network = names.DataParallelJaxNetwork(
+        built(JAX, Own, names.SynchronizedBatchNorm1d), ["cpu", "cpu:1", "cpu:2"]
+    )
     plain = built(JAX, Own, JAX.nn.BatchNorm1d)
     target = rows(samples, 4, seed=3)
 
@@ -188,13 +237,18 @@ def test_synchronized_batch_norm_sees_all_shares_under_any_policy(samples):
             optimizer.update(loss, rows(samples, seed=step), target)
     same_named(network.neutral_state(), plain.neutral_state())
     np.testing.assert_allclose(
-        network(jnp.asarray(target[:, :3])), plain(jnp.asarray(target[:, :3])), rtol=1e-12, atol=1e-13
+        network(jnp.asarray(target[:, :3])),
+        plain(jnp.asarray(target[:, :3])),
+        rtol=1e-12,
+        atol=1e-13,
     )
     for replica in network.replicas[1:]:
         same_named(replica.neutral_state(), plain.neutral_state())
 
 
-@pytest.mark.parametrize(("n", "shape"), [(1, (4, 3)), (1, (4, 3, 5)), (2, (4, 3, 5, 7)), (3, (4, 3, 5, 7, 2))])
+@pytest.mark.parametrize(
+    ("n", "shape"), [(1, (4, 3)), (1, (4, 3, 5)), (2, (4, 3, 5, 7)), (3, (4, 3, 5, 7, 2))]
+)
 def test_outside_of_replicas_it_is_plain_batch_norm(n, shape):
     layer = getattr(names, f"SynchronizedBatchNorm{n}d")(3)
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -211,5 +265,7 @@ def test_it_can_be_pickled():
 
 def test_eager_sums_over_replicas_are_refused():
     network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
-    with pytest.raises(CapabilityError, match="here over the replicas: backend 'jax' runs them one after the other"):
+    with pytest.raises(
+        CapabilityError, match="here over the replicas: backend 'jax' runs them one after the other"
+    ):
         network.parallelism.all_sum(0, None, False)(jnp.ones(3), "here")

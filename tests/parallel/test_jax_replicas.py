@@ -1,4 +1,5 @@
-"""Replicated networks on JAX: one program over the devices, what nnx sees, random streams, flax's own networks."""
+"""Replicated networks on JAX: one program over the devices, what nnx sees, random streams, flax's
+own networks."""
 
 import copy
 import gc
@@ -14,7 +15,13 @@ from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.backends.jax.replicas.mesh import Seats
-from deliralike.errors import CapabilityError, DeviceError, ReplicaError, StructureError, UnknownName
+from deliralike.errors import (
+    CapabilityError,
+    DeviceError,
+    ReplicaError,
+    StructureError,
+    UnknownName,
+)
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.context import current as current_replica
 from tests.parallel.networks import (
@@ -31,7 +38,9 @@ JAX = backends.get("jax")
 TWO, THREE = ["cpu", "cpu:1"], ["cpu", "cpu:1", "cpu:2"]
 COMPILED = []
 jax.monitoring.register_event_duration_secs_listener(
-    lambda event, seconds, **settings: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+    lambda event, seconds, **settings: (
+        COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+    )
 )
 
 
@@ -51,14 +60,23 @@ def mean_square(network, x):
 
 
 def devices_of(network):
-    return {device.id for _, slot in network.neutral_slots().items() for device in slot.native.get_value().devices()}
+    return {
+        device.id
+        for _, slot in network.neutral_slots().items()
+        for device in slot.native.get_value().devices()
+    }
 
 
 def without_running(state):
-    return {name: value for name, value in state.items() if "running" not in name and "num_batches" not in name}
+    return {
+        name: value
+        for name, value in state.items()
+        if "running" not in name and "num_batches" not in name
+    }
 
 
-# One program ---------------------------------------------------------------------------------------------------------
+# One program
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_each_replica_lives_on_its_device_after_steps_too():
@@ -68,7 +86,9 @@ def test_each_replica_lives_on_its_device_after_steps_too():
     assert [devices_of(replica) for replica in network.replicas] == [{0}, {1}, {2}]
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+)
 def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
     network = DataParallel(built(JAX), TWO, buffers="sync")
     optimizer = optimizer_of(network, "adam")
@@ -106,13 +126,18 @@ def products(text):
     return set(re.findall(r"= (f64\[[0-9,]*\])\S* dot\(", text))
 
 
-@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"]
+)
 def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(programs, loss):
     network = DataParallel(built(JAX, Dense), ["cpu", "cpu:1", "cpu", "cpu:1"])
     optimizer_of(network).update(loss, rows(20))
     (text,) = programs
     assert "num_partitions=2" in text
-    assert products(text) == {"f64[5,2]", "f64[2,3]"}  # the rows of one share, and the gradient of the weight
+    assert products(text) == {
+        "f64[5,2]",
+        "f64[2,3]",
+    }  # the rows of one share, and the gradient of the weight
 
 
 def test_unequal_shares_take_the_branch_of_their_size(programs):
@@ -124,7 +149,9 @@ def test_unequal_shares_take_the_branch_of_their_size(programs):
 def test_replicas_exchange_outputs_and_nothing_else(programs):
     optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(in_replicas(mean_square), rows(8))
     assert len(re.findall(r" all-gather\(", programs[0])) == 1  # the losses
-    assert not re.findall(r" (?:all-reduce|all-to-all|collective-permute|reduce-scatter)\(", programs[0])
+    assert not re.findall(
+        r" (?:all-reduce|all-to-all|collective-permute|reduce-scatter)\(", programs[0]
+    )
 
 
 def test_flax_batch_norm_on_the_whole_batch_is_shared_out(programs):
@@ -136,7 +163,9 @@ def test_flax_batch_norm_on_the_whole_batch_is_shared_out(programs):
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("buffers", "samples"), [("mean", 10), ("sync", 7)])
-def test_virtual_shards_of_unequal_size_are_bit_identical_on_any_number_of_devices(buffers, samples):
+def test_virtual_shards_of_unequal_size_are_bit_identical_on_any_number_of_devices(
+    buffers, samples
+):
     states = []
     for places in (["cpu"], TWO, ["cpu", "cpu:1", "cpu:2", "cpu:3"]):
         network = DataParallel(built(JAX), places, virtual_shards=4, buffers=buffers)
@@ -149,7 +178,8 @@ def test_virtual_shards_of_unequal_size_are_bit_identical_on_any_number_of_devic
         assert all(np.array_equal(value, states[0][name]) for name, value in state.items())
 
 
-# Gradients -----------------------------------------------------------------------------------------------------------
+# Gradients
+# -----------------------------------------------------------------------------------------------------------
 
 
 def penalised(network, x):
@@ -160,7 +190,11 @@ def penalised(network, x):
 
 @pytest.mark.parametrize(
     "places",
-    [THREE, ["cpu"] * 3, *(pytest.param(each, marks=pytest.mark.long) for each in (TWO, ["cpu", "cpu:1", "cpu"]))],
+    [
+        THREE,
+        ["cpu"] * 3,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (TWO, ["cpu", "cpu:1", "cpu"])),
+    ],
     ids=str,
 )
 def test_a_gradient_of_a_gradient_is_that_of_one_device(places):
@@ -173,7 +207,9 @@ def test_a_gradient_of_a_gradient_is_that_of_one_device(places):
 
 def test_each_replica_keeps_the_gradient_of_its_own_share():
     network, x = DataParallel(built(JAX, Dense), THREE), rows(7)
-    _, of_root = optimizer_of(network).gradients(in_replicas(mean_square), *JAX.prepare((x,), network))
+    _, of_root = optimizer_of(network).gradients(
+        in_replicas(mean_square), *JAX.prepare((x,), network)
+    )
     found = [of_root, *network.parallelism.replica_gradients()]
     for gradients, share, index in zip(found, np.split(x, [3, 5]), range(3), strict=True):
         wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters["fc.weight"]
@@ -182,21 +218,30 @@ def test_each_replica_keeps_the_gradient_of_its_own_share():
         assert gradients["unused.weight"] is None
 
 
-@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: DataParallel(net, TWO)], ids=["plain", "replicated"])
+@pytest.mark.parametrize(
+    "wrap", [lambda net: net, lambda net: DataParallel(net, TWO)], ids=["plain", "replicated"]
+)
 @pytest.mark.parametrize("native", [False, True])
 def test_an_optimizer_over_a_part_leaves_the_rest_alone(wrap, native):
     network = wrap(built(JAX, Small, 0.0))
     optimizer = JAX.optimizer(rule("adam", lr=0.1), network, parameters="fc.*")
     if native:
         optimizer = type(optimizer)(
-            network, type(JAX.wrap_optimizer(optax.adam(0.1), network).rule)(optax.adam(0.1)), "fc.*"
+            network,
+            type(JAX.wrap_optimizer(optax.adam(0.1), network).rule)(optax.adam(0.1)),
+            "fc.*",
         )
     before = network.neutral_state()
     optimizer.update(cross_entropy, *batch_of(5))
     after = network.neutral_state()
-    changed = {name for name in without_running(before) if not np.array_equal(before[name], after[name])}
+    changed = {
+        name for name in without_running(before) if not np.array_equal(before[name], after[name])
+    }
     assert changed == {"fc.weight", "fc.bias"} == set(optimizer.updated)
-    assert {name.rpartition("/")[0] for name in optimizer.neutral_state()} - {"", "optax"} == changed
+    assert {name.rpartition("/")[0] for name in optimizer.neutral_state()} - {
+        "",
+        "optax",
+    } == changed
 
 
 def test_a_part_that_there_is_not_is_refused():
@@ -204,11 +249,14 @@ def test_a_part_that_there_is_not_is_refused():
         JAX.optimizer(rule("sgd", lr=0.1), built(JAX, Dense), parameters="head.*")
 
 
-# Inside of programs of the user's ------------------------------------------------------------------------------------
+# Inside of programs of the user's
+# ------------------------------------------------------------------------------------
 
 
 def whole_gradient(network, x):
-    return nnx.grad(lambda network: jnp.mean(network(x) ** 2), argnums=nnx.DiffState(0, nnx.Param))(network)
+    return nnx.grad(lambda network: jnp.mean(network(x) ** 2), argnums=nnx.DiffState(0, nnx.Param))(
+        network
+    )
 
 
 def test_the_users_own_gradient_works_where_replicas_share_a_device():
@@ -222,8 +270,12 @@ def test_the_users_own_gradient_works_where_replicas_share_a_device():
 
 
 def test_the_users_own_program_over_several_devices_is_refused():
-    with pytest.raises(CapabilityError, match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update"):
-        nnx.jit(lambda network, x: network(x))(DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3)))
+    with pytest.raises(
+        CapabilityError, match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update"
+    ):
+        nnx.jit(lambda network, x: network(x))(
+            DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3))
+        )
 
 
 def test_nnx_sees_the_root_alone():
@@ -240,10 +292,16 @@ def test_a_copy_has_replicas_of_its_own(duplicate):
     network = DataParallel(built(JAX), TWO)
     twin = duplicate(network)
     optimizer_of(twin).update(cross_entropy, *batch_of(5))
-    same_named(without_running(network.neutral_state()), without_running(built(JAX).neutral_state()), tolerance=0)
+    same_named(
+        without_running(network.neutral_state()),
+        without_running(built(JAX).neutral_state()),
+        tolerance=0,
+    )
     for each in (network, twin):
         same_named(each.replicas[1].neutral_state(), each.neutral_state(), tolerance=0)
-    assert not np.array_equal(network.neutral_state()["fc.weight"], twin.neutral_state()["fc.weight"])
+    assert not np.array_equal(
+        network.neutral_state()["fc.weight"], twin.neutral_state()["fc.weight"]
+    )
 
 
 def test_what_changes_on_the_root_reaches_the_replicas():
@@ -264,7 +322,8 @@ def test_what_changes_on_the_root_reaches_the_replicas():
     assert not hasattr(replica, "note")
 
 
-# Random streams ------------------------------------------------------------------------------------------------------
+# Random streams
+# ------------------------------------------------------------------------------------------------------
 
 
 class Noise(Network):
@@ -278,8 +337,10 @@ class Noise(Network):
 
 
 def native_noise():
-    module = nnx.Sequential(nnx.Linear(1, 64, kernel_init=nnx.initializers.ones, rngs=nnx.Rngs(0)),
-                            nnx.Dropout(0.5, rngs=nnx.Rngs(1)))  # fmt: skip
+    module = nnx.Sequential(
+        nnx.Linear(1, 64, kernel_init=nnx.initializers.ones, rngs=nnx.Rngs(0)),
+        nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
+    )
     return JAX.wrap(module), jnp.ones((4, 1))
 
 
@@ -300,7 +361,9 @@ def test_native_masks_differ_between_replicas_and_from_call_to_call(make, places
 def drawn(network):
     """Masks inside a step, and outside of one."""
     optimizer = JAX.optimizer(rule("sgd", lr=0.0), network)
-    (_, inside) = optimizer.update(lambda network, x: (jnp.sum(y := network(x)), y), np.ones((4, 64), np.float32))
+    (_, inside) = optimizer.update(
+        lambda network, x: (jnp.sum(y := network(x)), y), np.ones((4, 64), np.float32)
+    )
     return np.concatenate([np.asarray(inside), np.asarray(network(jnp.ones((4, 64))))])
 
 
@@ -316,7 +379,8 @@ def test_native_masks_follow_the_seed():
     assert len({row.tobytes() for row in masks[0]}) == 8
 
 
-# flax's own networks -------------------------------------------------------------------------------------------------
+# flax's own networks
+# -------------------------------------------------------------------------------------------------
 
 
 class Flax(nnx.Module):
@@ -324,14 +388,19 @@ class Flax(nnx.Module):
         rngs = nnx.Rngs(3)
         self.first = nnx.Linear(3, 5, param_dtype=jnp.float64, rngs=rngs)
         self.norm = nnx.BatchNorm(5, param_dtype=jnp.float64, rngs=rngs)
-        self.norm.mean.set_value(jnp.zeros(5)), self.norm.var.set_value(jnp.ones(5))  # flax makes them float32
+        (
+            self.norm.mean.set_value(jnp.zeros(5)),
+            self.norm.var.set_value(jnp.ones(5)),
+        )  # flax makes them float32
         self.last = nnx.Linear(5, 2, param_dtype=jnp.float64, rngs=rngs)
 
     def __call__(self, x):
         return self.last(nnx.relu(self.norm(self.first(x))))
 
 
-@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"]
+)
 def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
     networks = DataParallel(Flax(), THREE, buffers="sync"), JAX.wrap(Flax())
     optimizers = [optimizer_of(network) for network in networks]
@@ -347,11 +416,14 @@ def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
 
 
 def test_flax_batch_norm_cannot_be_synchronised_over_virtual_shards():
-    with pytest.raises(CapabilityError, match="flax's own batch norm .* number of devices: with virtual_shards"):
+    with pytest.raises(
+        CapabilityError, match="flax's own batch norm .* number of devices: with virtual_shards"
+    ):
         DataParallel(Flax(), TWO, buffers="sync", virtual_shards=4)
 
 
-# Replicas that do not do the same ------------------------------------------------------------------------------------
+# Replicas that do not do the same
+# ------------------------------------------------------------------------------------
 
 
 class Unlike(Network):
@@ -385,11 +457,27 @@ class Unlike(Network):
             ReplicaError,
             "replica 0 is at .*'first'.* while replica 1 is at .*'second'.*: every replica",
         ),
-        ("sums", ReplicaError, r"at a sum of shape \(4, 2\) while replica 1 is at a sum of shape \(2,\)"),
-        ("fewer", ReplicaError, "replica 0 waits for the others at .*'second'.* but replica 1 ended without coming"),
+        (
+            "sums",
+            ReplicaError,
+            r"at a sum of shape \(4, 2\) while replica 1 is at a sum of shape \(2,\)",
+        ),
+        (
+            "fewer",
+            ReplicaError,
+            "replica 0 waits for the others at .*'second'.* but replica 1 ended without coming",
+        ),
         ("hidden", CapabilityError, "a sum over the replicas cannot be taken inside of remat"),
-        ("arrays", CapabilityError, "the first row: within a compiled program replicas exchange numbers"),
-        ("outputs", StructureError, r"the outputs are float64\[4, 2\], float64\[2\] on replica 0 and float64\[3, 2\]"),
+        (
+            "arrays",
+            CapabilityError,
+            "the first row: within a compiled program replicas exchange numbers",
+        ),
+        (
+            "outputs",
+            StructureError,
+            r"the outputs are float64\[4, 2\], float64\[2\] on replica 0 and float64\[3, 2\]",
+        ),
     ],
 )
 def test_replicas_that_do_not_do_the_same_are_refused(how, error, message):

@@ -1,4 +1,5 @@
-"""Replicas that do not have the root's weights are an error on every backend; calls from several threads are none."""
+"""Replicas that do not have the root's weights are an error on every backend; calls from several
+threads are none."""
 
 import io
 import sys
@@ -23,13 +24,17 @@ def perceptron(backend, seed):
         import torch
 
         torch.manual_seed(seed)
-        return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)), torch.tensor(x)
+        return torch.nn.Sequential(
+            torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
+        ), torch.tensor(x)
     if backend.name == "jax":
         import jax.numpy as jnp
         from flax import nnx
 
         rngs = nnx.Rngs(seed)
-        return nnx.Sequential(nnx.Linear(6, 5, rngs=rngs), nnx.tanh, nnx.Linear(5, 3, rngs=rngs)), jnp.asarray(x)
+        return nnx.Sequential(
+            nnx.Linear(6, 5, rngs=rngs), nnx.tanh, nnx.Linear(5, 3, rngs=rngs)
+        ), jnp.asarray(x)
     import chainer
 
     np.random.seed(seed)
@@ -83,12 +88,17 @@ def write_by_slot(backend, network, native, x):
     slot.write(slot.read() + 1.0)
 
 
-@pytest.mark.parametrize("change", [step_of_the_frameworks_own, load_into_the_module, write_by_slot])
+@pytest.mark.parametrize(
+    "change", [step_of_the_frameworks_own, load_into_the_module, write_by_slot]
+)
 def test_weights_that_the_replicas_do_not_have_are_an_error_until_they_are_copied(backend, change):
     native, x = perceptron(backend, 1)
     network = DataParallel(native, [backend.devices()[0]] * 3)
     change(backend, network, native, x)
-    with pytest.raises(StateError, match=rf"parameter '.*\.(weight|bias)' {MESSAGE}, .* or DataParallel\w+Optimizer"):
+    with pytest.raises(
+        StateError,
+        match=rf"parameter '.*\.(weight|bias)' {MESSAGE}, .* or DataParallel\w+Optimizer",
+    ):
         network(x)
     network.copy_parameters()
     found, wanted = (backend.numpy(each(x)) for each in (network, native))
@@ -115,11 +125,13 @@ def test_weights_that_are_written_as_they_were_or_are_no_numbers_are_no_error(ba
     assert np.isnan(backend.numpy(network(x))).all()
 
 
-# Threads -------------------------------------------------------------------------------------------------------------
+# Threads
+# -------------------------------------------------------------------------------------------------------------
 
 
 def in_threads(call, threads=4, times=15):
-    """What each call gives, of so many threads that begin together, and take turns as often as Python can."""
+    """What each call gives, of so many threads that begin together, and take turns as often as
+    Python can."""
     outputs, errors, start = [], [], threading.Barrier(threads)
 
     def work(number):
@@ -149,18 +161,23 @@ def test_several_threads_may_call_one_network(backend):
     network = replicated(backend, 3, 0.0).eval()
     batches = [batch_of(samples, seed=samples)[0] for samples in (7, 4, 3, 2)]
     wanted = [backend.numpy(network.root(backend.prepare(x, network))) for x in batches]
-    outputs = in_threads(lambda number: backend.numpy(network(backend.prepare(batches[number], network))))
+    outputs = in_threads(
+        lambda number: backend.numpy(network(backend.prepare(batches[number], network)))
+    )
     assert len(outputs) == 60
     for number, found in outputs:
         np.testing.assert_allclose(found, wanted[number], rtol=1e-12)
 
 
 def test_running_statistics_take_part_in_each_call_of_each_thread(backend):
-    """Each call moves them a tenth of the way to those of the first replica's share, none is lost."""
+    """Each call moves them a tenth of the way to those of the first replica's share, none is
+    lost."""
     network = replicated(backend, 2, 0.0)
     x = backend.prepare(batch_of(6)[0], network)
     once = built(backend, Small, 0.0)
     once(x[:3])
     in_threads(lambda number: network(x), 5, 3)
     mean = once.neutral_state()["bn.running_mean"] / 0.1
-    np.testing.assert_allclose(network.neutral_state()["bn.running_mean"], mean * (1 - 0.9**15), rtol=1e-10)
+    np.testing.assert_allclose(
+        network.neutral_state()["bn.running_mean"], mean * (1 - 0.9**15), rtol=1e-10
+    )

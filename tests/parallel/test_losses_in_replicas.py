@@ -26,10 +26,13 @@ def summed(network, x, labels):
 
 
 def weighted(network, x, labels):
-    """Class weights and ignored labels: what the sum is divided by is neither one nor the number of samples."""
+    """Class weights and ignored labels: what the sum is divided by is neither one nor the number of
+    samples."""
     nn = network.nn
     scores = network(x)
-    total = nn.cross_entropy(scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2, reduction="sum")
+    total = nn.cross_entropy(
+        scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2, reduction="sum"
+    )
     return total, denominator(nn, scores, labels)
 
 
@@ -44,7 +47,8 @@ def mean_weighted(network, x, labels):
     return nn.cross_entropy(scores, labels, weight=nn.constant(WEIGHTS, scores), ignore_index=2)
 
 
-# Plain networks ------------------------------------------------------------------------------------------------------
+# Plain networks
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -66,12 +70,16 @@ def value(network, loss, batch):
     ],
 )
 def test_on_a_plain_network_it_is_the_plain_loss(network, loss, plain):
-    assert value(network, loss, batch_of(6)) == pytest.approx(value(network, plain, batch_of(6)), rel=1e-13)
+    assert value(network, loss, batch_of(6)) == pytest.approx(
+        value(network, plain, batch_of(6)), rel=1e-13
+    )
 
 
 def test_on_a_plain_network_it_can_be_minimised(backend):
     networks = [built(backend, Small, 0.0) for _ in range(2)]
-    for network, loss in zip(networks, (in_replicas(weighted, "denominator"), mean_weighted), strict=True):
+    for network, loss in zip(
+        networks, (in_replicas(weighted, "denominator"), mean_weighted), strict=True
+    ):
         optimizer_of(network).update(loss, *batch_of(6))
     same_named(networks[0].neutral_state(), networks[1].neutral_state())
 
@@ -79,7 +87,9 @@ def test_on_a_plain_network_it_can_be_minimised(backend):
 @pytest.mark.parametrize("reduction", ["mean", "denominator"])
 def test_what_else_the_function_returned_comes_back(network, reduction):
     count = (6,) if reduction == "denominator" else ()
-    loss = in_replicas(lambda network, x, labels: (summed(network, x, labels), *count, {"x": x}, "name"), reduction)
+    loss = in_replicas(
+        lambda network, x, labels: (summed(network, x, labels), *count, {"x": x}, "name"), reduction
+    )
     x, labels = network.backend.prepare(batch_of(6), network)
     found, extra, name = loss(network, x, labels)
     assert (tuple(found.shape), name) == ((), "name")
@@ -92,8 +102,12 @@ def test_a_batch_in_which_nothing_counts_has_the_loss_zero(network):
 
 
 def test_a_denominator_may_be_a_number(network):
-    loss = in_replicas(lambda network, x, labels: (summed(network, x, labels), len(x) * 2), "denominator")
-    assert value(network, loss, batch_of(6)) == pytest.approx(value(network, summed, batch_of(6)) / 12, rel=1e-13)
+    loss = in_replicas(
+        lambda network, x, labels: (summed(network, x, labels), len(x) * 2), "denominator"
+    )
+    assert value(network, loss, batch_of(6)) == pytest.approx(
+        value(network, summed, batch_of(6)) / 12, rel=1e-13
+    )
 
 
 def test_the_denominator_has_no_gradient(backend):
@@ -117,7 +131,8 @@ def test_an_unknown_reduction_suggests_the_nearest():
 def test_a_denominator_that_was_declared_must_be_given(network, result):
     kind = type(result).__name__
     with pytest.raises(
-        ArgumentError, match=rf"reduction='denominator' gives a tuple \(sum, denominator, ...\), not a {kind}"
+        ArgumentError,
+        match=rf"reduction='denominator' gives a tuple \(sum, denominator, ...\), not a {kind}",
     ):
         in_replicas(lambda network: result, "denominator")(network)
 
@@ -128,13 +143,16 @@ def test_equal_losses_are_equal_so_that_they_share_a_compiled_program():
     assert in_replicas(summed, "sum", spec={"x": "keep"}) != in_replicas(summed, "sum")
 
 
-@pytest.mark.parametrize(("sizes", "wanted"), [((3, 2, 2), [3 / 7, 2 / 7, 2 / 7]), ((5,), [1.0]), ((0,), [1.0])])
+@pytest.mark.parametrize(
+    ("sizes", "wanted"), [((3, 2, 2), [3 / 7, 2 / 7, 2 / 7]), ((5,), [1.0]), ((0,), [1.0])]
+)
 def test_a_mean_counts_by_its_share(sizes, wanted):
     assert InReplicas(summed).weights(sizes) == wanted
     assert InReplicas(summed, "sum").weights(sizes) == [1.0] * len(sizes)
 
 
-# Replicated networks -------------------------------------------------------------------------------------------------
+# Replicated networks
+# -------------------------------------------------------------------------------------------------
 
 LOSSES = {
     "mean": (in_replicas(cross_entropy), cross_entropy),
@@ -149,12 +167,16 @@ def labelled(labels):
 
 @pytest.mark.parametrize("reduction", LOSSES)
 def test_losses_and_gradients_of_unequal_shares_are_those_of_one_network(backend, reduction):
-    """Shares of 3, 2 and 2 whose labels weigh differently, and one in which every label is ignored."""
+    """Shares of 3, 2 and 2 whose labels weigh differently, and one in which every label is
+    ignored."""
     network = replicated(backend, 3, 0.0, settings={"buffers": "sync"})
     single = built(backend, Small, 0.0)
     in_shares, whole = LOSSES[reduction]
     batches = [labelled([0, 1, 3, 2, 2, 3, 1]), labelled([1, 2, 0, 0, 3, 3, 2])]
-    found, wanted = train(network, in_shares, batches, lr=0.01), train(single, whole, batches, lr=0.01)
+    found, wanted = (
+        train(network, in_shares, batches, lr=0.01),
+        train(single, whole, batches, lr=0.01),
+    )
     same_runs(found, wanted)
 
 
@@ -191,9 +213,13 @@ def with_extras(network, x, labels):
 
 
 def test_a_spec_says_what_of_the_batch_is_split(backend):
-    """The class weights have as many entries as there are samples, by chance: every replica needs all of them."""
+    """The class weights have as many entries as there are samples, by chance: every replica needs
+    all of them."""
     loss = in_replicas(with_weights, "denominator", spec=("split", "split", "copy"))
-    network, single = replicated(backend, 2, 0.0, settings={"buffers": "sync"}), built(backend, Small, 0.0)
+    network, single = (
+        replicated(backend, 2, 0.0, settings={"buffers": "sync"}),
+        built(backend, Small, 0.0),
+    )
     batch = (*labelled([0, 3, 1, 2]), WEIGHTS)
     values = []
     for each in (network, single):
@@ -211,13 +237,17 @@ def with_weights(network, x, labels, weights):
 
 def test_a_settings_spec_speaks_of_calls_and_not_of_losses(backend):
     network = replicated(backend, 2, 0.0, settings={"spec": (("split",), {})})
-    assert np.isfinite(float(backend.numpy(optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5)))))
+    assert np.isfinite(
+        float(backend.numpy(optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))))
+    )
 
 
 def test_replicas_one_after_the_other_give_the_same(backend):
     loss, batches = in_replicas(cross_entropy), [batch_of(7, seed=step) for step in range(2)]
     runs = [
-        train(replicated(backend, 3, 0.3, False, settings={"side_by_side": together}), loss, batches)
+        train(
+            replicated(backend, 3, 0.3, False, settings={"side_by_side": together}), loss, batches
+        )
         for together in (True, False)
     ]
     same_runs(*runs)
@@ -226,11 +256,15 @@ def test_replicas_one_after_the_other_give_the_same(backend):
 def test_a_loss_that_is_no_scalar_is_refused(backend):
     network = replicated(backend, 2, 0.0)
     with pytest.raises(ShapeError, match="wanted a scalar"):
-        optimizer_of(network).update(in_replicas(lambda network, x, labels: network(x)), *batch_of(5))
+        optimizer_of(network).update(
+            in_replicas(lambda network, x, labels: network(x)), *batch_of(5)
+        )
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_array_for_a_loss_is_refused_on_gathered_outputs_too(backend, count):
     network = replicated(backend, count, 0.0)
-    with pytest.raises(ShapeError, match=r"shape \(5, 4\), wanted a scalar.*deliralike.in_replicas"):
+    with pytest.raises(
+        ShapeError, match=r"shape \(5, 4\), wanted a scalar.*deliralike.in_replicas"
+    ):
         optimizer_of(network).update(lambda network, x, labels: network(x), *batch_of(5))

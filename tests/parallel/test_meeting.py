@@ -12,7 +12,8 @@ from deliralike.parallel.replicas.rendezvous import Meeting, ReplicaStopped
 
 @pytest.fixture
 def hold(within):
-    """``hold(meeting, visits)``: each party runs its function of (exchange) in a thread; results or errors in order."""
+    """``hold(meeting, visits)``: each party runs its function of (exchange) in a thread; results or
+    errors in order."""
 
     def run_all(meeting, visits, leaves=True):
         outcomes = [None] * len(visits)
@@ -25,7 +26,9 @@ def hold(within):
             if leaves:
                 meeting.leave(index)
 
-        threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(visits)]
+        threads = [
+            threading.Thread(target=run, args=each, daemon=True) for each in enumerate(visits)
+        ]
         for thread in threads:
             thread.start()
         within(lambda: [thread.join() for thread in threads])
@@ -35,8 +38,11 @@ def hold(within):
 
 
 def test_all_get_all_values_in_the_order_of_parties(hold):
-    slow_first = [lambda exchange: (time.sleep(0.05), exchange("sum", "a"))[1], lambda exchange: exchange("sum", "b"),
-                  lambda exchange: exchange("sum", "c")]  # fmt: skip
+    slow_first = [
+        lambda exchange: (time.sleep(0.05), exchange("sum", "a"))[1],
+        lambda exchange: exchange("sum", "b"),
+        lambda exchange: exchange("sum", "c"),
+    ]
     assert hold(Meeting(3), slow_first) == [["a", "b", "c"]] * 3
 
 
@@ -60,11 +66,14 @@ def test_one_party_meets_itself():
 
 
 def test_different_topics_are_an_error_on_both_sides(hold):
-    first, second = hold(Meeting(2), [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)])
+    first, second = hold(
+        Meeting(2), [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)]
+    )
     assert isinstance(first, ReplicaError)
     assert isinstance(second, ReplicaError)
     assert str(first) == (
-        "replica 0 is at bn1 while replica 1 is at bn2: every replica must run the same layers in the same order"
+        "replica 0 is at bn1 while replica 1 is at bn2: every replica must run the same layers in "
+        "the same order"
     )
     assert str(second).startswith("replica 1 is at bn2 while replica 0 is at bn1")
 
@@ -73,7 +82,10 @@ def test_a_party_that_ends_early_ends_those_who_wait(hold):
     both = lambda exchange: [exchange("bn1", 1), exchange("bn2", 1)]  # noqa: E731
     first, second = hold(Meeting(2), [both, lambda exchange: exchange("bn1", 1)])
     assert second == [1, 1]
-    with pytest.raises(ReplicaError, match="replica 0 waits for the others at bn2, but replica 1 ended without coming"):
+    with pytest.raises(
+        ReplicaError,
+        match="replica 0 waits for the others at bn2, but replica 1 ended without coming",
+    ):
         raise first
 
 

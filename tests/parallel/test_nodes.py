@@ -6,19 +6,31 @@ from deliralike.errors import ProcessError
 from deliralike.parallel import Alone, Nodes
 from deliralike.parallel.processes.group import Processes
 
-VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
-             "LOCAL_WORLD_SIZE", "LOCAL_RANK", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID")  # fmt: skip
+VARIABLES = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    "LOCAL_WORLD_SIZE",
+    "LOCAL_RANK",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_LOCALID",
+)
 
 
 class Played(Processes):
-    """One of several processes; the others say what `others` has for their rank, or what this one says."""
+    """One of several processes; the others say what `others` has for their rank, or what this one
+    says."""
 
     def __init__(self, rank, count, others=None):
         super().__init__(rank, count)
         self.others, self.made = others or {}, []
 
     def exchange(self, topic, value):
-        return [self.others.get(rank, (value[0], None)) if rank != self.rank else value for rank in range(self.count)]
+        return [
+            self.others.get(rank, (value[0], None)) if rank != self.rank else value
+            for rank in range(self.count)
+        ]
 
     def gathered(self, message):
         raise AssertionError
@@ -81,9 +93,14 @@ def test_the_launcher_says_it(monkeypatch, variables):
 
 
 def test_what_nodes_cannot_be(monkeypatch):
-    with pytest.raises(ProcessError, match="the launcher does not say how many processes a node has: say members="):
+    with pytest.raises(
+        ProcessError, match="the launcher does not say how many processes a node has: say members="
+    ):
         Nodes(Played(0, 4))
-    with pytest.raises(ProcessError, match=r"4 processes say, in the order of ranks, that their nodes have \[3, 3, 3"):
+    with pytest.raises(
+        ProcessError,
+        match=r"4 processes say, in the order of ranks, that their nodes have \[3, 3, 3",
+    ):
         Nodes(Played(0, 4), members=3)
     with pytest.raises(ProcessError, match=r"have \[2, 2, 2, 1\]; or say members="):
         Nodes(Played(0, 4, {3: (1, None)}), members=2)
@@ -92,5 +109,8 @@ def test_what_nodes_cannot_be(monkeypatch):
         Nodes(Played(0, 5))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")
-    with pytest.raises(ProcessError, match="process 1 has place 0 on its node, wanted 1: ranks must go node by node"):
+    with pytest.raises(
+        ProcessError,
+        match="process 1 has place 0 on its node, wanted 1: ranks must go node by node",
+    ):
         Nodes(Played(0, 4, {1: (2, 0)}))

@@ -1,4 +1,5 @@
-"""Replicated networks: on every backend what one device gives, for any number of replicas and any shares."""
+"""Replicated networks: on every backend what one device gives, for any number of replicas and any
+shares."""
 
 import random as python_random
 import time
@@ -47,10 +48,13 @@ def batches(samples, steps=STEPS):
 @cache
 def reference(backend_name, rule, samples):
     """The run of one device."""
-    return train(built(backends.get(backend_name), Convolutional), cross_entropy, batches(samples), rule)
+    return train(
+        built(backends.get(backend_name), Convolutional), cross_entropy, batches(samples), rule
+    )
 
 
-# The same as one device ----------------------------------------------------------------------------------------------
+# The same as one device
+# ----------------------------------------------------------------------------------------------
 
 
 SHORT = [("sgd", 2, 7), ("adam", 3, 7)]
@@ -63,14 +67,19 @@ def others_long(runs):
 
 @pytest.mark.parametrize(("rule", "count", "samples"), others_long(RUNS))
 def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
-    """Losses, gradients, parameters and running statistics, with dropout and synchronised batch normalisation."""
+    """Losses, gradients, parameters and running statistics, with dropout and synchronised batch
+    normalisation."""
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     found = train(network, cross_entropy, batches(samples), rule)
     same_runs(found, reference(backend.name, rule, samples))
 
 
-@pytest.mark.parametrize(("rule", "count", "samples"), others_long([("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)]))
-def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(backend, rule, count, samples):
+@pytest.mark.parametrize(
+    ("rule", "count", "samples"), others_long([("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)])
+)
+def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(
+    backend, rule, count, samples
+):
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     found = train(network, in_replicas(cross_entropy), batches(samples), rule)
     if (rule, samples) == ("adamw", 7):
@@ -80,7 +89,9 @@ def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(back
     same_runs(found, wanted)
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+)
 def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
     places = [backend.devices()[0]] * 3
     several = [batch_of(7, seed=step) for step in range(3)]
@@ -95,7 +106,10 @@ def test_small_batches_use_fewer_replicas(backend):
 
 
 def test_gradients_of_the_backend_are_those_of_one_network(backend):
-    networks = replicated(backend, 3, 0.0, network=Convolutional, settings=SYNC), built(backend, Convolutional, 0.0)
+    networks = (
+        replicated(backend, 3, 0.0, network=Convolutional, settings=SYNC),
+        built(backend, Convolutional, 0.0),
+    )
     x, labels = images_of(7)
     found, wanted = (backend.gradients(cross_entropy, network, x, labels) for network in networks)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
@@ -106,7 +120,9 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 
 
 @pytest.mark.usefixtures("optimised")
-@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+)
 def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
     states = []
     for count in (1, 2, 4) if loss is cross_entropy else (1, 4):
@@ -123,15 +139,22 @@ def test_fit_and_predict_work_alike(backend):
     held_out = data.Samples(*batch_of(5, seed=2))
     found, wanted = replicated(backend, 2, settings=SYNC), built(backend)
     histories = [
-        training.fit(optimizer_of(net), samples, held_out, epochs=2, batch_size=4, seed=1) for net in (found, wanted)
+        training.fit(optimizer_of(net), samples, held_out, epochs=2, batch_size=4, seed=1)
+        for net in (found, wanted)
     ]
     np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-12)
-    np.testing.assert_allclose(histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12)
-    outputs = [np.concatenate(list(training.predict(net, samples.inputs, batch_size=5))) for net in (found, wanted)]
+    np.testing.assert_allclose(
+        histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12
+    )
+    outputs = [
+        np.concatenate(list(training.predict(net, samples.inputs, batch_size=5)))
+        for net in (found, wanted)
+    ]
     np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12, atol=1e-13)
 
 
-# Storage and hooks ---------------------------------------------------------------------------------------------------
+# Storage and hooks
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("repeated", [False, True])
@@ -167,7 +190,11 @@ def test_wrapping_changes_neither_weights_nor_random_states(backend):
     before = network.neutral_state()
     seen = python_random.getstate(), str(np.random.get_state()), native_random_state(backend)
     wrapped = DataParallel(network, devices(backend, 3))
-    assert (python_random.getstate(), str(np.random.get_state()), native_random_state(backend)) == seen
+    assert (
+        python_random.getstate(),
+        str(np.random.get_state()),
+        native_random_state(backend),
+    ) == seen
     for each in (network, wrapped, *wrapped.replicas):
         same_named(each.neutral_state(), before, tolerance=0)
 
@@ -182,7 +209,9 @@ def test_replicas_are_equal_after_every_update(backend):
 
 
 @pytest.mark.parametrize("hooks", ["pre_update_hooks", "post_update_hooks"])
-@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
+)
 def test_without_either_hook_the_result_is_another(backend, hooks, loss):
     states = []
     for remove in (False, True):
@@ -202,7 +231,8 @@ def test_without_either_hook_the_result_is_another(backend, hooks, loss):
     assert np.abs(states[0] - states[1]).max() > 1e-4
 
 
-# Errors --------------------------------------------------------------------------------------------------------------
+# Errors
+# --------------------------------------------------------------------------------------------------------------
 
 
 class Faulty(Network):
@@ -229,10 +259,14 @@ def mean_square(network, x):
 
 def parameters(network):
     """Without the running statistics, which move as far as the network came before an error."""
-    return {name: slot.read() for name, slot in network.neutral_slots().items() if slot.is_parameter}
+    return {
+        name: slot.read() for name, slot in network.neutral_slots().items() if slot.is_parameter
+    }
 
 
-@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize(
+    "loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"]
+)
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_an_error_in_a_replica_keeps_its_type_and_says_where_it_was(backend, within, where, loss):
     network = replicated(backend, 2, where, network=Faulty, settings=SYNC)
@@ -273,8 +307,18 @@ def test_arguments_that_disagree_are_refused_by_their_paths(backend):
         (["nowhere"], {}, DeviceError, "has no device 'nowhere'"),
         (None, {"output_device": "nowhere"}, DeviceError, "has no device 'nowhere'"),
         ([], {}, SettingError, "at least one device, not an empty list"),
-        (None, {"bufers": "sync"}, ArgumentError, "DataParallel has no setting 'bufers'. Did you mean 'buffers'"),
-        (None, {"buffers": "synced"}, SettingError, "buffers='synced' is unknown. Did you mean 'sync'"),
+        (
+            None,
+            {"bufers": "sync"},
+            ArgumentError,
+            "DataParallel has no setting 'bufers'. Did you mean 'buffers'",
+        ),
+        (
+            None,
+            {"buffers": "synced"},
+            SettingError,
+            "buffers='synced' is unknown. Did you mean 'sync'",
+        ),
         (None, {"scalars": "max"}, SettingError, "scalars='max' is unknown"),
         (None, {"others": "first"}, SettingError, "others='first' is unknown"),
         (None, {"virtual_shards": 1}, SettingError, "virtual_shards=1 is less than the 2 devices"),
@@ -296,7 +340,8 @@ def test_one_device_gives_the_plain_network(backend):
     assert DataParallel(network, devices(backend, 1)) is network
 
 
-# Checkpoints ---------------------------------------------------------------------------------------------------------
+# Checkpoints
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loads", [1, 3])
@@ -306,7 +351,9 @@ def test_a_checkpoint_does_not_tell_how_many_replicas_there_were(backend, tmp_pa
     optimizer.update(cross_entropy, *batch_of(5))
     weights.write(tmp_path / "weights.safetensors", saved)
     loaded = replicated(backend, loads, settings=SYNC)
-    assert list(weights.read(tmp_path / "weights.safetensors")) == list(built(backend).neutral_state())
+    assert list(weights.read(tmp_path / "weights.safetensors")) == list(
+        built(backend).neutral_state()
+    )
     weights.load(loaded, tmp_path / "weights.safetensors")
     resumed = optimizer_of(loaded, "adam")
     resumed.load_neutral_state(optimizer.neutral_state())
@@ -324,7 +371,8 @@ def test_weights_that_are_loaded_reach_every_replica(backend):
         same_named(replica.neutral_state(), other.neutral_state(), tolerance=0)
 
 
-# Inputs and outputs --------------------------------------------------------------------------------------------------
+# Inputs and outputs
+# --------------------------------------------------------------------------------------------------
 
 
 class Flexible(Network):
@@ -348,7 +396,12 @@ class Nested(Network):
 
     def forward(self, batch):
         a, (b, tag) = batch["a"], batch["rest"]
-        return {"parts": [self.fc(a), (self.fc(b),)], "tag": tag, "nothing": None, "count": self.nn.mean(a)}
+        return {
+            "parts": [self.fc(a), (self.fc(b),)],
+            "tag": tag,
+            "nothing": None,
+            "count": self.nn.mean(a),
+        }
 
 
 class Scalar(Network):
@@ -376,8 +429,13 @@ class Modal(Network):
 def both(backend, network, *args, settings=None, count=3, **kwargs):
     """NumPy outputs of three replicas, and of one network."""
     outputs = []
-    for each in (replicated(backend, count, network=network, settings=settings), built(backend, network)):
-        outputs.append(backend.to_numpy(each(*backend.prepare(args, each), **backend.prepare(kwargs, each))))
+    for each in (
+        replicated(backend, count, network=network, settings=settings),
+        built(backend, network),
+    ):
+        outputs.append(
+            backend.to_numpy(each(*backend.prepare(args, each), **backend.prepare(kwargs, each)))
+        )
     return outputs
 
 
@@ -421,11 +479,14 @@ def test_outputs_that_are_no_arrays_can_be_listed(backend):
 def test_samples_may_be_counted_along_another_axis(backend):
     network = replicated(backend, 3, network=Scalar, settings={"dim": 1, "scalars": "mean"})
     x = np.random.default_rng(0).normal(size=(2, 7))
-    assert float(backend.numpy(network(*backend.prepare((x,), network)))) == pytest.approx(x.mean(), rel=1e-13)
+    assert float(backend.numpy(network(*backend.prepare((x,), network)))) == pytest.approx(
+        x.mean(), rel=1e-13
+    )
 
 
 def test_a_spec_says_what_is_split(backend):
-    """The second argument has as many rows as there are samples, by chance: every replica needs all of it."""
+    """The second argument has as many rows as there are samples, by chance: every replica needs all
+    of it."""
     network = replicated(backend, 2, network=Table, settings={"spec": (("split", "copy"), {})})
     x, table = np.arange(10.0).reshape(5, 2), np.arange(5.0)
     found = backend.to_numpy(network(*backend.prepare((x, table), network)))
@@ -445,18 +506,24 @@ class Table(Network):
 def test_outputs_lie_on_the_output_device(backend, which):
     places = devices(backend, 2)
     network = replicated(
-        backend, 2, network=Scalar, settings={"output_device": None if which is None else places[which]}
+        backend,
+        2,
+        network=Scalar,
+        settings={"output_device": None if which is None else places[which]},
     )
     outputs = network(*backend.prepare((np.ones((5, 3)),), network))
     assert device_of(backend, outputs) == places[which or 0]
 
 
-# Modes ---------------------------------------------------------------------------------------------------------------
+# Modes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_training_mode_reaches_the_replicas_wherever_it_is_set(backend):
     network = replicated(backend, 2, network=Modal)
-    factor = lambda: float(backend.numpy(network(*backend.prepare((np.ones((3, 1)),), network)))[-1, 0])  # noqa: E731
+    factor = lambda: float(  # noqa: E731
+        backend.numpy(network(*backend.prepare((np.ones((3, 1)),), network)))[-1, 0]
+    )
     assert factor() == 20.0
     network.eval()
     assert (factor(), network.training, network.root.training) == (1.0, False, False)
@@ -473,7 +540,9 @@ def test_evaluation_leaves_no_trace(backend):
     network = replicated(backend, 3, settings={"buffers": "mean"})
     before = network.neutral_state()
     with network.training_mode(False):
-        outputs = [backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network))) for _ in range(2)]
+        outputs = [
+            backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network))) for _ in range(2)
+        ]
     np.testing.assert_array_equal(*outputs)
     assert network.training
     for replica in network.replicas:
@@ -484,7 +553,8 @@ def test_evaluation_leaves_no_trace(backend):
 
 
 def test_dropout_by_the_framework_differs_between_replicas_and_calls(backend):
-    """Two shares of the same samples get different masks, and so do two calls; a seed brings them back."""
+    """Two shares of the same samples get different masks, and so do two calls; a seed brings them
+    back."""
     network = replicated(backend, 2, network=Dropping)
     x = np.ones((4, 50))
 
@@ -531,7 +601,9 @@ def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
 
 
 def test_a_replicated_network_is_not_replicated_again(backend):
-    with pytest.raises(SettingError, match="the network is replicated already: replicate what .*, network.root"):
+    with pytest.raises(
+        SettingError, match="the network is replicated already: replicate what .*, network.root"
+    ):
         DataParallel(replicated(backend, 2), devices(backend, 2))
 
 
@@ -550,7 +622,9 @@ def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_ag
     """The inner replicas' gradients would be lost."""
     inner, places = replicated(backend, 2, network=Dense), devices(backend, 2)
     outer = Around.on(backend, dtype="float64")(inner)
-    with pytest.raises(SettingError, match="the block 'tail' of the network is replicated .*, network.tail.root"):
+    with pytest.raises(
+        SettingError, match="the block 'tail' of the network is replicated .*, network.tail.root"
+    ):
         DataParallel(outer, places)
     if backend.name != "chainer":  # whose class has a test of its own
         for network in (inner, outer):

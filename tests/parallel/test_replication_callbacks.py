@@ -7,7 +7,12 @@ import pytest
 
 from deliralike import random
 from deliralike.errors import StructureError
-from deliralike.parallel import CallbackContext, Replica, call_replication_callbacks, current_replica
+from deliralike.parallel import (
+    CallbackContext,
+    Replica,
+    call_replication_callbacks,
+    current_replica,
+)
 from deliralike.parallel.replicas.context import entered
 from deliralike.parallel.replicas.rendezvous import Meeting
 
@@ -53,16 +58,21 @@ def test_blocks_without_a_callback_are_passed_by():
 
 def test_replicas_with_different_numbers_of_blocks_are_refused():
     log = []
-    with pytest.raises(StructureError, match="replica 1 has the blocks Block, the first replica has Block, Block"):
+    with pytest.raises(
+        StructureError, match="replica 1 has the blocks Block, the first replica has Block, Block"
+    ):
         call_replication_callbacks([[Block("a", log), Block("b", log)], [Block("a", log)]])
     assert not log
 
 
-# The replica ---------------------------------------------------------------------------------------------------------
+# The replica
+# ---------------------------------------------------------------------------------------------------------
 
 
 def replica(index, sizes=(3, 2, 2), meeting=None):
-    return Replica(index=index, device="cpu", sizes=sizes, meeting=meeting or Meeting(len(sizes)), all_sum=None)
+    return Replica(
+        index=index, device="cpu", sizes=sizes, meeting=meeting or Meeting(len(sizes)), all_sum=None
+    )
 
 
 @pytest.mark.parametrize(("index", "first"), [(0, 0), (1, 3), (2, 5)])

@@ -49,7 +49,10 @@ class Registered:
 
 
 optree.register_pytree_node(
-    Registered, lambda node: (node.children, None), lambda _, children: Registered(*children), namespace="deliralike"
+    Registered,
+    lambda node: (node.children, None),
+    lambda _, children: Registered(*children),
+    namespace="deliralike",
 )
 
 
@@ -64,27 +67,35 @@ def same(first, second, backend):
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray) or backend.is_array(first):
-        values = [value if isinstance(value, np.ndarray) else backend.numpy(value) for value in (first, second)]
+        values = [
+            value if isinstance(value, np.ndarray) else backend.numpy(value)
+            for value in (first, second)
+        ]
         return first.dtype == second.dtype and np.array_equal(*values)
     return first == second or first != first
 
 
 def same_nest(first, second, backend):
-    """Whether two nests are alike: compared here, container by container, without the library's own recursion."""
+    """Whether two nests are alike: compared here, container by container, without the library's own
+    recursion."""
     if type(first) is not type(second):
         return False
     children = children_of(first)
     if children is None:
         return same(first, second, backend)
     others = children_of(second)
-    return list(children) == list(others) and all(same_nest(children[k], others[k], backend) for k in children)
+    return list(children) == list(others) and all(
+        same_nest(children[k], others[k], backend) for k in children
+    )
 
 
 def children_of(value):
     if isinstance(value, Record):
         return {**value, "its own tag": value.tag}
     if isinstance(value, dict):
-        factory = {"its own factory": value.default_factory} if isinstance(value, defaultdict) else {}
+        factory = (
+            {"its own factory": value.default_factory} if isinstance(value, defaultdict) else {}
+        )
         return dict(value) | factory
     if isinstance(value, deque):
         return dict(enumerate([*value, value.maxlen]))
@@ -98,13 +109,19 @@ def children_of(value):
 
 
 PLAIN = st.one_of(
-    st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=3), st.sampled_from([len, max, b"raw", 1j])
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.none(),
+    st.text(max_size=3),
+    st.sampled_from([len, max, b"raw", 1j]),
 )
 DTYPES = ["float32", "float64", "int64", "int8", "bool"]
 
 
 def arrays(size, dim, backend):
-    """Arrays with one to three axes that agree on their size along `dim`, of the backend or of NumPy."""
+    """Arrays with one to three axes that agree on their size along `dim`, of the backend or of
+    NumPy."""
     least = dim + 1 if dim >= 0 else -dim
 
     @st.composite
@@ -124,7 +141,9 @@ def arrays(size, dim, backend):
 
 def containers(children):
     keys = st.lists(st.sampled_from("dcba"), max_size=3, unique=True)
-    dicts = keys.flatmap(lambda names: st.tuples(*[children] * len(names)).map(lambda vs: dict(zip(names, vs))))
+    dicts = keys.flatmap(
+        lambda names: st.tuples(*[children] * len(names)).map(lambda vs: dict(zip(names, vs)))
+    )
     lists = st.lists(children, max_size=3)
     return st.one_of(
         lists,
@@ -145,19 +164,33 @@ def nests(size, dim, backend):
     return st.recursive(arrays(size, dim, backend) | PLAIN, containers, max_leaves=6)
 
 
-# JAX compiles a program for each new shape, so it gets one number of devices a nest, the others get each.
-FEW, MANY = {True: 6, False: 25}, {True: 25, False: 150}  # examples where shapes are compiled, and where not
+# JAX compiles a program for each new shape, so it gets one number of devices a nest, the others get
+# each.
+FEW, MANY = (
+    {True: 6, False: 25},
+    {True: 25, False: 150},
+)  # examples where shapes are compiled, and where not
 DIMS = [(0, FEW), (1, FEW), (-1, FEW)]
-DIMS += [pytest.param(dim, MANY, marks=pytest.mark.long, id=f"{dim}-many") for dim in (0, 1, 2, -1, -2, -3)]
+DIMS += [
+    pytest.param(dim, MANY, marks=pytest.mark.long, id=f"{dim}-many")
+    for dim in (0, 1, 2, -1, -2, -3)
+]
 
 
-@pytest.mark.parametrize(("dim", "examples"), DIMS, ids=lambda value: "few" if value is FEW else str(value))
+@pytest.mark.parametrize(
+    ("dim", "examples"), DIMS, ids=lambda value: "few" if value is FEW else str(value)
+)
 def test_gather_is_the_inverse_of_scatter(backend, dim, examples):
     compiled = backend.name == "jax"
     device = backend.devices()[0]
 
-    @settings(max_examples=examples[compiled], derandomize=True, deadline=None, database=None,
-              suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
+    @settings(
+        max_examples=examples[compiled],
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
     @given(data=st.data(), size=st.integers(0, 40), devices=st.integers(1, 8))
     def holds(data, size, devices):
         batch = data.draw(nests(size, dim, backend))
@@ -171,7 +204,9 @@ def test_gather_is_the_inverse_of_scatter(backend, dim, examples):
 
 def test_the_comparison_of_nests_sees_every_difference(backend):
     array = backend.array(np.arange(3.0, dtype="float32"))
-    alike = record({"a": Frozen(array), "b": deque([Sample(1, Pair(2, [None]))], maxlen=3)}, Registered("x"))
+    alike = record(
+        {"a": Frozen(array), "b": deque([Sample(1, Pair(2, [None]))], maxlen=3)}, Registered("x")
+    )
     assert same_nest(alike, copy.deepcopy(alike), backend)
     for other in [
         record(dict(alike), "y"),
@@ -185,7 +220,8 @@ def test_the_comparison_of_nests_sees_every_difference(backend):
         assert not same_nest(alike, other, backend)
 
 
-# The partition -------------------------------------------------------------------------------------------------------
+# The partition
+# -------------------------------------------------------------------------------------------------------
 
 
 def many(backend, count):
@@ -211,12 +247,16 @@ def test_shares_are_those_of_numpy(backend, size, devices):
 @pytest.mark.parametrize("dim", [0, 1, -1, -2, -3])
 def test_numpy_arrays_are_split_along_any_dim_without_a_backend(dim):
     array = np.arange(60).reshape(4, 5, 3)
-    for share, wanted in zip(scatter(array, ["cpu"] * 3, dim), np.array_split(array, 3, axis=dim), strict=True):
+    for share, wanted in zip(
+        scatter(array, ["cpu"] * 3, dim), np.array_split(array, 3, axis=dim), strict=True
+    ):
         np.testing.assert_array_equal(share, wanted)
 
 
 def test_an_empty_batch_is_one_empty_share(backend):
-    shares = split_batch([backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend)
+    shares = split_batch(
+        [backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend
+    )
     assert shares.sizes == (0,)
     assert shares.nests[0][0].shape == (0, 2)
 
@@ -230,14 +270,23 @@ def test_a_batch_without_arrays_is_one_share(backend, batch):
 
 def test_arguments_by_position_and_by_name_share_one_count(backend):
     x = backend.array(np.arange(5, dtype="float32"))
-    shares = split_batch(((x, len), {"y": x, "flag": True}), many(backend, 2), backend=backend, root=ARGUMENTS)
+    shares = split_batch(
+        ((x, len), {"y": x, "flag": True}), many(backend, 2), backend=backend, root=ARGUMENTS
+    )
     (args, kwargs) = shares.nests[1]
     assert [args[0].shape, kwargs["y"].shape] == [(2,), (2,)]
     assert (args[1], kwargs["flag"]) == (len, True)
 
 
 def test_all_else_goes_to_every_device_as_it_is(backend):
-    others = {"number": 3, "name": "train", "none": None, "function": len, "object": object(), "scalar": np.float32(2)}
+    others = {
+        "number": 3,
+        "name": "train",
+        "none": None,
+        "function": len,
+        "object": object(),
+        "scalar": np.float32(2),
+    }
     batch = {"x": backend.array(np.zeros((4, 1), "float32")), **others}
     for share in scatter(batch, many(backend, 2), backend=backend):
         assert all(share[key] is value for key, value in others.items())
@@ -253,7 +302,10 @@ def test_key_order_survives(backend):
     batch = {"b": backend.array(np.zeros(4, "float32")), "a": {"d": 1, "c": 2}}
     for share in scatter(batch, many(backend, 2), backend=backend):
         assert (list(share), list(share["a"])) == (["b", "a"], ["d", "c"])
-    assert list(gather(scatter(batch, many(backend, 2), backend=backend), backend=backend)) == ["b", "a"]
+    assert list(gather(scatter(batch, many(backend, 2), backend=backend), backend=backend)) == [
+        "b",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("kind", [str, object])
@@ -265,7 +317,8 @@ def test_numpy_arrays_of_text_and_objects_are_split_and_stay_numpy(backend, kind
     assert second["names"].dtype == names.dtype
 
 
-# Errors of scatter ---------------------------------------------------------------------------------------------------
+# Errors of scatter
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_arrays_that_disagree_on_the_batch_size_are_named(backend):
@@ -291,13 +344,18 @@ def test_an_array_with_too_few_axes_is_named(backend, dim):
 
 def test_an_array_of_another_framework_is_refused(backend):
     other = backends.get("jax" if backend.name == "torch" else "torch").array(np.zeros(3))
-    with pytest.raises(BatchError, match=re.escape("batch['x'] is a") + ".* no array of NumPy's or of backend"):
+    with pytest.raises(
+        BatchError, match=re.escape("batch['x'] is a") + ".* no array of NumPy's or of backend"
+    ):
         scatter({"x": other}, many(backend, 2), backend=backend)
 
 
 def test_without_a_backend_only_numpy_arrays_are_split():
     array = backends.get("torch").array(np.zeros(3))
-    with pytest.raises(BatchError, match=re.escape("batch[0] is a Tensor, which is no array of NumPy's: convert it")):
+    with pytest.raises(
+        BatchError,
+        match=re.escape("batch[0] is a Tensor, which is no array of NumPy's: convert it"),
+    ):
         scatter([array], ["cpu", "cpu"])
 
 
@@ -312,7 +370,8 @@ def test_dim_is_a_whole_number():
         scatter([np.zeros(3)], ["cpu"], "0")
 
 
-# The spec ------------------------------------------------------------------------------------------------------------
+# The spec
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_spec_says_what_is_split_copied_and_kept(backend):
@@ -325,7 +384,14 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
         kept=shared,
         settings=settings_,
     )
-    spec = {"x": None, "names": "split", "weight": "copy", "host": "keep", "kept": "keep", "settings": "copy"}
+    spec = {
+        "x": None,
+        "names": "split",
+        "weight": "copy",
+        "host": "keep",
+        "kept": "keep",
+        "settings": "copy",
+    }
     shares = scatter(batch, many(backend, 2), spec=spec, backend=backend)
     assert [share["names"] for share in shares] == [["a", "b"], ["c"]]
     assert all(type(share) is OrderedDict for share in shares)
@@ -333,7 +399,9 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
         np.testing.assert_array_equal(on_host(backend, share["weight"]), [0, 1])
         assert share["weight"] is not batch["weight"]
         assert share["host"] is batch["host"]
-        assert share["settings"] == settings_ and share["settings"]["depth"] is not settings_["depth"]
+        assert (
+            share["settings"] == settings_ and share["settings"]["depth"] is not settings_["depth"]
+        )
     back = gather(shares, spec=spec, backend=backend)
     assert same_nest(back, batch, backend)
 
@@ -341,25 +409,41 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
 @pytest.mark.parametrize("name", ["torch", "chainer"])
 def test_a_copy_has_storage_of_its_own(name):
     backend = backends.get(name)
-    weight, scalar, host = backend.array(np.zeros((2, 3), "float32")), backend.array(np.float32(1)), np.zeros(3)
+    weight, scalar, host = (
+        backend.array(np.zeros((2, 3), "float32")),
+        backend.array(np.float32(1)),
+        np.zeros(3),
+    )
     spec = ("copy", "copy", "copy", "split")
-    for share in scatter((weight, scalar, host, ["a", "b"]), many(backend, 2), spec=spec, backend=backend):
+    for share in scatter(
+        (weight, scalar, host, ["a", "b"]), many(backend, 2), spec=spec, backend=backend
+    ):
         for copied in share[:3]:
             copied[...] = 7
-    assert [float(on_host(backend, weight).sum()), float(on_host(backend, scalar)), host.sum()] == [0, 1, 0]
+    assert [float(on_host(backend, weight).sum()), float(on_host(backend, scalar)), host.sum()] == [
+        0,
+        1,
+        0,
+    ]
 
 
 def test_a_copy_of_an_object_is_a_deep_one(backend):
     names = ["a", "b"]
     holder = type("Holder", (), {})()
     holder.inner = [1]
-    for share in scatter((holder, names), many(backend, 2), spec=("copy", "split"), backend=backend):
+    for share in scatter(
+        (holder, names), many(backend, 2), spec=("copy", "split"), backend=backend
+    ):
         assert share[0] is not holder
         assert share[0].inner == [1] and share[0].inner is not holder.inner
 
 
 def test_one_word_may_stand_for_a_whole_batch(backend):
-    batch = {"x": backend.array(np.arange(3, dtype="float32")), "deep": {"names": ("a", "b", "c")}, "empty": ()}
+    batch = {
+        "x": backend.array(np.arange(3, dtype="float32")),
+        "deep": {"names": ("a", "b", "c")},
+        "empty": (),
+    }
     shares = scatter(batch, many(backend, 2), spec="split", backend=backend)
     assert [share["deep"]["names"] for share in shares] == [("a", "b"), ("c",)]
     assert same_nest(gather(shares, spec="split", backend=backend), batch, backend)
@@ -367,36 +451,60 @@ def test_one_word_may_stand_for_a_whole_batch(backend):
 
 def test_lists_of_samples_agree_with_the_arrays(backend):
     batch = {"x": backend.array(np.zeros(3)), "names": ["a", "b"]}
-    with pytest.raises(BatchError, match=re.escape("dim 0: batch['names'] has 2, batch['x'] has 3.")):
+    with pytest.raises(
+        BatchError, match=re.escape("dim 0: batch['names'] has 2, batch['x'] has 3.")
+    ):
         scatter(batch, many(backend, 2), spec="split", backend=backend)
 
 
 @pytest.mark.parametrize("value", [3, None, "text", np.float32(1), np.array(1.0)], ids=repr)
 def test_what_cannot_be_split_is_an_error_under_an_explicit_split(backend, value):
-    with pytest.raises(BatchError, match=re.escape("batch['v'] cannot be split, being ") + ".*say 'copy' or 'keep'"):
-        scatter({"v": value, "x": np.zeros(3)}, many(backend, 2), spec={"v": "split", "x": None}, backend=backend)
+    with pytest.raises(
+        BatchError, match=re.escape("batch['v'] cannot be split, being ") + ".*say 'copy' or 'keep'"
+    ):
+        scatter(
+            {"v": value, "x": np.zeros(3)},
+            many(backend, 2),
+            spec={"v": "split", "x": None},
+            backend=backend,
+        )
 
 
 def test_a_spec_that_does_not_fit_names_the_path(backend):
     batch = {"x": [np.zeros(3), np.zeros(3)], "y": np.zeros(3)}
     with pytest.raises(
-        StructureError, match=re.escape("batch is a dict with keys ['x'] in the spec and with keys ['x', 'y'] here.")
+        StructureError,
+        match=re.escape(
+            "batch is a dict with keys ['x'] in the spec and with keys ['x', 'y'] here."
+        ),
     ):
         scatter(batch, many(backend, 2), spec={"x": "split"}, backend=backend)
     with pytest.raises(
-        StructureError, match=re.escape("batch['x'] is a list of length 1 in the spec and of length 2 here.")
+        StructureError,
+        match=re.escape("batch['x'] is a list of length 1 in the spec and of length 2 here."),
     ):
         scatter(batch, many(backend, 2), spec={"x": ["split"], "y": None}, backend=backend)
-    with pytest.raises(StructureError, match=re.escape("args[0] is a list of length 1 in the spec")):
-        split_batch(((np.zeros(3),), {}), many(backend, 2), spec=((["split"],), {}), backend=backend, root=ARGUMENTS)
+    with pytest.raises(
+        StructureError, match=re.escape("args[0] is a list of length 1 in the spec")
+    ):
+        split_batch(
+            ((np.zeros(3),), {}),
+            many(backend, 2),
+            spec=((["split"],), {}),
+            backend=backend,
+            root=ARGUMENTS,
+        )
 
 
 def test_an_unknown_word_is_an_error_with_a_suggestion(backend):
-    with pytest.raises(SettingError, match=re.escape("the spec says 'spilt' of batch['x']. Did you mean 'split'?")):
+    with pytest.raises(
+        SettingError, match=re.escape("the spec says 'spilt' of batch['x']. Did you mean 'split'?")
+    ):
         scatter({"x": np.zeros(3)}, many(backend, 2), spec={"x": "spilt"}, backend=backend)
 
 
-# Gather --------------------------------------------------------------------------------------------------------------
+# Gather
+# --------------------------------------------------------------------------------------------------------------
 
 
 def scalars_of(backend, *values):
@@ -422,8 +530,14 @@ def test_scalars_become_a_vector_for_any_dim(backend, dim):
     ],
 )
 def test_scalars_are_reduced_by_a_declared_rule(backend, scalars, sizes, wanted):
-    reduced = gather(scalars_of(backend, 1, 2, 4), scalars=scalars, sizes=sizes, backend=backend)["loss"]
-    assert (backend.is_array(reduced), reduced.shape, on_host(backend, reduced).dtype) == (True, (), np.float32)
+    reduced = gather(scalars_of(backend, 1, 2, 4), scalars=scalars, sizes=sizes, backend=backend)[
+        "loss"
+    ]
+    assert (backend.is_array(reduced), reduced.shape, on_host(backend, reduced).dtype) == (
+        True,
+        (),
+        np.float32,
+    )
     np.testing.assert_allclose(on_host(backend, reduced), wanted, rtol=1e-6)
 
 
@@ -436,7 +550,8 @@ def test_scalars_of_numpy_are_arrays_without_axes(backend, scalar):
 
 def test_a_vector_beside_a_scalar(backend):
     outputs = [
-        {"y": backend.array(np.full((size, 2), size)), "loss": backend.array(np.float32(size))} for size in (2, 1)
+        {"y": backend.array(np.full((size, 2), size)), "loss": backend.array(np.float32(size))}
+        for size in (2, 1)
     ]
     joined = gather(outputs, backend=backend)
     np.testing.assert_array_equal(on_host(backend, joined["y"]), [[2, 2], [2, 2], [1, 1]])
@@ -456,14 +571,18 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "leaf", [3, "text", None, len, float("nan"), b"raw", {1, 2}, Odd()], ids=lambda x: type(x).__name__
+    "leaf",
+    [3, "text", None, len, float("nan"), b"raw", {1, 2}, Odd()],
+    ids=lambda x: type(x).__name__,
 )
 def test_other_leaves_are_returned_once(backend, leaf):
     assert gather([[leaf], [leaf]], backend=backend)[0] is leaf
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(1, 2), ("a", "b"), (1, 1.0), (len, max), (Odd(), Odd()), ({1}, {2}), (None, 0)], ids=repr
+    ("first", "second"),
+    [(1, 2), ("a", "b"), (1, 1.0), (len, max), (Odd(), Odd()), ({1}, {2}), (None, 0)],
+    ids=repr,
 )
 def test_other_leaves_that_differ_are_an_error_or_a_list(backend, first, second):
     message = f"output['n'] is {first!r} on replica 0 and {second!r} on replica 1: return an array, or gather with"
@@ -484,17 +603,29 @@ def test_strings_are_not_taken_apart(backend):
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"a": 1}, {"b": 1}, "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1."),
+        (
+            {"a": 1},
+            {"b": 1},
+            "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1.",
+        ),
         ([1], [1, 2], "output is a list of length 1 on replica 0 and of length 2 on replica 1."),
         (
             {"y": (1, [2])},
             {"y": (1, [])},
             "output['y'][1] is a list of length 1 on replica 0 and of length 0 on replica 1.",
         ),
-        ([1], (1,), "output is a list of length 1 on replica 0 and a tuple of length 1 on replica 1."),
+        (
+            [1],
+            (1,),
+            "output is a list of length 1 on replica 0 and a tuple of length 1 on replica 1.",
+        ),
         ([1, [2]], [1, 3], "output[1] is a list of length 1 on replica 0 and 3 on replica 1."),
         ([1, 3], [1, [2]], "output[1] is 3 on replica 0 and a list of length 1 on replica 1."),
-        (Frozen([1]), Frozen([]), "output.inner is a list of length 1 on replica 0 and of length 0 on replica 1."),
+        (
+            Frozen([1]),
+            Frozen([]),
+            "output.inner is a list of length 1 on replica 0 and of length 0 on replica 1.",
+        ),
         (
             record({"a": 1}, 2),
             record({}, 2),
@@ -510,7 +641,8 @@ def test_outputs_that_are_built_differently_name_the_path(backend, first, second
 
 def test_the_replica_that_differs_is_named(backend):
     with pytest.raises(
-        StructureError, match=re.escape("output is a list of length 0 on replica 0 and of length 1 on replica 2")
+        StructureError,
+        match=re.escape("output is a list of length 0 on replica 0 and of length 1 on replica 2"),
     ):
         gather([[], [], [1]], backend=backend)
 
@@ -525,7 +657,10 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
     for pair, message in [
         ([array, 1], r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and 1 on replica 1\."),
         ([1, array], r"output\['y'\] is 1 on replica 0 and an? \w+ of shape \(2,\) on replica 1\."),
-        ([array, [array]], r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and a list of length 1 on"),
+        (
+            [array, [array]],
+            r"output\['y'\] is an? \w+ of shape \(2,\) on replica 0 and a list of length 1 on",
+        ),
     ]:
         with pytest.raises(StructureError, match=message):
             gather([{"y": value} for value in pair], backend=backend)
@@ -537,22 +672,33 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
         (
             [(2, 3), (2, 4)],
             0,
-            "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ along dim 0",
+            "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 1: they may differ "
+            "along dim 0",
         ),
         (
             [(2, 3), (2,)],
             0,
-            "output['y'] has shape (2, 3) on replica 0 and (2,) on replica 1: they may differ along dim 0",
+            "output['y'] has shape (2, 3) on replica 0 and (2,) on replica 1: they may differ "
+            "along dim 0",
         ),
         ([(0,), (2, 3)], 0, "output['y'] has shape (0,) on replica 0 and (2, 3) on replica 1"),
         (
             [(2, 3), (1, 3)],
             -1,
-            "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ along dim -1",
+            "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ "
+            "along dim -1",
         ),
         ([(), (2,)], 0, "output['y'] has shape () on replica 0 and (2,) on replica 1"),
-        ([(2, 3), (2, 3), (2, 4)], 0, "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 2"),
-        ([(2,), (2,)], 1, "output['y'] has shape (2,) on replica 0, so there is no dim 1 to join it along"),
+        (
+            [(2, 3), (2, 3), (2, 4)],
+            0,
+            "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 2",
+        ),
+        (
+            [(2,), (2,)],
+            1,
+            "output['y'] has shape (2,) on replica 0, so there is no dim 1 to join it along",
+        ),
         ([(2,), (3,)], -2, "output['y'] has shape (2,) on replica 0"),
     ],
 )
@@ -582,15 +728,19 @@ def test_settings_that_make_no_sense_are_errors(outputs, options, message):
         gather(outputs, **options)
 
 
-# Gradients -----------------------------------------------------------------------------------------------------------
+# Gradients
+# -----------------------------------------------------------------------------------------------------------
 
 
 def there_and_back(backend, dim, count):
-    """Scatter, something particular to each share, gather: arrays joined, scalars stacked, scalars averaged."""
+    """Scatter, something particular to each share, gather: arrays joined, scalars stacked, scalars
+    averaged."""
 
     def function(x, scale):
         shares = scatter({"x": x, "scale": scale}, many(backend, count), dim, backend=backend)
-        squares = [share["x"] * share["x"] * share["scale"] * (i + 1) for i, share in enumerate(shares)]
+        squares = [
+            share["x"] * share["x"] * share["scale"] * (i + 1) for i, share in enumerate(shares)
+        ]
         sums = [backend.nn.sum(square) for square in squares]
         joined, stacked = gather(list(zip(squares, sums)), dim, backend=backend)
         mean = gather(sums, scalars="mean", sizes=range(1, len(sums) + 1), backend=backend)
@@ -616,10 +766,14 @@ def test_gradients_on_chainer(dim, count):
     function = there_and_back(backends.get("chainer"), dim, count)
     inputs = (X, np.array(0.7))
     outputs = function(*(chainer.Variable(value) for value in inputs))
-    grads = tuple(np.cos(np.arange(output.size, dtype="float64")).reshape(output.shape) for output in outputs)
+    grads = tuple(
+        np.cos(np.arange(output.size, dtype="float64")).reshape(output.shape) for output in outputs
+    )
     tolerance = {"atol": 1e-6, "rtol": 1e-6, "dtype": "float64"}
     gradient_check.check_backward(function, inputs, grads, **tolerance)
-    second = tuple(np.sin(np.arange(value.size, dtype="float64") + 1).reshape(value.shape) for value in inputs)
+    second = tuple(
+        np.sin(np.arange(value.size, dtype="float64") + 1).reshape(value.shape) for value in inputs
+    )
     gradient_check.check_double_backward(function, inputs, grads, second, **tolerance)
 
 
@@ -627,7 +781,11 @@ def test_gradients_on_chainer(dim, count):
 def test_gradients_on_jax(dim, count, compiled):
     function = there_and_back(backends.get("jax"), dim, count)
     with jax.enable_x64(True):
-        check_grads(jax.jit(function) if compiled else function, (jax.numpy.array(X), jax.numpy.array(0.7)), order=2)
+        check_grads(
+            jax.jit(function) if compiled else function,
+            (jax.numpy.array(X), jax.numpy.array(0.7)),
+            order=2,
+        )
 
 
 def test_chainer_keeps_arrays_arrays_and_variables_variables():
@@ -668,4 +826,6 @@ def test_byte_order_goes_through_scatter_and_gather(backend, kind):
 def test_masks_go_through_scatter_and_gather():
     batch = np.ma.masked_array(np.arange(14.0).reshape(7, 2), np.arange(14).reshape(7, 2) % 5 == 0)
     found = gather(scatter(batch, ["cpu"] * 3))
-    assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(batch)) and np.ma.allequal(found, batch)
+    assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(batch)) and np.ma.allequal(
+        found, batch
+    )

@@ -1,4 +1,5 @@
-"""Optimizers over replicated networks: parts, frozen or unused parameters, the user's hooks, second gradients."""
+"""Optimizers over replicated networks: parts, frozen or unused parameters, the user's hooks, second
+gradients."""
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from tests.parallel.networks import (
 
 SYNC = {"buffers": "sync"}
 RNG = np.random.default_rng(4)
-WAYS = pytest.mark.parametrize("wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"])
+WAYS = pytest.mark.parametrize(
+    "wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"]
+)
 
 
 def mean_square(network, x):
@@ -30,7 +33,9 @@ def mean_square(network, x):
 
 def pair(backend, network, *args, count=3):
     """The same network over replicas, and on one device."""
-    return replicated(backend, count, *args, network=network, settings=SYNC), built(backend, network, *args)
+    return replicated(backend, count, *args, network=network, settings=SYNC), built(
+        backend, network, *args
+    )
 
 
 def rows(samples=7, seed=0):
@@ -42,7 +47,8 @@ def replicas_are_equal(network):
         same_named(replica.neutral_state(), network.neutral_state(), tolerance=1e-14)
 
 
-# Unused and frozen parameters ----------------------------------------------------------------------------------------
+# Unused and frozen parameters
+# ----------------------------------------------------------------------------------------
 
 
 @WAYS
@@ -68,7 +74,10 @@ def test_parameters_that_take_no_part_are_left_alone(backend, wrap, name):
 @pytest.mark.parametrize(("on_root", "wrap"), [(False, lambda loss: loss), (True, in_replicas)])
 def test_parameters_frozen_after_wrapping_stay_where_they_are(backend, on_root, wrap):
     network, single = pair(backend, Small, 0.0)
-    optimizers = [(optimizer_of(network, "adamw"), wrap(cross_entropy)), (optimizer_of(single, "adamw"), cross_entropy)]
+    optimizers = [
+        (optimizer_of(network, "adamw"), wrap(cross_entropy)),
+        (optimizer_of(single, "adamw"), cross_entropy),
+    ]
     for optimizer, loss in optimizers:
         optimizer.update(loss, *batch_of(7))
     before = network.neutral_state()
@@ -111,7 +120,10 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
     seen = watch_gradients(optimizer)
     optimizer.update(wrap(mean_square), x)
     shares = np.split(x, [3, 5])
-    each = [backend.gradients(mean_square, built(backend, Branching), share).parameters for share in shares]
+    each = [
+        backend.gradients(mean_square, built(backend, Branching), share).parameters
+        for share in shares
+    ]
     for name in ("weight", "bias"):
         np.testing.assert_allclose(seen[0][f"fc.{name}"], each[0][f"fc.{name}"] * 3 / 7, rtol=1e-12)
         of_two = (each[1][f"extra.{name}"] + each[2][f"extra.{name}"]) * 2 / 7
@@ -119,7 +131,8 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
     replicas_are_equal(network)
 
 
-# Hooks of the user's -------------------------------------------------------------------------------------------------
+# Hooks of the user's
+# -------------------------------------------------------------------------------------------------
 
 
 def clip(optimizer, gradients):
@@ -142,7 +155,8 @@ def test_clipping_sees_the_accumulated_gradient(backend, wrap):
     same_named(network.neutral_state(), single.neutral_state())
 
 
-# Several optimizers --------------------------------------------------------------------------------------------------
+# Several optimizers
+# --------------------------------------------------------------------------------------------------
 
 
 class Adversaries(Network):
@@ -151,7 +165,9 @@ class Adversaries(Network):
     def __init__(self):
         super().__init__()
         nn = self.nn
-        self.generator = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+        self.generator = nn.Sequential(
+            nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
+        )
         self.discriminator = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def forward(self, noise, real=None):
@@ -173,7 +189,8 @@ def test_two_optimizers_train_two_parts_in_turn(backend, wrap):
     network, single = pair(backend, Adversaries, count=2)
     for each, way in ((network, wrap), (single, lambda loss: loss)):
         of_generator, of_discriminator = (
-            optimizer_of_part(each, "adam", pattern) for pattern in ("generator.*", "discriminator.*")
+            optimizer_of_part(each, "adam", pattern)
+            for pattern in ("generator.*", "discriminator.*")
         )
         losses = way(telling_apart), way(fooling)
         for step in range(4):
@@ -186,7 +203,9 @@ def test_two_optimizers_train_two_parts_in_turn(backend, wrap):
         assert moved(before, between) == {"discriminator"}
         assert moved(between, after) == {"generator"}
         assert {name.partition(".")[0] for name in of_generator.updated} == {"generator"}
-        assert {name.partition(".")[0] for name in of_discriminator.neutral_state()} - {"steps"} == {"discriminator"}
+        assert {name.partition(".")[0] for name in of_discriminator.neutral_state()} - {
+            "steps"
+        } == {"discriminator"}
     same_named(network.neutral_state(), single.neutral_state())
     replicas_are_equal(network)
 
@@ -200,7 +219,9 @@ def optimizer_of_part(network, name, pattern):
 def moved(before, after):
     """Which parts' parameters have changed."""
     names = [name for name in before if name.endswith(("weight", "bias"))]
-    return {name.partition(".")[0] for name in names if not np.array_equal(before[name], after[name])}
+    return {
+        name.partition(".")[0] for name in names if not np.array_equal(before[name], after[name])
+    }
 
 
 def test_a_pattern_that_matches_nothing_suggests_another(backend):
@@ -211,12 +232,15 @@ def test_a_pattern_that_matches_nothing_suggests_another(backend):
 
 @WAYS
 def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend, wrap):
-    """What the discriminator's loss left in the generator's parameters is not taken for the generator's own."""
+    """What the discriminator's loss left in the generator's parameters is not taken for the
+    generator's own."""
     network = replicated(backend, 2, network=Adversaries, settings=SYNC)
     single = built(backend, Adversaries)
     seen = []
     for each, way in ((network, wrap), (single, lambda loss: loss)):
-        first, second = (optimizer_of_part(each, "sgd", f"{part}.*") for part in ("discriminator", "generator"))
+        first, second = (
+            optimizer_of_part(each, "sgd", f"{part}.*") for part in ("discriminator", "generator")
+        )
         watched = watch_gradients(second)
         losses = way(telling_apart), way(fooling)
         for step in range(2):
@@ -228,19 +252,25 @@ def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend, w
         same_named(found, wanted)
 
 
-# Gradients of gradients ----------------------------------------------------------------------------------------------
+# Gradients of gradients
+# ----------------------------------------------------------------------------------------------
 
 
 class Smooth(Network):
     """Twice differentiable, with batch normalisation, which the replicas share.
 
-    It keeps no running statistics: flax lets no buffer change inside of `jax.grad`, on one device either.
+    It keeps no running statistics: flax lets no buffer change inside of `jax.grad`, on one device
+    either.
     """
 
     def __init__(self):
         super().__init__()
         nn = self.nn
-        self.first, self.bn, self.last = nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 1)
+        self.first, self.bn, self.last = (
+            nn.Linear(3, 4),
+            nn.BatchNorm1d(4, track_running_stats=False),
+            nn.Linear(4, 1),
+        )
 
     def forward(self, x):
         return self.last(self.nn.tanh(self.bn(self.first(x))))
@@ -296,7 +326,8 @@ def test_a_gradient_penalty_is_that_of_one_network(backend):
 
 
 def test_a_gradient_penalty_in_the_replicas_is_that_of_one_network(backend):
-    """Without batch normalisation: with it, the gradient inside of a replica would be that of all replicas' outputs."""
+    """Without batch normalisation: with it, the gradient inside of a replica would be that of all
+    replicas' outputs."""
     network, single = pair(backend, Plain, count=2)
     for each, loss in ((network, in_replicas(gradient_penalty)), (single, gradient_penalty)):
         optimizer = optimizer_of(each)

@@ -1,4 +1,5 @@
-"""Jobs side by side: results, failures, interrupts, what reaches the threads and what is put back afterwards."""
+"""Jobs side by side: results, failures, interrupts, what reaches the threads and what is put back
+afterwards."""
 
 import gc
 import signal
@@ -16,7 +17,12 @@ import pytest
 import threadpoolctl
 
 from deliralike.parallel.replicas.rendezvous import Meeting
-from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, one_after_the_other, side_by_side
+from deliralike.parallel.replicas.run_in_threads import (
+    all_of,
+    blas_threads,
+    one_after_the_other,
+    side_by_side,
+)
 
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
 side_by_side_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
@@ -36,12 +42,14 @@ def tear():
     raise Torn("fc", 3, 4)
 
 
-#: Seconds: how long a job runs that nobody stops, and until when it is stopped, however busy the machine is.
+#: Seconds: how long a job runs that nobody stops, and until when it is stopped, however busy the
+#: machine is.
 ENDLESS, SOON = 120.0, 60.0
 
 
 def endless(log=None):
-    """Python that never ends by itself within the time of a test, and never comes to the meeting."""
+    """Python that never ends by itself within the time of a test, and never comes to the
+    meeting."""
     end = time.monotonic() + ENDLESS
     try:
         while time.monotonic() < end:
@@ -64,7 +72,8 @@ def run(within):
 @pytest.mark.parametrize("way", [side_by_side, IN_TURN])
 def test_results_come_in_the_order_of_jobs(run, way):
     jobs = [
-        lambda wait=wait, name=name: (time.sleep(wait), name)[1] for wait, name in [(0.1, "a"), (0.0, "b"), (0.05, "c")]
+        lambda wait=wait, name=name: (time.sleep(wait), name)[1]
+        for wait, name in [(0.1, "a"), (0.0, "b"), (0.05, "c")]
     ]
     assert run(jobs, way) == ["a", "b", "c"]
 
@@ -97,7 +106,8 @@ def test_the_traceback_reaches_the_line_that_raised(run):
 
 @pytest.fixture
 def hurried():
-    """Threads that take turns as often as the interpreter lets them, so that they meet at every step.
+    """Threads that take turns as often as the interpreter lets them, so that they meet at every
+    step.
 
     Without the collector, in whose callbacks Python swallows an exception with a warning.
     """
@@ -111,13 +121,16 @@ def hurried():
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(600, marks=pytest.mark.long)])
 def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurried, rounds):
-    """Threads that fail at the same moment stop each other in any order; what escapes from a thread is a warning."""
+    """Threads that fail at the same moment stop each other in any order; what escapes from a thread
+    is a warning."""
     for _ in range(rounds):
         arrived = []
 
         def fail(arrived=arrived):
             arrived.append(None)
-            while len(arrived) < 6:  # no lock: one that a stopped thread had just taken would never be given back
+            while (
+                len(arrived) < 6
+            ):  # no lock: one that a stopped thread had just taken would never be given back
                 time.sleep(0)
             tear()
 
@@ -205,7 +218,8 @@ def test_an_error_that_a_library_made_of_being_stopped_does_not_hide_the_first(r
 
 @pytest.fixture
 def interruptible():
-    """Python raises on an interrupt, also where a shell started the suite in the background and had it ignored."""
+    """Python raises on an interrupt, also where a shell started the suite in the background and had
+    it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -241,7 +255,11 @@ def test_context_variables_reach_the_jobs_and_do_not_come_back(run, way):
 
 
 def blas_limits():
-    return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    return [
+        pool["num_threads"]
+        for pool in threadpoolctl.threadpool_info()
+        if pool["user_api"] == "blas"
+    ]
 
 
 @pytest.fixture
@@ -294,7 +312,8 @@ def test_contexts_that_were_entered_are_left_when_a_later_one_fails():
     assert log == ["enter a", "exit a"]
 
 
-# Threads that are kept -----------------------------------------------------------------------------------------------
+# Threads that are kept
+# -----------------------------------------------------------------------------------------------
 
 
 def test_threads_are_kept_for_the_next_call_unless_their_job_broke_off(run):
@@ -326,7 +345,9 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, 
 
         with pytest.raises(Torn):
             within(side_by_side, [ends, fails, ends], range(3), Meeting(3))
-        assert within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Meeting(3)) == [1225] * 3
+        assert (
+            within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Meeting(3)) == [1225] * 3
+        )
 
 
 FORKING = """
@@ -344,5 +365,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), run())
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=600
+    )
     assert done.stdout == "0 [1, 2]\n", done.stderr

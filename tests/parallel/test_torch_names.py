@@ -1,4 +1,5 @@
-"""The names that PyTorch's users know, with their signatures: on CPU devices, against the module on one device."""
+"""The names that PyTorch's users know, with their signatures: on CPU devices, against the module on
+one device."""
 
 import copy
 import functools
@@ -54,7 +55,8 @@ def gradients(module):
     return {name: parameter.grad for name, parameter in module.named_parameters()}
 
 
-# Functions -----------------------------------------------------------------------------------------------------------
+# Functions
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,17 +64,29 @@ def gradients(module):
 )
 def test_functions_take_the_arguments_of_pytorchs(name):
     originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather)
-    ours, theirs = (inspect.signature(function).parameters for function in (getattr(names, name), originals[name]))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+    ours, theirs = (
+        inspect.signature(function).parameters
+        for function in (getattr(names, name), originals[name])
+    )
+    assert [(p.name, p.default) for p in ours.values()] == [
+        (p.name, p.default) for p in theirs.values()
+    ]
 
 
 def test_the_class_takes_the_arguments_of_pytorchs():
-    ours, theirs = (inspect.signature(cls).parameters for cls in (names.DataParallel, torch.nn.DataParallel))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+    ours, theirs = (
+        inspect.signature(cls).parameters for cls in (names.DataParallel, torch.nn.DataParallel)
+    )
+    assert [(p.name, p.default) for p in ours.values()] == [
+        (p.name, p.default) for p in theirs.values()
+    ]
 
 
 def test_scatter_gives_balanced_shares_and_keeps_types():
-    nest = OrderedDict(a=Pair(torch.arange(7), [torch.arange(14).reshape(7, 2)]), b=defaultdict(list, c=torch.ones(7)))
+    nest = OrderedDict(
+        a=Pair(torch.arange(7), [torch.arange(14).reshape(7, 2)]),
+        b=defaultdict(list, c=torch.ones(7)),
+    )
     shares = names.scatter(nest, ["cpu", torch.device("cpu"), "cpu"])
     assert [share["a"].first.tolist() for share in shares] == [[0, 1, 2], [3, 4], [5, 6]]
     assert all(type(share) is OrderedDict and type(share["a"]) is Pair for share in shares)
@@ -81,7 +95,9 @@ def test_scatter_gives_balanced_shares_and_keeps_types():
 
 
 def test_scatter_kwargs_shares_both_by_one_count():
-    inputs, kwargs = names.scatter_kwargs((torch.arange(5), "name"), {"mask": torch.arange(5)}, ["cpu"] * 2)
+    inputs, kwargs = names.scatter_kwargs(
+        (torch.arange(5), "name"), {"mask": torch.arange(5)}, ["cpu"] * 2
+    )
     assert [(x.tolist(), name) for x, name in inputs] == [([0, 1, 2], "name"), ([3, 4], "name")]
     assert [share["mask"].tolist() for share in kwargs] == [[0, 1, 2], [3, 4]]
     assert names.scatter_kwargs((torch.arange(2),), None, ["cpu"] * 2)[1] == ({}, {})
@@ -90,8 +106,10 @@ def test_scatter_kwargs_shares_both_by_one_count():
 
 
 def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
-    outputs = [{"loss": torch.tensor(1.0), "y": torch.ones(2, 1), "name": "x"},
-               {"loss": torch.tensor(2.0), "y": torch.zeros(1, 1), "name": "x"}]  # fmt: skip
+    outputs = [
+        {"loss": torch.tensor(1.0), "y": torch.ones(2, 1), "name": "x"},
+        {"loss": torch.tensor(2.0), "y": torch.zeros(1, 1), "name": "x"},
+    ]
     gathered = names.gather(outputs, -1)
     assert gathered["loss"].tolist() == [1.0, 2.0]
     assert gathered["y"].flatten().tolist() == [1.0, 1.0, 0.0]
@@ -102,7 +120,9 @@ def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
 
 def test_scatter_and_gather_are_differentiable():
     x = batch().requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: names.gather(names.scatter(x, ["cpu"] * 3), "cpu") ** 2, [x])
+    assert torch.autograd.gradcheck(
+        lambda x: names.gather(names.scatter(x, ["cpu"] * 3), "cpu") ** 2, [x]
+    )
 
 
 def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
@@ -110,7 +130,9 @@ def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
     replicas = names.replicate(module, ["cpu"] * 3)
     assert replicas[0] is module
     assert [len(list(replica.parameters())) for replica in replicas] == [6] * 3
-    pointers = [{tensor.data_ptr() for tensor in replica.state_dict().values()} for replica in replicas]
+    pointers = [
+        {tensor.data_ptr() for tensor in replica.state_dict().values()} for replica in replicas
+    ]
     assert len(set.union(*pointers)) == sum(map(len, pointers))
     for replica in replicas:
         squared(replica, x).backward()
@@ -134,16 +156,26 @@ class Leaves(nn.Module):
         return (rows * self.factor + self.offset) * self.kept[0] * self.kept[1] * self.fixed
 
     def leaves(self):
-        return {"offset": self.offset, "factor": self.factor, "kept.0": self.kept[0], "kept.1": self.kept[1]}
+        return {
+            "offset": self.offset,
+            "factor": self.factor,
+            "kept.0": self.kept[0],
+            "kept.1": self.kept[1],
+        }
 
 
-@pytest.mark.parametrize("wrap", [
-    lambda module: names.DataParallel(module, ["cpu"] * 3),
-    lambda module: DataParallelTorchNetwork(module, ["cpu"] * 3, buffers="mean"),
-    lambda module: lambda rows: names.data_parallel(module, rows, ["cpu"] * 3),
-], ids=["DataParallel", "DataParallelTorchNetwork", "data_parallel"])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda module: names.DataParallel(module, ["cpu"] * 3),
+        lambda module: DataParallelTorchNetwork(module, ["cpu"] * 3, buffers="mean"),
+        lambda module: lambda rows: names.data_parallel(module, rows, ["cpu"] * 3),
+    ],
+    ids=["DataParallel", "DataParallelTorchNetwork", "data_parallel"],
+)
 def test_leaves_that_are_buffers_or_attributes_get_the_whole_gradient(wrap):
-    """That of ``sum((x f + o) k l)`` over seven rows, twice, by hand, where f is 2 and the others are 1."""
+    """That of ``sum((x f + o) k l)`` over seven rows, twice, by hand, where f is 2 and the others
+    are 1."""
     module, rows = Leaves(), torch.arange(21.0).reshape(7, 3)
     parallel = wrap(module)
     for _ in range(2):
@@ -167,7 +199,9 @@ def test_detached_replicas_send_no_gradients():
     module = network()
     replicas = names.replicate(module, ["cpu"] * 2, detach=True)
     assert replicas[0] is not module
-    assert not any(parameter.requires_grad for replica in replicas for parameter in replica.parameters())
+    assert not any(
+        parameter.requires_grad for replica in replicas for parameter in replica.parameters()
+    )
     assert torch.equal(replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double()))
 
 
@@ -175,7 +209,12 @@ def test_frozen_parameters_stay_frozen_in_replicas():
     module = network()
     module[0].weight.requires_grad_(False)
     _, other = names.replicate(module, ["cpu"] * 2)
-    assert [parameter.requires_grad for parameter in other.parameters()] == [False, True, True, True]
+    assert [parameter.requires_grad for parameter in other.parameters()] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_parallel_apply_calls_each_module_on_its_own_arguments():
@@ -194,18 +233,24 @@ def test_parallel_apply_carries_modes_and_errors():
         return torch.is_grad_enabled()
 
     with torch.no_grad():
-        assert names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(2)]) == [False, False]
+        assert names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(2)]) == [
+            False,
+            False,
+        ]
     with pytest.raises(UnicodeDecodeError, match="no") as caught:
         names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(3)])
     assert caught.value.__notes__ == ["raised in replica 1 of 2 on cpu"]
 
 
 def test_parallel_apply_wants_as_many_of_everything():
-    with pytest.raises(ArgumentError, match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each"):
+    with pytest.raises(
+        ArgumentError, match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each"
+    ):
         names.parallel_apply([abs, abs], [torch.ones(1)])
 
 
-# DataParallel --------------------------------------------------------------------------------------------------------
+# DataParallel
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("samples", [7, 2, 1])
@@ -226,7 +271,9 @@ def test_a_network_trains_with_any_optimizer_as_on_one_device(samples, optimizer
 def test_it_is_one_of_pytorchs_with_its_names():
     parallel = names.DataParallel(network(), ["cpu", torch.device("cpu")])
     assert isinstance(parallel, torch.nn.DataParallel)
-    assert list(parallel.state_dict()) == [f"module.{name}" for name in parallel.module.state_dict()]
+    assert list(parallel.state_dict()) == [
+        f"module.{name}" for name in parallel.module.state_dict()
+    ]
     assert parallel.device_ids == ["cpu", "cpu"]
     other = pickle.loads(pickle.dumps(parallel))
     x = batch()
@@ -247,13 +294,20 @@ def test_without_devices_it_is_the_module():
 def test_keywords_other_axes_and_nests_are_shared_out():
     class Summed(nn.Module):
         def forward(self, x, *, pair, name):
-            return {"sum": x.sum(0), "pair": Pair(pair.first * 2, pair.second), "name": name, "size": x.shape[1]}
+            return {
+                "sum": x.sum(0),
+                "pair": Pair(pair.first * 2, pair.second),
+                "name": name,
+                "size": x.shape[1],
+            }
 
     x = torch.arange(15.0).reshape(3, 5)
 
     class Even(Summed):
         def forward(self, x, **kwargs):
-            return {key: value for key, value in super().forward(x, **kwargs).items() if key != "size"}
+            return {
+                key: value for key, value in super().forward(x, **kwargs).items() if key != "size"
+            }
 
     parallel = names.DataParallel(Even(), ["cpu"] * 2, dim=-1)
     output = parallel(x, pair=Pair(x[0], x[1]), name="n")
@@ -268,7 +322,8 @@ def test_keywords_other_axes_and_nests_are_shared_out():
 def test_a_parameter_that_is_elsewhere_is_refused():
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, device="meta"))
     with pytest.raises(
-        DeviceError, match=r"'1.weight' is on 'meta', wanted on the first device 'cpu': move the module"
+        DeviceError,
+        match=r"'1.weight' is on 'meta', wanted on the first device 'cpu': move the module",
     ):
         names.DataParallel(module, ["cpu", "cpu"])(torch.ones(4, 3))
 
@@ -289,7 +344,9 @@ def test_what_the_first_share_does_to_the_module_stays():
     parallel(x)
     assert module.calls == 2
     assert int(module.norm.num_batches_tracked) == 2
-    torch.testing.assert_close(module.norm.running_mean, x[:4].mean(0) * 0.19, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        module.norm.running_mean, x[:4].mean(0) * 0.19, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_every_step_may_be_overridden():
@@ -316,13 +373,23 @@ def test_every_step_may_be_overridden():
 
     module, x = network(), batch(2)
     mine = Mine(module, ["cpu"] * 3, "cpu")
-    assert torch.equal(mine(x), module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist()) + 1)
-    assert mine.called == [("scatter", 3), ("replicate", 2), ("parallel_apply", 2), ("gather", "cpu")]
+    assert torch.equal(
+        mine(x), module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist()) + 1
+    )
+    assert mine.called == [
+        ("scatter", 3),
+        ("replicate", 2),
+        ("parallel_apply", 2),
+        ("gather", "cpu"),
+    ]
 
 
 def test_parameters_without_a_shape_are_made_once_on_the_module():
     """With the start values, and then the gradients, of one device."""
-    both, x = [nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(2)) for _ in range(2)], batch().float()
+    both, x = (
+        [nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(2)) for _ in range(2)],
+        batch().float(),
+    )
     plain, parallel = both[0], names.DataParallel(both[1], ["cpu"] * 3)
     for net in (plain, parallel):
         torch.manual_seed(5)
@@ -330,7 +397,9 @@ def test_parameters_without_a_shape_are_made_once_on_the_module():
     for name, gradient in gradients(plain).items():
         torch.testing.assert_close(gradients(parallel.module)[name], gradient)
     assert names.data_parallel(nn.LazyLinear(2), x, ["cpu"] * 3).shape == (7, 2)
-    with pytest.raises(StateError, match="replicate: a parameter of the module has no shape yet: call the module"):
+    with pytest.raises(
+        StateError, match="replicate: a parameter of the module has no shape yet: call the module"
+    ):
         names.replicate(nn.LazyLinear(2), ["cpu"] * 2)
 
 
@@ -338,12 +407,16 @@ def test_parameters_without_a_shape_are_made_once_on_the_module():
 def test_a_replica_that_is_asked_to_clear_gradients_warns_as_pytorchs_do():
     module = network()
     first, second = names.replicate(module, ["cpu"] * 2)
-    with pytest.warns(UserWarning, match="from a module created with nn.DataParallel.. has no effect"):
+    with pytest.warns(
+        UserWarning, match="from a module created with nn.DataParallel.. has no effect"
+    ):
         second[0].zero_grad()
     first.zero_grad()
 
 
-@pytest.mark.parametrize("around", [lambda net: net, nn.Sequential], ids=["itself", "within another"])
+@pytest.mark.parametrize(
+    "around", [lambda net: net, nn.Sequential], ids=["itself", "within another"]
+)
 def test_a_module_with_lasting_replicas_is_not_replicated_again(around):
     lasting = DataParallelTorchNetwork(network(), ["cpu"] * 2)
     with pytest.raises(SettingError, match="is replicated already: replicate"):
@@ -359,7 +432,9 @@ def test_under_no_grad_there_is_no_graph():
 def test_the_function_sends_gradients_to_the_module_given():
     module, x = network(), batch()
     wanted = copy.deepcopy(module)
-    names.data_parallel(module, (x,), ["cpu"] * 3, output_device=-1, module_kwargs={}).pow(2).mean().backward()
+    names.data_parallel(module, (x,), ["cpu"] * 3, output_device=-1, module_kwargs={}).pow(
+        2
+    ).mean().backward()
     squared(wanted, x).backward()
     same(gradients(module), gradients(wanted))
 
@@ -382,7 +457,8 @@ def test_gradients_of_gradients_reach_the_module():
             torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-12)
 
 
-# Synchronised batch norm ---------------------------------------------------------------------------------------------
+# Synchronised batch norm
+# ---------------------------------------------------------------------------------------------
 
 SHAPES = {1: (7, 4, 5), 2: (7, 4, 3, 5), 3: (7, 4, 3, 1, 5)}
 WRAPPERS = {
@@ -426,7 +502,9 @@ def test_synchronised_batch_norm_takes_the_arguments_of_pytorchs():
     for n in (1, 2, 3):
         ours = inspect.signature(getattr(names, f"SynchronizedBatchNorm{n}d")).parameters
         theirs = inspect.signature(getattr(nn, f"BatchNorm{n}d")).parameters
-        assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+        assert [(p.name, p.default) for p in ours.values()] == [
+            (p.name, p.default) for p in theirs.values()
+        ]
 
 
 def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
@@ -444,14 +522,18 @@ def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
         within(names.DataParallel(Failing().double(), ["cpu"] * 2), batch(5))
 
 
-NORMALISED = {1: (nn.Linear(3, 4), nn.BatchNorm1d(4)), 2: (nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)),
-              3: (nn.Conv3d(2, 4, 1), nn.BatchNorm3d(4))}  # fmt: skip
+NORMALISED = {
+    1: (nn.Linear(3, 4), nn.BatchNorm1d(4)),
+    2: (nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)),
+    3: (nn.Conv3d(2, 4, 1), nn.BatchNorm3d(4)),
+}
 ROWS = {1: (7, 3), 2: (7, 2, 3, 5), 3: (7, 2, 3, 1, 5)}
 
 
 @pytest.mark.parametrize("n", NORMALISED)
 def test_a_converted_model_is_synchronised_and_keeps_its_parameters(n):
-    """An optimizer that was made before the conversion trains what was converted, as on one device."""
+    """An optimizer that was made before the conversion trains what was converted, as on one
+    device."""
     plain = nn.Sequential(*copy.deepcopy(NORMALISED[n]), nn.Sequential(nn.Tanh())).double()
     module = copy.deepcopy(plain)
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (module, plain)]
@@ -475,15 +557,23 @@ def test_what_is_converted_keeps_ties_modes_and_classes_of_my_own():
     assert first is second
     assert third is mine
     assert (type(first), first.momentum, first.affine, first.training) == (
-        names.SynchronizedBatchNorm1d, None, False, False
-    )  # fmt: skip
+        names.SynchronizedBatchNorm1d,
+        None,
+        False,
+        False,
+    )
     assert type(names.convert_model(shared)) is names.SynchronizedBatchNorm1d
     assert type(shared) is nn.BatchNorm1d
-    parallel = names.convert_model(names.DataParallel(nn.Sequential(nn.BatchNorm1d(3)), ["cpu"] * 2, dim=0))
+    parallel = names.convert_model(
+        names.DataParallel(nn.Sequential(nn.BatchNorm1d(3)), ["cpu"] * 2, dim=0)
+    )
     assert type(parallel) is names.DataParallelWithCallback
     assert parallel.device_ids == ["cpu", "cpu"]
     assert type(parallel.module[0]) is names.SynchronizedBatchNorm1d
-    assert type(names.convert_model(torch.nn.DataParallel(nn.BatchNorm1d(3))).module) is names.SynchronizedBatchNorm1d
+    assert (
+        type(names.convert_model(torch.nn.DataParallel(nn.BatchNorm1d(3))).module)
+        is names.SynchronizedBatchNorm1d
+    )
 
 
 def test_batch_norms_made_in_a_patched_block_are_synchronised():
@@ -491,26 +581,35 @@ def test_batch_norms_made_in_a_patched_block_are_synchronised():
     with pytest.raises(LookupError, match="enough"), names.patch_sync_batchnorm():
         made = [getattr(nn, f"BatchNorm{n}d")(3) for n in (1, 2, 3)]
         raise LookupError("enough")
-    assert [type(layer).__name__ for layer in made] == [f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3)]
+    assert [type(layer).__name__ for layer in made] == [
+        f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3)
+    ]
     assert (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) == before
 
 
 def test_the_small_number_may_be_the_least_variance():
     """One channel's variance is below eps, the other's above; by the definition of each mode."""
     x = torch.tensor([[0.0, 0.0], [0.1, 6.0], [0.2, 3.0]], dtype=torch.float64)
-    parallel = names.DataParallelWithCallback(names.SynchronizedBatchNorm1d(2, eps=0.5).double(), ["cpu"] * 2)
+    parallel = names.DataParallelWithCallback(
+        names.SynchronizedBatchNorm1d(2, eps=0.5).double(), ["cpu"] * 2
+    )
     centred, var = x - x.mean(0), x.var(0, unbiased=False)
     try:
         names.set_sbn_eps_mode("clamp")
-        torch.testing.assert_close(parallel(x), centred / torch.stack([torch.tensor(0.5).double(), var[1]]).sqrt())
+        torch.testing.assert_close(
+            parallel(x), centred / torch.stack([torch.tensor(0.5).double(), var[1]]).sqrt()
+        )
     finally:
         names.set_sbn_eps_mode("plus")
     torch.testing.assert_close(parallel(x), centred / (var + 0.5).sqrt())
-    with pytest.raises(SettingError, match="set_sbn_eps_mode: mode='clmp' is unknown. Did you mean 'clamp'"):
+    with pytest.raises(
+        SettingError, match="set_sbn_eps_mode: mode='clmp' is unknown. Did you mean 'clamp'"
+    ):
         names.set_sbn_eps_mode("clmp")
 
 
-# Callbacks -----------------------------------------------------------------------------------------------------------
+# Callbacks
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Called(nn.Module):
@@ -561,14 +660,20 @@ def test_a_data_parallel_whose_replicate_is_decorated_can_be_patched():
     parallel = Timed(module, ["cpu"] * 2)
     for _ in range(2):
         names.patch_replication_callback(parallel)
-        parallel.replicate = functools.wraps(parallel.replicate)(functools.partial(parallel.replicate))
+        parallel.replicate = functools.wraps(parallel.replicate)(
+            functools.partial(parallel.replicate)
+        )
     parallel(torch.ones(6, 3))
     assert [copy_id for copy_id, _ in module.log] == [0, 1]
 
 
 def test_the_callbacks_of_replicas_that_differ_are_refused():
-    with pytest.raises(StructureError, match="replica 1 has the blocks Sequential, Tanh, Called, Linear"):
-        names.exec_data_parallel_replication_callback([nn.Sequential(Called()), nn.Sequential(nn.Tanh(), Called())])
+    with pytest.raises(
+        StructureError, match="replica 1 has the blocks Sequential, Tanh, Called, Linear"
+    ):
+        names.exec_data_parallel_replication_callback(
+            [nn.Sequential(Called()), nn.Sequential(nn.Tanh(), Called())]
+        )
 
 
 def test_the_callbacks_can_be_called_by_hand():
@@ -587,7 +692,8 @@ def test_lasting_replicas_are_called_once():
     assert [copy_id for copy_id, _ in module.log] == [0, 1, 2]
 
 
-# The optimizer -------------------------------------------------------------------------------------------------------
+# The optimizer
+# -------------------------------------------------------------------------------------------------------
 
 
 def replicated(count=3, *more):
@@ -638,7 +744,10 @@ def test_it_is_an_optimizer_of_pytorchs_whose_attributes_can_be_read_and_set():
 
 def test_hooks_registered_later_see_the_accumulated_gradients():
     plain, parallel = replicated()
-    optimizer, seen = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1), []
+    optimizer, seen = (
+        DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1),
+        [],
+    )
     optimizer.register_step_pre_hook(lambda *_: seen.append(parallel.module[0].weight.grad.clone()))
     optimizer.register_step_post_hook(lambda *_: seen.append("after"))
     x = batch()
@@ -683,7 +792,9 @@ def test_a_closure_is_accumulated_each_time_that_it_is_called():
     for net in (parallel, plain):
         options = {"max_iter": 5, "line_search_fn": "strong_wolfe"}
         optimizer = torch.optim.LBFGS(net.parameters(), **options)
-        optimizer = DataParallelTorchOptimizer(optimizer, parallel) if net is parallel else optimizer
+        optimizer = (
+            DataParallelTorchOptimizer(optimizer, parallel) if net is parallel else optimizer
+        )
 
         def closure(net=net, optimizer=optimizer):
             optimizer.zero_grad()
@@ -781,7 +892,9 @@ def test_gradients_of_tied_parameters_are_accumulated_once():
 
 def test_what_is_no_optimizer_is_refused():
     _, parallel = replicated()
-    with pytest.raises(ArgumentError, match=r"wants an optimizer, not <class .*SGD'>: give one that"):
+    with pytest.raises(
+        ArgumentError, match=r"wants an optimizer, not <class .*SGD'>: give one that"
+    ):
         DataParallelTorchOptimizer(torch.optim.SGD, parallel)
     with pytest.raises(ArgumentError, match="wants a class of torch.optim, not None"):
         DataParallelTorchOptimizer.from_optimizer_class(None, parallel)
@@ -790,7 +903,9 @@ def test_what_is_no_optimizer_is_refused():
 
 
 def test_names_and_errors_of_the_ancestors():
-    assert names.DataParallelPyTorchNetwork(nn.Linear(3, 2), ["cpu", "cpu"], "cpu", 0)(torch.ones(5, 3)).shape == (5, 2)
+    assert names.DataParallelPyTorchNetwork(nn.Linear(3, 2), ["cpu", "cpu"], "cpu", 0)(
+        torch.ones(5, 3)
+    ).shape == (5, 2)
     modules = [Called(), Called()]
     names.execute_replication_callbacks(modules)
     assert [module.log[0][0] for module in modules] == [0, 1]
@@ -798,7 +913,8 @@ def test_names_and_errors_of_the_ancestors():
         deliralike.DataParallel(nn.Linear(3, 2), ["cuda:99", "cpu"])
 
 
-# Replicas that were left behind --------------------------------------------------------------------------------------
+# Replicas that were left behind
+# --------------------------------------------------------------------------------------
 
 
 def test_an_optimizer_that_knows_nothing_of_the_replicas_is_an_error_that_says_so():
@@ -821,7 +937,11 @@ def test_a_change_by_hand_is_copied_when_asked_for():
 
 
 def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_over_the_whole():
-    whole = torch.nn.Sequential(DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"]), torch.nn.ReLU())
+    whole = torch.nn.Sequential(
+        DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"]), torch.nn.ReLU()
+    )
     network = deliralike.wrap(whole)
-    with pytest.raises(CapabilityError, match="the block '0' of WrappedTorchNetwork is replicated by itself"):
+    with pytest.raises(
+        CapabilityError, match="the block '0' of WrappedTorchNetwork is replicated by itself"
+    ):
         network.backend.optimizer(rule("sgd", lr=0.1), network)

@@ -1,4 +1,5 @@
-"""Replicated networks on PyTorch: what only a ``torch.nn.Module`` has, against the same module on one device."""
+"""Replicated networks on PyTorch: what only a ``torch.nn.Module`` has, against the same module on
+one device."""
 
 import copy
 import dataclasses
@@ -11,7 +12,11 @@ import torch
 from torch import nn
 
 from deliralike import DataParallel, backends, in_replicas
-from deliralike.backends.torch import DataParallelTorchNetwork, DataParallelTorchOptimizer, SynchronizedBatchNorm1d
+from deliralike.backends.torch import (
+    DataParallelTorchNetwork,
+    DataParallelTorchOptimizer,
+    SynchronizedBatchNorm1d,
+)
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
 from deliralike.optim.rules import SGD
@@ -76,7 +81,8 @@ class Watched(nn.Module):
         return self.fc(x)
 
 
-# Storage, structure --------------------------------------------------------------------------------------------------
+# Storage, structure
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_replica_has_parameters_of_its_own_that_are_leaves():
@@ -84,7 +90,11 @@ def test_every_replica_has_parameters_of_its_own_that_are_leaves():
     network(torch.ones(5, 3)).sum().backward()
     seen = network.module.seen
     assert [len(parameters) for parameters in seen] == [2, 2, 2]
-    assert all(parameter.is_leaf and parameter.grad is not None for parameters in seen for parameter in parameters)
+    assert all(
+        parameter.is_leaf and parameter.grad is not None
+        for parameters in seen
+        for parameter in parameters
+    )
     assert len({parameter.data_ptr() for parameters in seen for parameter in parameters}) == 6
 
 
@@ -133,7 +143,9 @@ def test_as_a_part_of_a_larger_module_it_is_saved_and_loaded_with_it():
     assert not any(replica.training for replica in larger["inside"].replicas)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))]
+)
 def test_a_copy_has_replicas_of_its_own(copied):
     network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))
     other = copied(network)
@@ -141,7 +153,9 @@ def test_a_copy_has_replicas_of_its_own(copied):
     assert torch.equal(network(x), other(x))
     trained(other, squared, x)
     assert not torch.equal(network.eval()(x), other.eval()(x))
-    same_named(trained(copy.deepcopy(network), squared, x), trained(copy.deepcopy(network), squared, x))
+    same_named(
+        trained(copy.deepcopy(network), squared, x), trained(copy.deepcopy(network), squared, x)
+    )
     assert other.settings == network.settings
 
 
@@ -164,7 +178,9 @@ def test_changing_the_type_reaches_every_replica():
     network = over(layers(nn.Linear(3, 2))).float()
     assert network(batch().float()).dtype == torch.float32
     assert network.double()(batch()).dtype == torch.float64
-    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {torch.float64}
+    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {
+        torch.float64
+    }
 
 
 def test_memory_that_is_made_anew_is_copied_to_the_replicas():
@@ -179,29 +195,40 @@ def test_the_type_may_be_changed_on_the_module_too():
     network.eval().module.float()
     x = batch().float()
     torch.testing.assert_close(network(x), network.module(x))
-    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {torch.float32}
+    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {
+        torch.float32
+    }
 
 
 def test_moving_it_to_another_device_is_refused():
     network = over(layers(nn.Linear(3, 2)))
-    with pytest.raises(DeviceError, match=r"stay on their devices, \['cpu', 'cpu', 'cpu'\]; to use 'meta' move the"):
+    with pytest.raises(
+        DeviceError, match=r"stay on their devices, \['cpu', 'cpu', 'cpu'\]; to use 'meta' move the"
+    ):
         network.to("meta")
     assert network.module[0].weight.device.type == "cpu"
 
 
 def test_a_module_on_another_device_than_the_first_is_refused():
-    with pytest.raises(DeviceError, match=r"the module is on 'meta', the first device is 'cpu': move it there first"):
+    with pytest.raises(
+        DeviceError,
+        match=r"the module is on 'meta', the first device is 'cpu': move it there first",
+    ):
         over(nn.Linear(3, 2, device="meta"))
 
 
 def test_devices_may_be_called_device_ids_and_be_device_objects():
-    network = DataParallelTorchNetwork(nn.Linear(3, 2), device_ids=[torch.device("cpu"), "cpu"], output_device="cpu")
+    network = DataParallelTorchNetwork(
+        nn.Linear(3, 2), device_ids=[torch.device("cpu"), "cpu"], output_device="cpu"
+    )
     assert network.settings.devices == ("cpu", "cpu")
     assert network(torch.ones(3, 3)).shape == (3, 2)
 
 
 def test_what_changes_on_the_module_reaches_the_replicas():
-    network = over(Watched(lambda module: (module.setting, module.fc.weight.requires_grad, module.training)))
+    network = over(
+        Watched(lambda module: (module.setting, module.fc.weight.requires_grad, module.training))
+    )
     network.module.setting = "first"
     network(torch.ones(3, 3))
     network.module.setting, network.module.training = "second", False
@@ -210,7 +237,11 @@ def test_what_changes_on_the_module_reaches_the_replicas():
     assert network.module.seen == [("first", True, True)] * 3 + [("second", False, False)] * 3
     assert [replica.native.fc.weight.grad for replica in network.replicas] == [None] * 3
     network.requires_grad_(True)
-    assert all(parameter.requires_grad for replica in network.replicas for parameter in replica.parameters())
+    assert all(
+        parameter.requires_grad
+        for replica in network.replicas
+        for parameter in replica.parameters()
+    )
 
 
 def test_layers_added_or_exchanged_later_reach_the_replicas():
@@ -267,7 +298,9 @@ class Tied(nn.Module):
 @both_losses
 def test_tied_parameters_stay_tied(loss):
     network = same_training(Tied().double(), batch(), loss)
-    assert all(replica.native.first.weight is replica.native.second.weight for replica in network.replicas)
+    assert all(
+        replica.native.first.weight is replica.native.second.weight for replica in network.replicas
+    )
 
 
 class Recurrent(nn.Module):
@@ -284,7 +317,9 @@ def test_recurrent_layers_train_as_on_one_device(loss):
     same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
     network = over(Recurrent())
     for lstm in (replica.native.lstm for replica in network.replicas):
-        assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
+        assert all(
+            one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True)
+        )
         assert not lstm._weights_have_changed()
 
 
@@ -292,11 +327,15 @@ def test_torchscript_modules_are_refused():
     class Scripted(torch.jit.ScriptModule):
         pass
 
-    with pytest.raises(CapabilityError, match="of TorchScript cannot be replicated: replicate the module that it was"):
+    with pytest.raises(
+        CapabilityError,
+        match="of TorchScript cannot be replicated: replicate the module that it was",
+    ):
         over(nn.Sequential(Scripted(), nn.Linear(3, 2)))
 
 
-# Hooks and reparametrisations ----------------------------------------------------------------------------------------
+# Hooks and reparametrisations
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
@@ -306,9 +345,13 @@ def test_hooks_run_once_in_each_replica(before, loss):
     network = None if before else over(module)
     module.register_forward_pre_hook(lambda m, args: seen.append(("pre", len(args[0]))))
     module[0].register_forward_hook(lambda m, args, output: seen.append(("forward", len(output))))
-    module[1].register_full_backward_hook(lambda m, into, out: seen.append(("backward", len(out[0]))))
+    module[1].register_full_backward_hook(
+        lambda m, into, out: seen.append(("backward", len(out[0])))
+    )
     BACKEND.optimizer(SGD(lr=0.1), network or over(module)).update(loss, batch(7))
-    assert sorted(seen) == sorted((what, size) for what in ("pre", "forward", "backward") for size in (3, 2, 2))
+    assert sorted(seen) == sorted(
+        (what, size) for what in ("pre", "forward", "backward") for size in (3, 2, 2)
+    )
 
 
 def test_a_hook_that_is_a_method_gets_the_replicas_own_object():
@@ -352,10 +395,15 @@ def _halved(weight, seen):
     return weight.register_post_accumulate_grad_hook(halve)
 
 
-GRADIENT_HOOKS = {"register_hook": (_clamped, 1.0), "register_post_accumulate_grad_hook": (_halved, 10.5)}
+GRADIENT_HOOKS = {
+    "register_hook": (_clamped, 1.0),
+    "register_post_accumulate_grad_hook": (_halved, 10.5),
+}
 LOOPS = {
     "gathered": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(summed, x),
-    "in replicas": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(in_replicas(summed, "sum"), x),
+    "in replicas": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(
+        in_replicas(summed, "sum"), x
+    ),
     "PyTorch's loop": lambda network, x: stepped(network, x),
 }
 
@@ -373,7 +421,8 @@ def stepped(network, x):
 @pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize(("hook", "step"), GRADIENT_HOOKS.values(), ids=GRADIENT_HOOKS)
 def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(hook, step, run):
-    """Rows 0 to 6 in shares of 3, 2 and 2: the whole gradient is 21, of which a hook leaves 1, or half."""
+    """Rows 0 to 6 in shares of 3, 2 and 2: the whole gradient is 21, of which a hook leaves 1, or
+    half."""
     module, seen, x = nn.Linear(1, 1, bias=False).double(), [], torch.arange(7.0).double()[:, None]
     network = over(module)
     handle, before = hook(module.weight, seen), module.weight.item()
@@ -386,7 +435,9 @@ def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(hook, s
     run(network, x)
     assert len(seen) == 2
     assert before - module.weight.item() == pytest.approx(2 * step + 21.0)
-    assert [replica.native.weight.item() for replica in network.replicas] == [module.weight.item()] * 3
+    assert [replica.native.weight.item() for replica in network.replicas] == [
+        module.weight.item()
+    ] * 3
 
 
 def test_gradients_from_before_a_hook_are_kept_and_untouched_by_it():
@@ -432,7 +483,8 @@ def test_weight_norms_train_as_on_one_device(norm, after, loss):
         assert not torch.equal(buffer, before[name])
 
 
-# Lazily shaped parameters --------------------------------------------------------------------------------------------
+# Lazily shaped parameters
+# --------------------------------------------------------------------------------------------
 
 
 @both_losses
@@ -475,25 +527,41 @@ def test_making_lazy_parameters_leaves_other_buffers_alone():
     assert network.module.fc.training
 
 
-# What threads have of their own --------------------------------------------------------------------------------------
+# What threads have of their own
+# --------------------------------------------------------------------------------------
 
 
 MODES = {
     "no_grad": (torch.no_grad, lambda _: torch.is_grad_enabled(), False),
     "inference": (torch.inference_mode, lambda _: torch.is_inference_mode_enabled(), True),
-    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-                 lambda _: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"), torch.bfloat16),
-    "autocast cache": (lambda: torch.autocast("cpu", cache_enabled=False),
-                       lambda _: torch.is_autocast_cache_enabled(), False),
-    "autocast on GPUs": (lambda: torch.autocast("cuda", dtype=torch.float16, enabled=torch.cuda.is_available()),
-                         lambda _: torch.is_autocast_enabled("cuda"), torch.cuda.is_available()),
+    "autocast": (
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda _: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+        torch.bfloat16,
+    ),
+    "autocast cache": (
+        lambda: torch.autocast("cpu", cache_enabled=False),
+        lambda _: torch.is_autocast_cache_enabled(),
+        False,
+    ),
+    "autocast on GPUs": (
+        lambda: torch.autocast("cuda", dtype=torch.float16, enabled=torch.cuda.is_available()),
+        lambda _: torch.is_autocast_enabled("cuda"),
+        torch.cuda.is_available(),
+    ),
     "default device": (lambda: torch.device("meta"), lambda _: torch.empty(1).device.type, "meta"),
-    "anomaly": (lambda: torch.autograd.set_detect_anomaly(True), lambda _: torch.is_anomaly_enabled(), True),
-}  # fmt: skip
+    "anomaly": (
+        lambda: torch.autograd.set_detect_anomaly(True),
+        lambda _: torch.is_anomaly_enabled(),
+        True,
+    ),
+}
 
 
 @pytest.mark.parametrize(("context", "look", "wanted"), MODES.values(), ids=MODES)
-@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:User provided device_type of 'cuda'")
+@pytest.mark.filterwarnings(
+    "ignore:Anomaly Detection", "ignore:User provided device_type of 'cuda'"
+)
 def test_modes_of_the_calling_thread_hold_in_replicas(context, look, wanted):
     network, x = over(Watched(look)), torch.ones(6, 3)
     with context():
@@ -526,7 +594,8 @@ def test_threads_are_shared_out_and_given_back():
         torch.set_num_threads(before)
 
 
-# Batch normalisation -------------------------------------------------------------------------------------------------
+# Batch normalisation
+# -------------------------------------------------------------------------------------------------
 
 
 class OfMyOwn(nn.BatchNorm1d):
@@ -541,7 +610,9 @@ class Functional(nn.Module):
         self.register_buffer("var", torch.ones(4))
 
     def forward(self, x):
-        return nn.functional.batch_norm(x, self.mean, self.var, training=self.training, momentum=0.3)
+        return nn.functional.batch_norm(
+            x, self.mean, self.var, training=self.training, momentum=0.3
+        )
 
 
 NORM_LAYERS = {
@@ -618,11 +689,13 @@ def test_gradients_of_gradients_are_those_of_one_device(loss, buffers):
     same_named(trained(over(module, buffers=buffers), loss, x), trained(plain, penalty, x))
 
 
-# Buffers -------------------------------------------------------------------------------------------------------------
+# Buffers
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Buffers(nn.Module):
-    """Changes one buffer in place and puts new tensors in the place of two others; one takes part in the graph."""
+    """Changes one buffer in place and puts new tensors in the place of two others; one takes part
+    in the graph."""
 
     def __init__(self):
         super().__init__()
@@ -646,7 +719,11 @@ def test_buffers_follow_the_declared_policy(policy):
     network, x = over(Buffers().double(), buffers=policy), batch(7)
     y = network(x)
     means = [share.mean(0) for share in x.split([3, 2, 2])]
-    wanted = means[0] if policy != "mean" else sum(m * n for m, n in zip(means, (3, 2, 2), strict=True)) / 7
+    wanted = (
+        means[0]
+        if policy != "mean"
+        else sum(m * n for m, n in zip(means, (3, 2, 2), strict=True)) / 7
+    )
     for replica in network.replicas:
         module = replica.native
         torch.testing.assert_close(module.in_place, wanted, rtol=1e-12, atol=1e-12)
@@ -675,7 +752,11 @@ def test_in_evaluation_buffers_stay_the_same_objects():
     with torch.inference_mode():
         network(batch())
     after = [[*replica.buffers()] for replica in network.replicas]
-    assert all(one is other for a, b in zip(before, after, strict=True) for one, other in zip(a, b, strict=True))
+    assert all(
+        one is other
+        for a, b in zip(before, after, strict=True)
+        for one, other in zip(a, b, strict=True)
+    )
 
 
 def test_buffers_changed_by_hand_reach_the_replicas():
@@ -715,7 +796,8 @@ def test_after_an_error_the_replicas_have_the_roots_buffers():
     assert root.running_mean is not other.running_mean
 
 
-# Gradients and optimizers --------------------------------------------------------------------------------------------
+# Gradients and optimizers
+# --------------------------------------------------------------------------------------------
 
 
 @both_losses
@@ -727,7 +809,9 @@ def test_sparse_gradients_are_accumulated_sparse(loss):
     index = torch.tensor([[0, 1], [1, 1], [2, 0], [5, 1], [4, 4]])
     network, seen = over(made()), []
     optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
-    optimizer.pre_update_hooks.append(lambda _, gradients: seen.append(gradients["0.weight"].is_sparse) or gradients)
+    optimizer.pre_update_hooks.append(
+        lambda _, gradients: seen.append(gradients["0.weight"].is_sparse) or gradients
+    )
     for _ in range(3):
         optimizer.update(loss, index)
     wanted = trained(made(), squared, index, momentum=0.0)
@@ -794,12 +878,18 @@ def test_gradients_of_the_backend_count_tied_parameters_once():
     np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12)
 
 
-@pytest.mark.parametrize(("devices", "at_once"), [(("cpu", "cpu"), False), (("cpu", "cuda:0"), True)])
-def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(monkeypatch, devices, at_once):
+@pytest.mark.parametrize(
+    ("devices", "at_once"), [(("cpu", "cpu"), False), (("cpu", "cuda:0"), True)]
+)
+def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(
+    monkeypatch, devices, at_once
+):
     network, called = over(layers(nn.Linear(3, 2)), 2), []
     monkeypatch.setattr(network, "settings", dataclasses.replace(network.settings, devices=devices))
     kind = type(network.parallelism)
-    monkeypatch.setattr(kind, "forward_backward_at_once", lambda _, *arguments: called.append(arguments))
+    monkeypatch.setattr(
+        kind, "forward_backward_at_once", lambda _, *arguments: called.append(arguments)
+    )
     monkeypatch.setattr(kind, "scatter", lambda *_: Shares([], ()))
     monkeypatch.setattr(kind, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
     network.parallelism.forward_backward(in_replicas(squared), torch.Tensor.backward, batch())
@@ -818,7 +908,10 @@ class FailsBackward(torch.autograd.Function):
 
 def test_a_loss_that_calls_the_whole_network_from_a_replica_is_refused(within):
     network = over(layers(nn.Linear(3, 2)))
-    with pytest.raises(ReplicaError, match="a replica calls the replicated network that it belongs to: a loss in repl"):
+    with pytest.raises(
+        ReplicaError,
+        match="a replica calls the replicated network that it belongs to: a loss in repl",
+    ):
         within(in_replicas(lambda _, x: network(x).sum()), network, batch())
 
 
@@ -832,7 +925,9 @@ def test_several_threads_may_call_one_network():
                 failures.append(x)
 
     wanted = [network(x) for x in inputs]
-    threads = [threading.Thread(target=call, args=pair) for pair in zip(inputs, wanted, strict=True)]
+    threads = [
+        threading.Thread(target=call, args=pair) for pair in zip(inputs, wanted, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -860,7 +955,8 @@ def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
     within(optimizer.update, in_replicas(squared), batch(5))
 
 
-# Chance --------------------------------------------------------------------------------------------------------------
+# Chance
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_masks_of_our_dropout_are_reproducible_and_differ_between_replicas_and_calls():
@@ -887,7 +983,8 @@ def test_no_random_number_is_drawn_where_no_mask_is():
     assert not torch.equal(torch.get_rng_state(), state)
 
 
-# Compiled networks ---------------------------------------------------------------------------------------------------
+# Compiled networks
+# ---------------------------------------------------------------------------------------------------
 
 
 @both_losses
@@ -895,7 +992,11 @@ def test_a_compiled_network_can_be_replicated(loss):
     plain, x = layers(nn.Linear(3, 4), nn.Tanh()), batch()
     network = over(torch.compile(copy.deepcopy(plain), backend="eager"))
     network(x).sum().backward()
-    assert all(parameter.grad is not None for replica in network.replicas for parameter in replica.parameters())
+    assert all(
+        parameter.grad is not None
+        for replica in network.replicas
+        for parameter in replica.parameters()
+    )
     found = trained(network, loss, x)
     wanted = trained(plain, squared, x)
     same_named({name.removeprefix("_orig_mod."): value for name, value in found.items()}, wanted)
@@ -912,7 +1013,8 @@ def test_a_network_that_was_compiled_in_place_is_refused():
     module.compile(backend="eager")
     for replicate in (lambda: over(module), lambda: network(batch())):
         with pytest.raises(
-            CapabilityError, match="compiled in place by module.compile.. cannot be replicated: wrap what"
+            CapabilityError,
+            match="compiled in place by module.compile.. cannot be replicated: wrap what",
         ):
             replicate()
 

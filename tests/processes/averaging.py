@@ -1,11 +1,14 @@
-"""What the processes of the tests do: updates by themselves, and averages; and what NumPy makes of them."""
+"""What the processes of the tests do: updates by themselves, and averages; and what NumPy makes of
+them."""
 
 from collections import OrderedDict
 
 import numpy as np
 import torch
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
+from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import (
+    HierarchicalModelAverager,
+)
 
 from deliralike import Network, backends, in_replicas, random, zoo
 from deliralike.data import Loader
@@ -32,7 +35,11 @@ def data(step, sizes):
     """The whole batch of a step: inputs, targets and what each sample counts for."""
     generator = np.random.default_rng([7, step])
     samples = sum(sizes)
-    return generator.normal(size=(samples, 3)), generator.normal(size=(samples, 2)), generator.uniform(1, 3, samples)
+    return (
+        generator.normal(size=(samples, 3)),
+        generator.normal(size=(samples, 2)),
+        generator.uniform(1, 3, samples),
+    )
 
 
 def squared(network, x, y, counts):
@@ -53,7 +60,9 @@ LOSSES = {"mean": squared, "denominator": in_replicas(weighted, "denominator")}
 def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
     """The parameters after each update, as this process has them, and the messages sent in it."""
     network = Linear.on(backend, seed=4, dtype="float64")()
-    network = backends.DistributedDataParallel(network, processes, averaging=_plan(plan), in_backward=in_backward)
+    network = backends.DistributedDataParallel(
+        network, processes, averaging=_plan(plan), in_backward=in_backward
+    )
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network)
     found = []
@@ -84,7 +93,8 @@ def _own(network):
 
 
 def by_numpy(plan, updates, sizes_of, loss, count):
-    """The parameters of each process after each update, and averaged in the end, by the formulas alone."""
+    """The parameters of each process after each update, and averaged in the end, by the formulas
+    alone."""
     plan = dict(plan)
     levels = dict(plan["every"]) if isinstance(plan["every"], list) else {plan["every"]: count}
     warmup, together = plan.get("warmup", 0), plan.get("together", 1)
@@ -96,7 +106,10 @@ def by_numpy(plan, updates, sizes_of, loss, count):
     for step in range(updates):
         sizes = sizes_of[step % len(sizes_of)]
         x, y, counts = data(step, sizes)
-        x, counts = np.hstack([x, np.ones((len(x), 1))]), counts if loss == "denominator" else np.ones(len(x))
+        x, counts = (
+            np.hstack([x, np.ones((len(x), 1))]),
+            counts if loss == "denominator" else np.ones(len(x)),
+        )
         owner = np.repeat(np.arange(count), sizes)
         group = count if step < warmup else together
         for rank in range(count):
@@ -108,9 +121,15 @@ def by_numpy(plan, updates, sizes_of, loss, count):
             if step >= warmup:
                 for level in seen.values():
                     level[rank] += counts[rows].sum()
-        own = [p - RATE * v if (owner // group == rank // group).any() else p
-               for rank, (p, v) in enumerate(zip(own, velocity, strict=True))]  # fmt: skip
-        due = [size for period, size in levels.items() if step >= warmup and (step + 1 - warmup) % period == 0]
+        own = [
+            p - RATE * v if (owner // group == rank // group).any() else p
+            for rank, (p, v) in enumerate(zip(own, velocity, strict=True))
+        ]
+        due = [
+            size
+            for period, size in levels.items()
+            if step >= warmup and (step + 1 - warmup) % period == 0
+        ]
         if due:
             own = _averaged(own, seen, max(due), count)
         found.append([p.copy() for p in own])
@@ -122,7 +141,10 @@ def _averaged(own, seen, size, count):
     for begin in range(0, count, size):
         ranks, weights = range(begin, begin + size), seen[size][begin : begin + size]
         if weights.sum():
-            mean = sum(weight * own[rank] for rank, weight in zip(ranks, weights, strict=True)) / weights.sum()
+            mean = (
+                sum(weight * own[rank] for rank, weight in zip(ranks, weights, strict=True))
+                / weights.sum()
+            )
             for rank in ranks:
                 new[rank] = mean
     for level in seen:
@@ -147,12 +169,19 @@ def by_pytorch(processes, levels, updates):
     network = Linear.on("torch", seed=4, dtype="float64")()
     native = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
     groups = OrderedDict(levels)
-    averager = HierarchicalModelAverager(groups) if len(groups) > 1 else PeriodicModelAverager(levels[0][0])
+    averager = (
+        HierarchicalModelAverager(groups)
+        if len(groups) > 1
+        else PeriodicModelAverager(levels[0][0])
+    )
     averager.step = 1  # it counts from 0, and would average after the first update
     found = []
     for step in range(updates):
         sizes = [2] * processes.count
-        x, y, counts = (torch.from_numpy(each) for each in steps.share_of(data(step, sizes), sizes, processes.rank))
+        x, y, counts = (
+            torch.from_numpy(each)
+            for each in steps.share_of(data(step, sizes), sizes, processes.rank)
+        )
         native.zero_grad()
         squared(network, x, y, counts).backward()
         native.step()
@@ -161,14 +190,26 @@ def by_pytorch(processes, levels, updates):
     return found
 
 
-# Whole runs ----------------------------------------------------------------------------------------------------------
+# Whole runs
+# ----------------------------------------------------------------------------------------------------------
 
 
 def fitted(processes, backend, folder):
-    """Whether all processes have the same parameters, metrics and checkpoints, and draw other masks."""
-    network = zoo.build("mlp", backend=backend, in_features=81, hidden=[6], out_features=4, seed=1, dropout=0.4,
-                        dtype="float64")  # fmt: skip
-    network = backends.DistributedDataParallel(network, processes, averaging=LocalSGD(every=4, warmup=1))
+    """Whether all processes have the same parameters, metrics and checkpoints, and draw other
+    masks."""
+    network = zoo.build(
+        "mlp",
+        backend=backend,
+        in_features=81,
+        hidden=[6],
+        out_features=4,
+        seed=1,
+        dropout=0.4,
+        dtype="float64",
+    )
+    network = backends.DistributedDataParallel(
+        network, processes, averaging=LocalSGD(every=4, warmup=1)
+    )
     steps.KEPT.append(network)
     trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)], seed=5)
     pictures = training.pictures()
@@ -177,8 +218,11 @@ def fitted(processes, backend, folder):
     with random.portable(0, 0), network.training_mode(True):
         x, labels = pictures[0][:4], pictures[1][:4]  # the same samples in each process
         loss = trainer.optimizers["default"].update(training_loss, x, labels)
-    return {"metrics": [epoch.held_out for epoch in history.epochs], "loss": float(network.backend.number(loss)),
-            "state": {name: value.tolist() for name, value in apart.items()}}  # fmt: skip
+    return {
+        "metrics": [epoch.held_out for epoch in history.epochs],
+        "loss": float(network.backend.number(loss)),
+        "state": {name: value.tolist() for name, value in apart.items()},
+    }
 
 
 def training_loss(network, x, labels):
@@ -186,9 +230,12 @@ def training_loss(network, x, labels):
 
 
 def normalised(processes):
-    """The buffers of a batch norm before and after parameters are read, with other statistics in each process."""
+    """The buffers of a batch norm before and after parameters are read, with other statistics in
+    each process."""
     subject = steps.planted.subject("torch")
-    network = backends.DistributedDataParallel(subject.network, processes, averaging=LocalSGD(every=100))
+    network = backends.DistributedDataParallel(
+        subject.network, processes, averaging=LocalSGD(every=100)
+    )
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     sizes = [4, 3]
@@ -198,5 +245,10 @@ def normalised(processes):
     network.eval()
     after = network.root.neutral_state()
     names = [name for name in before if "running" in name or "tracked" in name]
-    return {"weight": weight, **{key: {name: state[name].tolist() for name in names}
-                                 for key, state in (("before", before), ("after", after))}}  # fmt: skip
+    return {
+        "weight": weight,
+        **{
+            key: {name: state[name].tolist() for name in names}
+            for key, state in (("before", before), ("after", after))
+        },
+    }

@@ -1,7 +1,9 @@
-"""Processes that stay together and do one job after another: most of what a job costs is the start of its processes.
+"""Processes that stay together and do one job after another: most of what a job costs is the start
+of its processes.
 
-A crew has as many processes as any job needs; the first ones do a job for fewer. Each job has connections of its own,
-as if its processes had been started for it. What ends a process is no job for a crew: see `tests.processes.running`.
+A crew has as many processes as any job needs; the first ones do a job for fewer. Each job has
+connections of its own, as if its processes had been started for it. What ends a process is no job
+for a crew: see `tests.processes.running`.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from tests.processes.running import ends, skip_without_mpi
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"torch": 4, "mpi": 4}  # the others cannot leave a process out of what they connect
-AT_MOST = 3  # crews at the same time; each process that has loaded all frameworks takes some hundred MB
-START = END = 600.0  # seconds: a busy machine takes minutes for what a quiet one does in two seconds
+AT_MOST = (
+    3  # crews at the same time; each process that has loaded all frameworks takes some hundred MB
+)
+START = END = (
+    600.0  # seconds: a busy machine takes minutes for what a quiet one does in two seconds
+)
 
 crews: list[Crew] = []  # the latest used one is the last
 together = pytest.mark.xdist_group("crews")  # tests that use the same crews
@@ -36,16 +42,26 @@ class Crew:
 
     def __init__(self, engine: str, size: int) -> None:
         self.engine, self.size, self.jobs = engine, size, 0
-        self.members: list[Any] = []  # a connection to each process, and a file with what it answers
+        self.members: list[
+            Any
+        ] = []  # a connection to each process, and a file with what it answers
         self.used = [0.0] * size  # seconds of the processor, of each process
         self.said = tempfile.TemporaryFile("w+")
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
             server.bind(f"{folder}/jobs")
             server.listen(size)
-            command, environment = launched(engine, size, ["tests.processes.member", engine, f"{folder}/jobs"])
+            command, environment = launched(
+                engine, size, ["tests.processes.member", engine, f"{folder}/jobs"]
+            )
             environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self.said,
-                                            stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=self.said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             self.ended = os.pidfd_open(self.process.pid)
             self.members = self._accepted(server)
 
@@ -60,7 +76,9 @@ class Crew:
             members[int(answers.readline())] = connection, answers
         return [members[rank] for rank in range(self.size)]
 
-    def do(self, count: int, function: str, arguments: tuple[Any, ...], timeout: float) -> list[Any]:
+    def do(
+        self, count: int, function: str, arguments: tuple[Any, ...], timeout: float
+    ) -> list[Any]:
         """What each of the first `count` processes returns.
 
         Raises:
@@ -97,7 +115,9 @@ class Crew:
     def _fail(self, why: str) -> str:
         """End all processes at once, and say what they have said."""
         crews[:] = [crew for crew in crews if crew is not self]
-        ends(self.process, 0 if why == "no answer in time" else 20)  # so that others can say what they know
+        ends(
+            self.process, 0 if why == "no answer in time" else 20
+        )  # so that others can say what they know
         raise AssertionError(f"{why}\n{self._last_words()}")
 
     def end(self) -> None:
@@ -110,7 +130,9 @@ class Crew:
         measuring.spent["children"] -= sum(self.used)  # from now on they are counted as waited for
         said = self._last_words()
         assert has_ended, f"not ended {END} s after the last job\n{said}"
-        assert self.process.returncode == 0, f"ended with exit code {self.process.returncode}\n{said}"
+        assert self.process.returncode == 0, (
+            f"ended with exit code {self.process.returncode}\n{said}"
+        )
 
     def _last_words(self) -> str:
         """All that was said; nothing is left open."""
@@ -123,10 +145,14 @@ class Crew:
             return said.read()
 
 
-def call(engine: str, count: int, function: str, *arguments: Any, timeout: float = 600.0) -> list[Any]:
-    """What ``"module:function"`` returns in each of `count` processes of an engine, in the order of their ranks.
+def call(
+    engine: str, count: int, function: str, *arguments: Any, timeout: float = 600.0
+) -> list[Any]:
+    """What ``"module:function"`` returns in each of `count` processes of an engine, in the order of
+    their ranks.
 
-    It is called with the processes and arguments that JSON can hold, and returns what JSON can hold.
+    It is called with the processes and arguments that JSON can hold, and returns what JSON can
+    hold.
     """
     skip_without_mpi(engine)
     size = SIZES.get(engine, count)

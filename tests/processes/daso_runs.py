@@ -34,14 +34,19 @@ class Normed(Network):
 
     def __init__(self):
         super().__init__()
-        self.first, self.norm, self.last = self.nn.Linear(3, 5), self.nn.BatchNorm1d(5), self.nn.Linear(5, 2)
+        self.first, self.norm, self.last = (
+            self.nn.Linear(3, 5),
+            self.nn.BatchNorm1d(5),
+            self.nn.Linear(5, 2),
+        )
 
     def forward(self, x):
         return self.last(self.norm(self.first(x)))
 
 
 def share(rank, epoch, batch):
-    """What one process sees in a batch; each has data of another kind, so that their networks go apart."""
+    """What one process sees in a batch; each has data of another kind, so that their networks go
+    apart."""
     generator = np.random.default_rng([rank, epoch, batch])
     x = generator.normal(size=(SAMPLES, 3)) + 0.3 * rank
     return x, np.stack([np.sin(x[:, 0] + rank), x[:, 1] * x[:, 2]], axis=1)
@@ -55,19 +60,29 @@ def numbers(network):
     return np.concatenate([value.ravel() for value in network.neutral_state().values()]).tolist()
 
 
-# By heat's names ---------------------------------------------------------------------------------------------------
+# By heat's names
+# ---------------------------------------------------------------------------------------------------
 
 
 def native_optimizer(network):
     """PyTorch's or Chainer's own."""
     if network.backend.name == "torch":
         return torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
-    return backends.get("chainer").optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network).native
+    return (
+        backends.get("chainer").optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network).native
+    )
 
 
 def heat(processes, network, largest=8, local_factor=4, **settings):
-    given = {"total_epochs": EPOCHS, "warmup_epochs": WARMUP, "cooldown_epochs": COOLDOWN, "comm": processes,
-             "max_global_skips": largest, "local_skip_factor": local_factor, "members": MEMBERS}  # fmt: skip
+    given = {
+        "total_epochs": EPOCHS,
+        "warmup_epochs": WARMUP,
+        "cooldown_epochs": COOLDOWN,
+        "comm": processes,
+        "max_global_skips": largest,
+        "local_skip_factor": local_factor,
+        "members": MEMBERS,
+    }
     optimizer = ht.optim.DASO(native_optimizer(network), **(given | settings))
     optimizer.last_batch = BATCHES
     KEPT.append(optimizer)
@@ -96,7 +111,8 @@ def by_heats_names(processes, backend, largest, local_factor):
     return found
 
 
-# By optimizers of ours ---------------------------------------------------------------------------------------------
+# By optimizers of ours
+# ---------------------------------------------------------------------------------------------
 
 
 def by_updates(processes, backend, largest, local_factor):
@@ -121,7 +137,8 @@ def runs(processes, jobs):
     return [globals()[how](processes, backend, *cycle) for how, backend, cycle in jobs]
 
 
-# In NumPy ----------------------------------------------------------------------------------------------------------
+# In NumPy
+# ----------------------------------------------------------------------------------------------------------
 
 
 def in_numpy(paces):
@@ -136,7 +153,9 @@ def in_numpy(paces):
             last = batch == BATCHES - 1
             slopes = [_slope(own[rank], *share(rank, epoch, batch)) for rank in ranks]
             if last or sent or batch % between == 0 or batch % local == 0:
-                slopes = [sum(slopes[rank // MEMBERS * MEMBERS :][:MEMBERS]) / MEMBERS for rank in ranks]
+                slopes = [
+                    sum(slopes[rank // MEMBERS * MEMBERS :][:MEMBERS]) / MEMBERS for rank in ranks
+                ]
             for rank in ranks:
                 speed[rank] = MOMENTUM * speed[rank] + slopes[rank]
                 own[rank] = own[rank] - RATE * speed[rank]
@@ -177,18 +196,24 @@ def _slope(flat, x, y):
     return np.concatenate([part.ravel() for part in parts])
 
 
-# The rest ----------------------------------------------------------------------------------------------------------
+# The rest
+# ----------------------------------------------------------------------------------------------------------
 
 
 def resumed(processes):
-    """The numbers of a run of three epochs, and of one that was broken off in the second, with a sum under way."""
+    """The numbers of a run of three epochs, and of one that was broken off in the second, with a
+    sum under way."""
     whole, broken = [], []
     for stops, found in ((None, whole), (BATCHES + 5, broken)):
         network = Small.on("torch", dtype="float64")()
         model, optimizer = heat(processes, network, 4, 1)
         for made in range(3 * BATCHES):
             if made == stops:
-                states = network.state_dict(), optimizer.local_optimizer.state_dict(), optimizer.state_dict()
+                states = (
+                    network.state_dict(),
+                    optimizer.local_optimizer.state_dict(),
+                    optimizer.state_dict(),
+                )
                 under_way = len(optimizer.averages.state.under_way)
                 of_network, of_optimizer, of_daso = pickle.loads(pickle.dumps(states))
                 network = Small.on("torch", seed=7, dtype="float64")()
@@ -229,7 +254,8 @@ def on_the_wire(processes, wire):
 
 
 def not_finite(processes, epoch, batch):
-    """What a process is told where the last one has samples that are not finite, and in which batch of the run."""
+    """What a process is told where the last one has samples that are not finite, and in which batch
+    of the run."""
     network = Small.on("torch", dtype="float64")()
     model, optimizer = heat(processes, network)
     for made in range(3 * BATCHES):

@@ -53,7 +53,8 @@ def one_fails(processes, backend, fault, rank=1):
 
 
 def in_its_loss(processes, backend, in_backward):
-    """An error in the second process between forward and backward, while the first one's loss is under way."""
+    """An error in the second process between forward and backward, while the first one's loss is
+    under way."""
     subject = planted.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
 
@@ -67,7 +68,8 @@ def in_its_loss(processes, backend, in_backward):
 
 
 def full_disk(processes, backend, folder):
-    """A run whose disk is full in the middle of the fourth step's checkpoint; nothing can be cleaned up, either."""
+    """A run whose disk is full in the middle of the fourth step's checkpoint; nothing can be
+    cleaned up, either."""
     array_file.write_bytes = filling(array_file.write_bytes)
     checkpoint.shutil.rmtree = lambda *args, **options: None
     training.fitted(processes, backend, folder)
@@ -87,7 +89,9 @@ def filling(write):
 def asked_to_end(processes, backend, folder, name, rank):
     """A run in which a signal comes to one process; what it ends by, and when."""
     made = training.trainer(backend, processes, folder, every_steps=None)
-    made.callbacks.insert(0, Fault(lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name))))
+    made.callbacks.insert(
+        0, Fault(lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name)))
+    )
     try:
         made.fit(training.data(), training.pictures(), epochs=training.EPOCHS)
     except Interrupted as error:
@@ -103,9 +107,18 @@ def killed_once(processes, backend, folder):
             (here / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    settings = {"network": "mlp", "network_settings": {"hidden": [5]}, "batch_size": 200, "epochs": 2,
-                "backend": backend, "dtype": "float64", "checkpoints": {"every_steps": 3}}  # fmt: skip
-    made = Experiment(settings, processes=processes).run(here / "run", resume=True, callbacks=[Fault(kill)])
+    settings = {
+        "network": "mlp",
+        "network_settings": {"hidden": [5]},
+        "batch_size": 200,
+        "epochs": 2,
+        "backend": backend,
+        "dtype": "float64",
+        "checkpoints": {"every_steps": 3},
+    }
+    made = Experiment(settings, processes=processes).run(
+        here / "run", resume=True, callbacks=[Fault(kill)]
+    )
     return [made.history.losses.tolist(), restarts()]
 
 

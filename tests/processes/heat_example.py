@@ -55,11 +55,14 @@ def digits():
     bunch = load_digits()
     images = torch.from_numpy(bunch.images[:, None] / 16)
     labels = torch.from_numpy(bunch.target.astype(np.int64))
-    return TensorDataset(images[:TRAINING], labels[:TRAINING]), TensorDataset(images[TRAINING:], labels[TRAINING:])
+    return TensorDataset(images[:TRAINING], labels[:TRAINING]), TensorDataset(
+        images[TRAINING:], labels[TRAINING:]
+    )
 
 
 def share(dataset, comm):
-    """What heat's dataset holds of all samples in this process; dealt out, so that batches are the same."""
+    """What heat's dataset holds of all samples in this process; dealt out, so that batches are the
+    same."""
     return Subset(dataset, range(comm.rank, len(dataset), comm.size))
 
 
@@ -79,7 +82,9 @@ def main(processes, blocking):
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
     dp_optim = ht.optim.DataParallelOptimizer(optimizer, blocking=blocking)
     scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
-    dp_model = ht.nn.DataParallel(model, comm=ht.MPI_WORLD, optimizer=dp_optim, blocking_parameter_updates=blocking)
+    dp_model = ht.nn.DataParallel(
+        model, comm=ht.MPI_WORLD, optimizer=dp_optim, blocking_parameter_updates=blocking
+    )
     for epoch in range(1, args.epochs + 1):
         train(args, dp_model, device, train_loader, dp_optim, epoch)
         accuracy = test(dp_model, device, test_loader)

@@ -10,7 +10,10 @@ import deliralike.heat as ht
 from deliralike import Network, backends, zoo
 from deliralike.optim.rules import rule
 
-STEPS, SAMPLES = 4, 8  # shares are of equal size, and losses are means: so their mean is the loss of the whole batch
+STEPS, SAMPLES = (
+    4,
+    8,
+)  # shares are of equal size, and losses are means: so their mean is the loss of the whole batch
 KEPT = []  # networks that live until the process ends, as those of a script do
 
 
@@ -29,7 +32,8 @@ def listed(state):
 
 
 class Crooked(torch.nn.Module):
-    """Parameters in two places, without the call of their layer, before it, and in a function of their own."""
+    """Parameters in two places, without the call of their layer, before it, and in a function of
+    their own."""
 
     def __init__(self):
         super().__init__()
@@ -118,10 +122,14 @@ WAYS = [("sgd", "first"), ("adam", "zeros"), ("sgd", "never")]
 
 def torch_ways(processes):
     """Blocking and not, with gradients cleared before forward, by zeros after it, and never."""
-    return [[torch_states(processes, kind, blocking, clears) for blocking in (True, False)] for kind, clears in WAYS]
+    return [
+        [torch_states(processes, kind, blocking, clears) for blocking in (True, False)]
+        for kind, clears in WAYS
+    ]
 
 
-# Networks of any backend -------------------------------------------------------------------------------------------
+# Networks of any backend
+# -------------------------------------------------------------------------------------------
 
 
 def mean_square(network, x, y):
@@ -129,11 +137,21 @@ def mean_square(network, x, y):
 
 
 def written_once(processes, backend):
-    """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each step."""
+    """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each
+    step."""
     found = []
     for blocking in (True, False):
-        network = zoo.build("mlp", backend=backend, seed=processes.rank, dtype="float64", in_features=5, out_features=3)
-        inside = network.backend.optimizer(rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}})
+        network = zoo.build(
+            "mlp",
+            backend=backend,
+            seed=processes.rank,
+            dtype="float64",
+            in_features=5,
+            out_features=3,
+        )
+        inside = network.backend.optimizer(
+            rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}}
+        )
         optimizer = ht.optim.DataParallelOptimizer(inside)
         network = ht.nn.DataParallel(network, processes, optimizer, blocking)
         KEPT.append(network)
@@ -148,7 +166,9 @@ def written_once(processes, backend):
 
 def written_once_alone(backend):
     network = zoo.build("mlp", backend=backend, dtype="float64", in_features=5, out_features=3)
-    optimizer = network.backend.optimizer(rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}})
+    optimizer = network.backend.optimizer(
+        rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}}
+    )
     network.train()
     for x, y in batches():
         optimizer.update(mean_square, x, y)
@@ -161,7 +181,9 @@ def _chain():
     np.random.seed(0)
     with chainer.using_config("dtype", np.float64):
         chain = chainer.Sequential(
-            chainer.links.Linear(5, 6), chainer.functions.tanh, chainer.links.Linear(6, 3, nobias=True)
+            chainer.links.Linear(5, 6),
+            chainer.functions.tanh,
+            chainer.links.Linear(6, 3, nobias=True),
         )
     return chainer, chain
 
@@ -171,12 +193,16 @@ def native_chain(processes):
     found = []
     for blocking in (True, False):
         chainer, chain = _chain()
-        optimizer = ht.optim.DataParallelOptimizer(chainer.optimizers.MomentumSGD(lr=0.1).setup(chain))
+        optimizer = ht.optim.DataParallelOptimizer(
+            chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
+        )
         network = ht.nn.DataParallel(chain, processes, optimizer, blocking)
         KEPT.append(network)
         for x, y in batches():
             network.cleargrads()
-            chainer.functions.mean_squared_error(network(share(x, processes)), share(y, processes)).backward()
+            chainer.functions.mean_squared_error(
+                network(share(x, processes)), share(y, processes)
+            ).backward()
             optimizer.step()
             optimizer.torch_optimizer.lr *= 0.5
         under_way = network.is_under_way
@@ -185,7 +211,8 @@ def native_chain(processes):
 
 
 def kept_blocks(processes):
-    """Training by blocks that were kept from before the network was made, on PyTorch and Chainer."""
+    """Training by blocks that were kept from before the network was made, on PyTorch and
+    Chainer."""
     inside, optimizer, _ = made(processes, False)
     first, last = inside[0], inside[2]
     for x, y in batches():
@@ -228,18 +255,23 @@ def native_chain_alone(decay=0.5):
     return {name: p.array.tolist() for name, p in chain.namedparams()}
 
 
-# What heat does wrong ----------------------------------------------------------------------------------------------
+# What heat does wrong
+# ----------------------------------------------------------------------------------------------
 
 
 def plain(seed=0):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(5, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3)
+    ).double()
 
 
 def made(processes, blocking, lr=0.1, **settings):
     inside = plain()
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=lr))
-    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, bucket_bytes=100, **settings)
+    network = ht.nn.DataParallel(
+        inside, processes, optimizer, blocking, bucket_bytes=100, **settings
+    )
     KEPT.append(network)
     return inside, optimizer, network
 
@@ -303,7 +335,9 @@ READS = {
     "state_dict": lambda inside, optimizer, network: network.state_dict(),
     "the module's own state_dict": lambda inside, optimizer, network: inside.state_dict(),
     "parameters": lambda inside, optimizer, network: dict(network.named_parameters()),
-    "the module's own parameters": lambda inside, optimizer, network: dict(inside.named_parameters()),
+    "the module's own parameters": lambda inside, optimizer, network: dict(
+        inside.named_parameters()
+    ),
     "a copy of the module": lambda inside, optimizer, network: copy.deepcopy(inside).state_dict(),
     "the module": lambda inside, optimizer, network: network.module.state_dict(),
     "the neutral state": lambda inside, optimizer, network: {
@@ -315,12 +349,15 @@ READS = {
         _tensors(inside),
     )[1],
     "parameters of a container": lambda inside, optimizer, network: {
-        name.removeprefix("0.module."): p for name, p in torch.nn.Sequential(network).named_parameters()
+        name.removeprefix("0.module."): p
+        for name, p in torch.nn.Sequential(network).named_parameters()
     },
     "the state of a container": lambda inside, optimizer, network: {
         name.removeprefix("0."): p for name, p in torch.nn.Sequential(network).state_dict().items()
     },
-    "after the optimizer's state": lambda inside, optimizer, network: optimizer.state_dict() and _tensors(inside),
+    "after the optimizer's state": lambda inside, optimizer, network: (
+        optimizer.state_dict() and _tensors(inside)
+    ),
     "after a call of the module": lambda inside, optimizer, network: (
         inside(torch.ones(1, 5).double()),
         _tensors(inside),
@@ -330,20 +367,30 @@ READS = {
 
 def _tensors(inside):
     """Past everything that could finish it."""
-    return {f"{name}.{key}": p for name, part in inside._modules.items() for key, p in part._parameters.items()}
+    return {
+        f"{name}.{key}": p
+        for name, part in inside._modules.items()
+        for key, p in part._parameters.items()
+    }
 
 
 def flaws(processes):
     """Each with blocking updates and without."""
     found = {}
     for name, action in ACTIONS.items():
-        found[name] = [listed(two_steps(processes, blocking, **action)[2].state_dict()) for blocking in (True, False)]
+        found[name] = [
+            listed(two_steps(processes, blocking, **action)[2].state_dict())
+            for blocking in (True, False)
+        ]
     found["reads"] = {}
     for name, read in READS.items():
         inside, optimizer, network = two_steps(processes, False)
         under_way = network.is_under_way
-        found["reads"][name] = [listed({key: p.detach() for key, p in read(inside, optimizer, network).items()}),
-                                under_way, network.is_under_way]  # fmt: skip
+        found["reads"][name] = [
+            listed({key: p.detach() for key, p in read(inside, optimizer, network).items()}),
+            under_way,
+            network.is_under_way,
+        ]
     found["rank 0 reads"] = rank_0_reads(processes)
     found["starts"] = starts(processes)
     found["warnings"] = warned(processes)
@@ -388,9 +435,15 @@ def warned(processes):
         inside = plain()
         parts = [list(part.parameters()) for part in inside]
         stranger = [torch.nn.Parameter(torch.ones(2))]
-        given = {"some": [parts[0]], "several": [parts[0], parts[2]], "more": [parts[0] + parts[2] + stranger],
-                 "all": [[{"params": parts[2]}, {"params": parts[0], "lr": 0.3}]]}[held]  # fmt: skip
-        optimizers = [ht.optim.DataParallelOptimizer(torch.optim.SGD(each, lr=0.1)) for each in given]
+        given = {
+            "some": [parts[0]],
+            "several": [parts[0], parts[2]],
+            "more": [parts[0] + parts[2] + stranger],
+            "all": [[{"params": parts[2]}, {"params": parts[0], "lr": 0.3}]],
+        }[held]
+        optimizers = [
+            ht.optim.DataParallelOptimizer(torch.optim.SGD(each, lr=0.1)) for each in given
+        ]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             network = ht.nn.DataParallel(inside, processes, optimizers)
@@ -400,16 +453,25 @@ def warned(processes):
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-        said.append([[str(each.message) for each in caught], network.is_under_way, listed(network.state_dict())])
+        said.append(
+            [
+                [str(each.message) for each in caught],
+                network.is_under_way,
+                listed(network.state_dict()),
+            ]
+        )
     return said
 
 
 class TwoPaths(torch.nn.Module):
-    """Layers of equal shape: the root takes the first, another process the second, and nobody the third."""
+    """Layers of equal shape: the root takes the first, another process the second, and nobody the
+    third."""
 
     def __init__(self):
         super().__init__()
-        self.first, self.second, self.third = (torch.nn.Linear(3, 2, bias=False).double() for _ in range(3))
+        self.first, self.second, self.third = (
+            torch.nn.Linear(3, 2, bias=False).double() for _ in range(3)
+        )
 
     def forward(self, x, path):
         return (self.first if path == 0 else self.second)(x)
@@ -418,7 +480,9 @@ class TwoPaths(torch.nn.Module):
 def two_paths(processes, blocking):
     torch.manual_seed(0)
     inside = TwoPaths()
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0, weight_decay=0.5))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(inside.parameters(), lr=1.0, weight_decay=0.5)
+    )
     network = ht.nn.DataParallel(inside, processes, optimizer, blocking, bucket_bytes=1)
     KEPT.append(network)
     before = listed(network.state_dict())
@@ -439,7 +503,9 @@ def messages(processes):
             optimizer.step()
         network.finish()
         now = processes.collectives
-        found.append([now["sum"] - before.get("sum", 0), now["exchange"] - before.get("exchange", 0)])
+        found.append(
+            [now["sum"] - before.get("sum", 0), now["exchange"] - before.get("exchange", 0)]
+        )
     return found
 
 
@@ -465,7 +531,9 @@ def two_backward(processes, blocking):
         optimizer.zero_grad()
         for number in range(2):
             backward(network, processes, number)
-        outputs = [network(torch.from_numpy(share(batches()[number][0], processes))) for number in (2, 3)]
+        outputs = [
+            network(torch.from_numpy(share(batches()[number][0], processes))) for number in (2, 3)
+        ]
         for output in outputs:  # without a forward pass between them
             (output**2).mean().backward()
         optimizer.step()
@@ -492,8 +560,13 @@ def several_alone():
     for groups in ([[0]], [[0], [2]], [[0, 2]], [[2, 0]]):
         inside = plain()
         rates = {2: 0.1, 0: 0.3} if groups == [[2, 0]] else {0: 0.1, 2: 0.1}
-        optimizers = [torch.optim.SGD([{"params": list(inside[part].parameters()), "lr": rates[part]} for part in each],
-                                      lr=0.1) for each in groups]  # fmt: skip
+        optimizers = [
+            torch.optim.SGD(
+                [{"params": list(inside[part].parameters()), "lr": rates[part]} for part in each],
+                lr=0.1,
+            )
+            for each in groups
+        ]
         for number in range(2):
             x, y = map(torch.from_numpy, batches()[number])
             ((inside(x) - y) ** 2).mean().backward()

@@ -34,8 +34,13 @@ def of_subject(processes=None, rules=None, sharded=False):
 
 
 def everything(subject, network, share, rank=0, sizes=(7,)):
-    """Updates by two optimizers, gradients and micro-batches, evaluation, outputs in training, states."""
-    found = {"updates": steps.updates(network, {"clipped": planted.clipped_sgd, "adam": adam}, subject.loss, share)}
+    """Updates by two optimizers, gradients and micro-batches, evaluation, outputs in training,
+    states."""
+    found = {
+        "updates": steps.updates(
+            network, {"clipped": planted.clipped_sgd, "adam": adam}, subject.loss, share
+        )
+    }
     optimizer = adam(network)
     optimizer.keep_gradients, optimizer.accumulate = True, 2
     with random.portable(0, 5), network.training_mode(True):
@@ -44,27 +49,55 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
         outputs = network(share[0])
     begin = sum(sizes[:rank])
     with network.training_mode(False):
-        judged = [] if rank else [np.asarray(network(planted.batch()[0][begin : begin + 2])).tolist()]
-    gradients = {name: network.backend.numpy(each) for name, each in optimizer.latest_gradients.items()}
+        judged = (
+            [] if rank else [np.asarray(network(planted.batch()[0][begin : begin + 2])).tolist()]
+        )
+    gradients = {
+        name: network.backend.numpy(each) for name, each in optimizer.latest_gradients.items()
+    }
     state, weights = optimizer.neutral_state(), network.neutral_state()
     other = adam(network)
     other.load_neutral_state(state)
     network.load_neutral_state(weights)
     with random.portable(0, 6), network.training_mode(True):
         loss = other.update(subject.loss, *share)
-    named = {"gradient": gradients, "state": state, "weights": weights, "after": network.neutral_state()}
-    lists = {kind: {name: value.tolist() for name, value in each.items()} for kind, each in named.items()}
-    return found | lists | {"judged": judged, "outputs": np.asarray(outputs).tolist(), "loss": float(loss),
-                            "optimizer": optimizer}  # fmt: skip
+    named = {
+        "gradient": gradients,
+        "state": state,
+        "weights": weights,
+        "after": network.neutral_state(),
+    }
+    lists = {
+        kind: {name: value.tolist() for name, value in each.items()} for kind, each in named.items()
+    }
+    return (
+        found
+        | lists
+        | {
+            "judged": judged,
+            "outputs": np.asarray(outputs).tolist(),
+            "loss": float(loss),
+            "optimizer": optimizer,
+        }
+    )
 
 
 def held(optimizer):
     """The bytes that this process holds of each parameter, its gradient and its optimizer state."""
-    native = {name: slot.native.get_value() for name, slot in optimizer.network.neutral_slots().items()
-              if slot.is_parameter}  # fmt: skip
+    native = {
+        name: slot.native.get_value()
+        for name, slot in optimizer.network.neutral_slots().items()
+        if slot.is_parameter
+    }
     states = optimizer.rule.slots
-    return {name: [_bytes(value), _bytes(optimizer.latest_gradients[name]), sum(map(_bytes, states[name].values()))]
-            for name, value in native.items()}  # fmt: skip
+    return {
+        name: [
+            _bytes(value),
+            _bytes(optimizer.latest_gradients[name]),
+            sum(map(_bytes, states[name].values())),
+        ]
+        for name, value in native.items()
+    }
 
 
 def _bytes(value):
@@ -112,9 +145,16 @@ def flaxen(seed, share, processes=None):
     jax.config.update("jax_enable_x64", True)
     network = backends.wrap(Flaxen(seed))
     network.backend.set_dtype(network, "float64")
-    generator = np.random.default_rng(seed)  # float32 start values of flax's own differ by how they were compiled
-    start = {name: value + generator.normal(0.0, 0.3, value.shape) for name, value in network.neutral_state().items()}
-    network.load_neutral_state({name: np.abs(value) if "var" in name else value for name, value in start.items()})
+    generator = np.random.default_rng(
+        seed
+    )  # float32 start values of flax's own differ by how they were compiled
+    start = {
+        name: value + generator.normal(0.0, 0.3, value.shape)
+        for name, value in network.neutral_state().items()
+    }
+    network.load_neutral_state(
+        {name: np.abs(value) if "var" in name else value for name, value in start.items()}
+    )
     network = network if processes is None else backends.DistributedDataParallel(network, processes)
     with network.backend.compiling_quickly():
         return steps.updates(network, {"clipped": planted.clipped_sgd}, flaxen_loss, share)
@@ -127,7 +167,8 @@ def a_share(processes, sizes):
 
 
 def natives_and_errors(processes, sizes):
-    """A network of flax's own, whose streams differ from process to process; and what is refused."""
+    """A network of flax's own, whose streams differ from process to process; and what is
+    refused."""
     share = steps.share_of(steps.batch(7), sizes, processes.rank)
     found = flaxen(processes.rank, share, processes)
     subject, network = of_subject(processes)
@@ -138,9 +179,15 @@ def natives_and_errors(processes, sizes):
         _refused(lambda: optimizer.update(subject.loss, wide, labels)),
         _refused(lambda: network.backend.gradients(subject.loss, network, *share)),
         _refused(lambda: jax.jit(lambda x: network(x))(x)),
-        *[_refused(lambda rules=rules: of_subject(processes, rules, sharded=True)) for rules in (
-            {"fd.*": None}, {"fc.weight": ("processes", "processes")}, {"conv.weight": ("processes",)})],
-    ]  # fmt: skip
+        *[
+            _refused(lambda rules=rules: of_subject(processes, rules, sharded=True))
+            for rules in (
+                {"fd.*": None},
+                {"fc.weight": ("processes", "processes")},
+                {"conv.weight": ("processes",)},
+            )
+        ],
+    ]
 
 
 def _refused(call):
@@ -151,7 +198,8 @@ def _refused(call):
     return "nothing"
 
 
-# Faults ---------------------------------------------------------------------------------------------------------------
+# Faults
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def one_fails(processes, how):
@@ -171,7 +219,8 @@ def raising():
 
 
 def in_its_loss(processes):
-    """An error in the second process while its step is being compiled, and the first one waits within its own."""
+    """An error in the second process while its step is being compiled, and the first one waits
+    within its own."""
     subject, network = of_subject(processes)
 
     def loss(network, *batch):
@@ -191,16 +240,25 @@ _FAULTS = {
 }
 
 
-# Messages -------------------------------------------------------------------------------------------------------------
+# Messages
+# -------------------------------------------------------------------------------------------------------------
 
 
 def messages(processes):
-    """Sums in several types, the lengths of long messages, and what a group of two says and adds."""
+    """Sums in several types, the lengths of long messages, and what a group of two says and
+    adds."""
     dtypes = ("float64", "float32", "float16", "int64", "int8")
     sums = processes.sum("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
     came = processes.exchange("long ones", b"x" * (20_000 + processes.rank))
     group = processes.among([0, 2])
     of_group = [None, None]
     if processes.rank != 1:
-        of_group = [["here", *group.exchange("rank", processes.rank)], group.summed(np.array([1.0, 2.0])).tolist()]
-    return [[[str(each.dtype), each.tolist()] for each in sums], [len(each) for each in came], of_group]
+        of_group = [
+            ["here", *group.exchange("rank", processes.rank)],
+            group.summed(np.array([1.0, 2.0])).tolist(),
+        ]
+    return [
+        [[str(each.dtype), each.tolist()] for each in sums],
+        [len(each) for each in came],
+        of_group,
+    ]

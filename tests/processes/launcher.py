@@ -1,4 +1,5 @@
-"""``deliralike launch`` for processes of the tests: runs a launcher's command, again after a failure."""
+"""``deliralike launch`` for processes of the tests: runs a launcher's command, again after a
+failure."""
 
 import os
 import sys

@@ -29,7 +29,9 @@ def main(engine: str, address: str) -> None:
             number, count, function, arguments = json.loads(job)
             with processes_of_job(engine, world, rank, count, number) as processes:
                 module, name = function.split(":")
-                result = json.dumps(getattr(importlib.import_module(module), name)(processes, *arguments))
+                result = json.dumps(
+                    getattr(importlib.import_module(module), name)(processes, *arguments)
+                )
             print(json.dumps([time.process_time(), result]), file=jobs, flush=True)
     if world is not None:
         world.close()
@@ -37,7 +39,8 @@ def main(engine: str, address: str) -> None:
 
 @contextmanager
 def processes_of_job(engine: str, world: Any, rank: int, count: int, number: int) -> Iterator[Any]:
-    """The first so many processes; the errors of each job are told as those of a program that was started for it."""
+    """The first so many processes; the errors of each job are told as those of a program that was
+    started for it."""
     hook = sys.excepthook
     if engine == "torch":
         with fresh_connection(count, number) as processes:
@@ -54,7 +57,8 @@ def processes_of_job(engine: str, world: Any, rank: int, count: int, number: int
 
 @contextmanager
 def fresh_connection(count: int, number: int) -> Iterator[Any]:
-    """Processes as torchrun would connect them if it had started just these, and no others before."""
+    """Processes as torchrun would connect them if it had started just these, and no others
+    before."""
     # each restart has keys of its own in torchrun's store: so those of jobs do not mix
     os.environ |= {"WORLD_SIZE": str(count), _RESTARTED: str(number)}
     processes = join("torch", timeout=PATIENCE)

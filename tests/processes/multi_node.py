@@ -50,8 +50,13 @@ def hook():
 
 def trained(network, native, train, callbacks=()):
     """A run of the trainer with a native network and optimizer."""
-    trainer = Trainer(network, network.backend.wrap_optimizer(native, network), metrics={"accuracy": Accuracy()},
-                      callbacks=callbacks, seed=5)  # fmt: skip
+    trainer = Trainer(
+        network,
+        network.backend.wrap_optimizer(native, network),
+        metrics={"accuracy": Accuracy()},
+        callbacks=callbacks,
+        seed=5,
+    )
     history = trainer.fit(train, samples(11), epochs=EPOCHS)
     return {
         "losses": [float(loss) for loss in history.losses],
@@ -69,7 +74,8 @@ def alone():
 
 
 def program(processes, data="loader", buffers="sync"):
-    """The program in several processes, with what ChainerMN has for it; their own start values differ."""
+    """The program in several processes, with what ChainerMN has for it; their own start values
+    differ."""
     comm = chainermn.create_communicator("naive")
     model = chainermn.links.create_mnbn_model(Net(comm.rank), comm)
     native = chainermn.create_multi_node_optimizer(optimizer(), comm).setup(model)
@@ -83,7 +89,9 @@ def _data(kind, comm):
         return Loader(dataset(), BATCH, seed=5)
     if kind == "synchronized":
         return chainermn.iterators.create_synchronized_iterator(_iterator(dataset()), comm)
-    return chainermn.iterators.create_multi_node_iterator(None if comm.rank else _iterator(dataset()), comm)
+    return chainermn.iterators.create_multi_node_iterator(
+        None if comm.rank else _iterator(dataset()), comm
+    )
 
 
 def _iterator(data, **options):
@@ -92,12 +100,15 @@ def _iterator(data, **options):
 
 def several(processes):
     """What two processes can tell in one start: each function's answer by its name."""
-    return {function.__name__: function(processes) for function in
-            (micro_batches, first_batch, refused, mean_of_gradients, batch_norm)}  # fmt: skip
+    return {
+        function.__name__: function(processes)
+        for function in (micro_batches, first_batch, refused, mean_of_gradients, batch_norm)
+    }
 
 
 def micro_batches(processes):
-    """How often gradients were added in six micro-batches, three of which make an update; and the updates."""
+    """How often gradients were added in six micro-batches, three of which make an update; and the
+    updates."""
     network = backends.DistributedDataParallel(Net(0), processes, in_backward={})
     made = network.backend.wrap_optimizer(optimizer(), network)
     made.accumulate = 3
@@ -125,13 +136,19 @@ def first_batch(processes):
                 network.backend.wrap_optimizer(native, network).update(cross_entropy, x, y)
         else:
             native.update(lambda model=model, x=x, y=y: F.softmax_cross_entropy(model(x), y))
-        moved.append(sorted(n for n, parameter in model.namedparams() if (parameter.array != before[n]).any()))
+        moved.append(
+            sorted(
+                n for n, parameter in model.namedparams() if (parameter.array != before[n]).any()
+            )
+        )
     return moved
 
 
 def refused(processes):
     """The error for an optimizer of all processes and a network of one."""
-    native = chainermn.create_multi_node_optimizer(optimizer(), chainermn.create_communicator("naive"))
+    native = chainermn.create_multi_node_optimizer(
+        optimizer(), chainermn.create_communicator("naive")
+    )
     try:
         backends.get("chainer").wrap_optimizer(native, backends.wrap(Net(0)))
     except ArgumentError as error:
@@ -143,14 +160,17 @@ def mean_of_gradients(processes):
     comm, means = chainermn.create_communicator("naive"), []
     for order in "FC":
         link = L.Linear(3, 2, nobias=True)
-        link.W.grad = np.asarray(np.arange(6, dtype=np.float32).reshape(2, 3) + processes.rank, order=order)
+        link.W.grad = np.asarray(
+            np.arange(6, dtype=np.float32).reshape(2, 3) + processes.rank, order=order
+        )
         comm.multi_node_mean_grad(link)
         means.append(link.W.grad.tolist())
     return means
 
 
 def batch_norm(processes):
-    """The neutral names of a batch norm of ChainerMN's without gamma, and how often it calls a link hook."""
+    """The neutral names of a batch norm of ChainerMN's without gamma, and how often it calls a link
+    hook."""
     hook = chainer.link_hooks.TimerHook()
     link = chainermn.links.create_mnbn_model(
         L.BatchNormalization(3, use_gamma=False), chainermn.create_communicator("naive")
@@ -172,20 +192,31 @@ class Evaluating(Callback):
 
 
 def evaluated(processes, count):
-    """Accuracies after each epoch over `count` samples: by ChainerMN, and by the trainer; and the shards of both."""
+    """Accuracies after each epoch over `count` samples: by ChainerMN, and by the trainer; and the
+    shards of both."""
     comm = chainermn.create_communicator("naive")
     shard = chainermn.scatter_dataset(dataset(count), comm)
     model = Net(0)
     classifier = L.Classifier(model)
-    evaluator = chainer.training.extensions.Evaluator(_iterator(shard, repeat=False, shuffle=False), classifier)
+    evaluator = chainer.training.extensions.Evaluator(
+        _iterator(shard, repeat=False, shuffle=False), classifier
+    )
     theirs = Evaluating(chainermn.create_multi_node_evaluator(evaluator, comm))
     network = backends.DistributedDataParallel(model, processes)
     native = chainermn.create_multi_node_optimizer(optimizer(), comm).setup(model)
-    trainer = Trainer(network, network.backend.wrap_optimizer(native, network), metrics={"accuracy": Accuracy()},
-                      callbacks=[theirs], seed=5)  # fmt: skip
+    trainer = Trainer(
+        network,
+        network.backend.wrap_optimizer(native, network),
+        metrics={"accuracy": Accuracy()},
+        callbacks=[theirs],
+        seed=5,
+    )
     history = trainer.fit(samples(), samples(count), epochs=EPOCHS, batch_size=BATCH)
     own = Loader(np.arange(count), 4, seed=5).shared(processes.rank, processes.count)
-    read = [batch[: own.share_sizes(0, number)[processes.rank]] for number, batch in enumerate(own.batches(0))]
+    read = [
+        batch[: own.share_sizes(0, number)[processes.rank]]
+        for number, batch in enumerate(own.batches(0))
+    ]
     return {
         "theirs": [float(epoch.held_out["main/accuracy"]) for epoch in history.epochs],
         "ours": [epoch.held_out["accuracy"] for epoch in history.epochs],

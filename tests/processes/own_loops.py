@@ -41,7 +41,8 @@ def kept(network):
     return network
 
 
-# PyTorch -------------------------------------------------------------------------------------------------------------
+# PyTorch
+# -------------------------------------------------------------------------------------------------------------
 
 
 def perceptron(seed=3, into=3, norm=torch.nn.BatchNorm1d):
@@ -102,12 +103,16 @@ def adversaries(processes, wrapper):
     """A critic, and a generator that is trained through it; both are wrapped."""
     generator = over(processes, wrapper, perceptron(1, 5))
     critic = over(processes, wrapper, perceptron(2, 1, torch.nn.LayerNorm))
-    for_generator, for_critic = (torch.optim.SGD(each.parameters(), lr=0.3) for each in (generator, critic))
+    for_generator, for_critic = (
+        torch.optim.SGD(each.parameters(), lr=0.3) for each in (generator, critic)
+    )
     real, _ = of_torch(processes, 1)
     noise, _ = of_torch(processes, 2)
     for _ in range(2):
         for_critic.zero_grad()
-        (F.softplus(-critic(real)).mean() + F.softplus(critic(generator(noise).detach())).mean()).backward()
+        (
+            F.softplus(-critic(real)).mean() + F.softplus(critic(generator(noise).detach())).mean()
+        ).backward()
         for_critic.step()
         for_generator.zero_grad()
         F.softplus(-critic(generator(noise))).mean().backward()
@@ -136,10 +141,15 @@ def by_denominator(processes, wrapper):
 
 
 def in_evaluation(processes, wrapper):
-    """Fine-tuning with the statistics of batch normalisation held, and a gradient penalty, with equal shares."""
+    """Fine-tuning with the statistics of batch normalisation held, and a gradient penalty, with
+    equal shares."""
     net = over(processes, wrapper, perceptron()).eval()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-    rows = slice(None, 6) if processes.count == 1 else slice(3 * processes.rank, 3 * processes.rank + 3)
+    rows = (
+        slice(None, 6)
+        if processes.count == 1
+        else slice(3 * processes.rank, 3 * processes.rank + 3)
+    )
     x, y = (torch.from_numpy(each[rows]) for each in images())
     for _ in range(2):
         optimizer.zero_grad()
@@ -153,7 +163,10 @@ def in_evaluation(processes, wrapper):
     return weights(net)
 
 
-LOOPS = {each.__name__: each for each in (tutorial, several_passes, adversaries, by_denominator, in_evaluation)}
+LOOPS = {
+    each.__name__: each
+    for each in (tutorial, several_passes, adversaries, by_denominator, in_evaluation)
+}
 REFUSED_BY_SHARDED = ("by_denominator",)
 
 
@@ -192,7 +205,8 @@ def _said(call):
         return str(error)
 
 
-# Chainer -------------------------------------------------------------------------------------------------------------
+# Chainer
+# -------------------------------------------------------------------------------------------------------------
 
 
 def perceptron_of_chainer(seed=3, into=3):
@@ -207,7 +221,8 @@ def over_in_chainer(processes, module):
 
 
 def updater_of_chainer(processes):
-    """``optimizer.update(loss_function, *batch)`` over a classifier around the network, with clipping and decay."""
+    """``optimizer.update(loss_function, *batch)`` over a classifier around the network, with
+    clipping and decay."""
     net = over_in_chainer(processes, perceptron_of_chainer())
     classifier = L.Classifier(net)
     optimizer = chainer.optimizers.MomentumSGD(lr=0.5).setup(classifier)
@@ -220,8 +235,12 @@ def updater_of_chainer(processes):
 
 
 def loop_of_chainer(processes):
-    """Several passes a step, a ``no_sync`` block that changes nothing, a term of the weights, an input with a graph."""
-    net, before = (over_in_chainer(processes, perceptron_of_chainer(seed, into)) for seed, into in ((3, 3), (4, 5)))
+    """Several passes a step, a ``no_sync`` block that changes nothing, a term of the weights, an
+    input with a graph."""
+    net, before = (
+        over_in_chainer(processes, perceptron_of_chainer(seed, into))
+        for seed, into in ((3, 3), (4, 5))
+    )
     optimizers = [chainer.optimizers.SGD(lr=0.3).setup(each) for each in (net, before)]
     for step in range(3):
         for each in (net, before):
@@ -245,7 +264,9 @@ def on_chainer(processes):
 
 
 def refused_on_chainer(processes):
-    averaged = kept(DistributedDataParallel(perceptron_of_chainer(), processes, averaging=LocalSGD(every=2)))
+    averaged = kept(
+        DistributedDataParallel(perceptron_of_chainer(), processes, averaging=LocalSGD(every=2))
+    )
     whole = kept(DistributedDataParallel(perceptron_of_chainer(), processes, takes_whole=True))
     x, y = images()
     labels = y.astype(np.int32)
@@ -270,7 +291,8 @@ def _heats_inner_step(processes, x, labels):
     return said
 
 
-# JAX -----------------------------------------------------------------------------------------------------------------
+# JAX
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def refused_on_jax(processes, spread):
@@ -300,7 +322,12 @@ def _flax_step(network, x):
 
 
 def evaluated_on_jax(processes):
-    """Whether evaluation in a compiled program of the user's is still possible, and equal to that outside of it."""
+    """Whether evaluation in a compiled program of the user's is still possible, and equal to that
+    outside of it."""
     network = _over_in_flax(processes, "replicated", False)
     x = images()[0].astype(np.float32)
-    return float(abs(nnx.jit(lambda network, x: network(x))(network, x) - network(jax.numpy.asarray(x))).max())
+    return float(
+        abs(
+            nnx.jit(lambda network, x: network(x))(network, x) - network(jax.numpy.asarray(x))
+        ).max()
+    )

@@ -1,4 +1,5 @@
-"""Programs of one's own, without a trainer or a network: a process that runs them loads no more than its engine."""
+"""Programs of one's own, without a trainer or a network: a process that runs them loads no more
+than its engine."""
 
 import os
 import sys
@@ -36,7 +37,8 @@ def fails_in_its_own_loop(processes):
 
 
 def heats_time_limits(processes):
-    """The time limits of communicators by heat's names, once the launcher has named one; in seconds."""
+    """The time limits of communicators by heat's names, once the launcher has named one; in
+    seconds."""
     os.environ[PATIENCE] = "17"
     from mpi4py import MPI  # which begins MPI
 

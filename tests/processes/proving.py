@@ -9,10 +9,19 @@ from deliralike.parallel.processes.network import SumOverProcesses
 
 def proof(processes, backend):
     """A right candidate: the status, and the largest difference, over processes."""
-    found = compare(planted.subject("torch"), planted.subject(backend), planted.batch(7), levels=("L0", "L1", "L6"),
-                    processes=processes)  # fmt: skip
+    found = compare(
+        planted.subject("torch"),
+        planted.subject(backend),
+        planted.batch(7),
+        levels=("L0", "L1", "L6"),
+        processes=processes,
+    )
     level = found.level("L6")
-    return [level.status, level.figures["differences"], [str(finding) for finding in level.findings]]
+    return [
+        level.status,
+        level.figures["differences"],
+        [str(finding) for finding in level.findings],
+    ]
 
 
 def averaged(network, processes):
@@ -22,7 +31,10 @@ def averaged(network, processes):
     class Averaged(SumOverProcesses):
         def __call__(self, optimizer, gradients):
             total = super().__call__(optimizer, gradients)
-            return {name: None if each is None else each / processes.count for name, each in total.items()}
+            return {
+                name: None if each is None else each / processes.count
+                for name, each in total.items()
+            }
 
     return with_parallelism(made, update_hooks=lambda self: ([Averaged(self.network)], []))
 
@@ -37,5 +49,9 @@ def mistaken(processes, how):
     distribute = {"averaged": averaged, "by share": by_share}[how]
     right = planted.subject("torch"), planted.subject("torch")
     found = replicas.level(*right, planted.batch(7), (), processes, distribute)
-    causes = {f.explanation.cause for f in found.findings if f.explanation is not None and f.explanation.known}
+    causes = {
+        f.explanation.cause
+        for f in found.findings
+        if f.explanation is not None and f.explanation.known
+    }
     return [found.status, sorted(causes)]

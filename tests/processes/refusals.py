@@ -1,4 +1,5 @@
-"""What errors say that all of the processes have at the same place, and after which they may go on."""
+"""What errors say that all of the processes have at the same place, and after which they may go
+on."""
 
 import importlib
 

@@ -19,12 +19,16 @@ import pytest
 from deliralike.backends.processes.launch import launched
 
 ROOT = Path(__file__).parents[2]
-ENGINES = ("torch", "mpi")  # ChainerMN's processes are those of MPI; JAX's runtime has tests of its own
+ENGINES = (
+    "torch",
+    "mpi",
+)  # ChainerMN's processes are those of MPI; JAX's runtime has tests of its own
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the processes: the exit code of the launcher, what each rank returned, and all that was said."""
+    """What became of the processes: the exit code of the launcher, what each rank returned, and all
+    that was said."""
 
     code: int
     results: dict[int, Any]
@@ -49,7 +53,8 @@ def run(*args: Any, timeout: float = 600.0, check: bool = True, **options: Any) 
 
 
 class Run:
-    """``"module:function"`` in processes that are started for it, with arguments that JSON can hold.
+    """``"module:function"`` in processes that are started for it, with arguments that JSON can
+    hold.
 
     Each returns what JSON can hold.
 
@@ -61,19 +66,50 @@ class Run:
     """
 
     def __init__(
-        self, engine: str, count: int, function: str, *arguments: Any,
-        patience: float = 300.0, restarts: int = 0, late: float = 0.0, launcher: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        engine: str,
+        count: int,
+        function: str,
+        *arguments: Any,
+        patience: float = 300.0,
+        restarts: int = 0,
+        late: float = 0.0,
+        launcher: str = "",
+    ) -> None:
         self.count, launcher = count, launcher or engine
         self.folder, self.said = tempfile.TemporaryDirectory(), tempfile.TemporaryFile("w+")
-        worker = ["tests.processes.worker", engine, self.folder.name, function, json.dumps(arguments)]
+        worker = [
+            "tests.processes.worker",
+            engine,
+            self.folder.name,
+            function,
+            json.dumps(arguments),
+        ]
         skip_without_mpi(launcher)
         command, environment = launched(launcher, count, worker, restarts=restarts)
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATIENCE": str(patience), "LATE": str(late)}
+        environment |= {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "PATIENCE": str(patience),
+            "LATE": str(late),
+        }
         if restarts:
-            command = [sys.executable, "-m", "tests.processes.launcher", launcher, str(restarts), *command]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self.said, stderr=subprocess.STDOUT,
-                                        start_new_session=True)  # fmt: skip
+            command = [
+                sys.executable,
+                "-m",
+                "tests.processes.launcher",
+                launcher,
+                str(restarts),
+                *command,
+            ]
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=self.said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def outcome(self, timeout: float = 600.0, check: bool = True) -> Outcome:
         """What becomes of the processes, within so many seconds from now."""
@@ -82,7 +118,9 @@ class Run:
             said.seek(0)
             text = said.read()
             assert ended, f"not ended after {timeout} s\n{text}"
-            results = {int(path.stem): json.loads(path.read_text()) for path in Path(folder).glob("*.json")}
+            results = {
+                int(path.stem): json.loads(path.read_text()) for path in Path(folder).glob("*.json")
+            }
         code = self.process.returncode
         assert not check or (code == 0 and len(results) == self.count), text
         return Outcome(code, results, text)
@@ -95,7 +133,8 @@ def skip_without_mpi(engine: str) -> None:
 
 
 def ends(process: subprocess.Popen[Any], timeout: float) -> bool:
-    """Whether a launcher ends by itself within so many seconds; else it is ended, with all that it has started."""
+    """Whether a launcher ends by itself within so many seconds; else it is ended, with all that it
+    has started."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout)
         return True

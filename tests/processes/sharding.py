@@ -20,7 +20,9 @@ from deliralike.training.metrics import Accuracy, CrossEntropy
 from tests.processes import steps, training
 
 RULES = {
-    "sgd": lambda: rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1),  # alone in feeling how long gradients are
+    "sgd": lambda: rule(
+        "sgd", lr=0.1, momentum=0.9, weight_decay=0.1
+    ),  # alone in feeling how long gradients are
     "adamw": lambda: rule("adamw", lr=0.01, weight_decay=0.1),
     "lamb": lambda: rule("lamb", lr=0.01, weight_decay=0.1),
 }
@@ -55,7 +57,8 @@ def alone(samples):
 
 
 def by_keywords(processes):
-    """The losses of three updates in float32, and of which types and parts parameters are, for PyTorch's keywords."""
+    """The losses of three updates in float32, and of which types and parts parameters are, for
+    PyTorch's keywords."""
     settings = {
         "none": {},
         "mp_policy": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
@@ -75,14 +78,25 @@ def _in_float32(processes, keywords):
     share = samples if processes.count == 1 else steps.share_of(samples, [4, 3], processes.rank)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.5), network)
     with network.training_mode(True):
-        losses = [network.backend.number(optimizer.update(steps.mean_loss, *share)) for _ in range(3)]
-    parts = [[str(p.dtype), list(p.to_local().shape)] for p in network.parameters() if isinstance(p, DTensor)]
+        losses = [
+            network.backend.number(optimizer.update(steps.mean_loss, *share)) for _ in range(3)
+        ]
+    parts = [
+        [str(p.dtype), list(p.to_local().shape)]
+        for p in network.parameters()
+        if isinstance(p, DTensor)
+    ]
     return [losses, parts]
 
 
-# Bytes ---------------------------------------------------------------------------------------------------------------
+# Bytes
+# ---------------------------------------------------------------------------------------------------------------
 
-WIDE = {"in_features": 7, "hidden": [129, 65, 33], "out_features": 5}  # no width is a multiple of the processes
+WIDE = {
+    "in_features": 7,
+    "hidden": [129, 65, 33],
+    "out_features": 5,
+}  # no width is a multiple of the processes
 
 
 def wide():
@@ -90,9 +104,12 @@ def wide():
 
 
 def held(processes):
-    """The bytes of parameters, optimizer states and of all tensors that are alive, after some updates."""
+    """The bytes of parameters, optimizer states and of all tensors that are alive, after some
+    updates."""
     before = _alive()
-    network = FullyShardedDataParallel(wide(), processes, smallest=2000)  # two layers; two with the root
+    network = FullyShardedDataParallel(
+        wide(), processes, smallest=2000
+    )  # two layers; two with the root
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("adam", lr=0.01), network)
     steps.KEPT.append(optimizer)
@@ -103,12 +120,20 @@ def held(processes):
             optimizer.update(lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels)
     network.zero_grad()
     network.eval()(network.backend.array(x))
-    alive = _alive() - before  # first of all: reading the network would give away what it has gathered
+    alive = (
+        _alive() - before
+    )  # first of all: reading the network would give away what it has gathered
     parts = {name: slot.native.to_local() for name, slot in network.neutral_slots().items()}
-    states = [value for held in optimizer.native.state.values() for value in held.values() if value.dim()]
+    states = [
+        value for held in optimizer.native.state.values() for value in held.values() if value.dim()
+    ]
     state_bytes = sum(value.to_local().nbytes for value in states)
-    return {"parts": {name: list(part.shape) for name, part in parts.items()}, "states": state_bytes,
-            "parameters": sum(part.nbytes for part in parts.values()), "alive": alive}  # fmt: skip
+    return {
+        "parts": {name: list(part.shape) for name, part in parts.items()},
+        "states": state_bytes,
+        "parameters": sum(part.nbytes for part in parts.values()),
+        "alive": alive,
+    }
 
 
 def _alive():
@@ -121,11 +146,13 @@ def _alive():
     return sum(storages.values())
 
 
-# Parameters that are not used everywhere, and what cannot work ------------------------------------------------------
+# Parameters that are not used everywhere, and what cannot work
+# ------------------------------------------------------
 
 
 def unused(processes):
-    """Which parameters one update moves, where each process uses another one and nobody uses a third."""
+    """Which parameters one update moves, where each process uses another one and nobody uses a
+    third."""
     network = steps.TwoPaths.on("torch", dtype="float64")()
     network = FullyShardedDataParallel(network, processes)
     steps.KEPT.append(network)
@@ -157,8 +184,12 @@ def refused(processes):
     x = np.ones((2, 3))
     attempts = {
         "inside": lambda: optimizer.update(lambda net, x: net.nn.sum(net.first(x)), x),
-        "graph": lambda: in_replicas(lambda net, x: net.nn.sum(net(x)))(network, network.backend.array(x)),
-        "gradients": lambda: network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x),
+        "graph": lambda: in_replicas(lambda net, x: net.nn.sum(net(x)))(
+            network, network.backend.array(x)
+        ),
+        "gradients": lambda: network.backend.gradients(
+            lambda net, x: net.nn.sum(net(x)), network, x
+        ),
         "penalty": lambda: optimizer.update(_penalty, x),
     }
     with network.training_mode(True):
@@ -186,14 +217,19 @@ class Choosing(Network):
 
 def mixed_up(processes):
     """Blocks of equal shape that are gathered by themselves, another one in each process."""
-    network = FullyShardedDataParallel(Choosing.on("torch", dtype="float64")(), processes, smallest=1)
+    network = FullyShardedDataParallel(
+        Choosing.on("torch", dtype="float64")(), processes, smallest=1
+    )
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
     with network.training_mode(True):
-        optimizer.update(lambda net, x: net.nn.sum(net(x)), np.full((2, 3), 1.0 if processes.rank else -1.0))
+        optimizer.update(
+            lambda net, x: net.nn.sum(net(x)), np.full((2, 3), 1.0 if processes.rank else -1.0)
+        )
 
 
-# Whole runs ----------------------------------------------------------------------------------------------------------
+# Whole runs
+# ----------------------------------------------------------------------------------------------------------
 
 
 def fitted(processes, folder=None, epochs=training.EPOCHS, resume=None):
@@ -210,7 +246,9 @@ def fitted(processes, folder=None, epochs=training.EPOCHS, resume=None):
 
 
 def trainer(processes, folder):
-    network = zoo.build("resnet8", backend="torch", in_channels=1, num_classes=4, seed=1, dtype="float64")
+    network = zoo.build(
+        "resnet8", backend="torch", in_channels=1, num_classes=4, seed=1, dtype="float64"
+    )
     network = FullyShardedDataParallel(network, processes, smallest=2000)
     callbacks = [] if folder is None else [Checkpoint(folder, every_steps=1, keep=None)]
     with warnings.catch_warnings():

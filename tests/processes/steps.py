@@ -31,8 +31,13 @@ def updates(network, optimizers, loss, share, sits_out=None):
                 else:
                     with network.empty_share():
                         result = optimizer.update(loss, *share)
-            losses.append(network.backend.number(result[0] if isinstance(result, tuple) else result))
-        found[name] = {"losses": losses, "state": {k: v.tolist() for k, v in network.neutral_state().items()}}
+            losses.append(
+                network.backend.number(result[0] if isinstance(result, tuple) else result)
+            )
+        found[name] = {
+            "losses": losses,
+            "state": {k: v.tolist() for k, v in network.neutral_state().items()},
+        }
     return found
 
 
@@ -68,7 +73,9 @@ def largest_difference(one, other):
         pairs += [(value, other[name]["state"][key]) for key, value in found["state"].items()]
         for first, second in pairs:
             first, second = np.array(first), np.array(second)
-            worst = max(worst, float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300)))
+            worst = max(
+                worst, float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300))
+            )
     return worst
 
 
@@ -86,19 +93,26 @@ class TwoPaths(Network):
 def unused(processes, backend, in_backward=None):
     """Which parameters one update moves, and those that nobody has used."""
     network = TwoPaths.on(backend, dtype="float64")()
-    return moved(processes, backends.DistributedDataParallel(network, processes, in_backward=in_backward))
+    return moved(
+        processes, backends.DistributedDataParallel(network, processes, in_backward=in_backward)
+    )
 
 
 def moved(processes, network):
-    """Which parameters of `TwoPaths` one update moves, where the second process takes the second path."""
+    """Which parameters of `TwoPaths` one update moves, where the second process takes the second
+    path."""
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
     before = network.neutral_state()
     x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
     with network.training_mode(True):
         optimizer.update(lambda net, x: net.nn.sum(net(x)), x)
     after = network.neutral_state()
-    return {"updated": sorted(optimizer.updated), "moved": sorted(n for n in before if (before[n] != after[n]).any()),
-            "first": after["first.weight"].tolist(), "second": after["second.weight"].tolist()}  # fmt: skip
+    return {
+        "updated": sorted(optimizer.updated),
+        "moved": sorted(n for n in before if (before[n] != after[n]).any()),
+        "first": after["first.weight"].tolist(),
+        "second": after["second.weight"].tolist(),
+    }
 
 
 def collectives(processes, accumulate, in_backward=None):
@@ -118,16 +132,21 @@ def by_policy(processes, buffers):
     """The losses and weights with a policy for buffers."""
     subject = planted.subject("torch")
     network = backends.DistributedDataParallel(subject.network, processes, buffers=buffers)
-    return updates(network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank))
+    return updates(
+        network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank)
+    )
 
 
 def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
-    """The buffers after one update, how often each kind of message was sent for it, and in which order.
+    """The buffers after one update, how often each kind of message was sent for it, and in which
+    order.
 
     The convolution's weights are known, so that the statistics of a share are NumPy's to compute.
     """
     network = planted.Statistical.on(backend, seed=3, dtype=dtype)()
-    network = backends.DistributedDataParallel(network, processes, buffers=buffers, in_backward=in_backward)
+    network = backends.DistributedDataParallel(
+        network, processes, buffers=buffers, in_backward=in_backward
+    )
     optimizer, order = network.backend.optimizer(rule("sgd", lr=0.1), network), []
     begin, before = processes.begin_exchange, processes.collectives.copy()
     processes.begin_exchange = lambda topic, value: order.append(topic) or begin(topic, value)
@@ -136,16 +155,22 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
     with network.training_mode(True):
         optimizer.update(mean_loss, *share_of(batch(7), [4, 3], processes.rank))
     sent = processes.collectives - before
-    state = {name: value.tolist() for name, value in network.neutral_state().items() if "running" in name}
+    state = {
+        name: value.tolist() for name, value in network.neutral_state().items() if "running" in name
+    }
     return {"state": state, "sent": dict(sent), "order": order}
 
 
 def started(processes):
-    """The weights with which processes start whose own start values differ, and the next number of PyTorch's."""
+    """The weights with which processes start whose own start values differ, and the next number of
+    PyTorch's."""
     network = planted.Statistical.on("torch", seed=processes.rank, dtype="float64")()
     torch.manual_seed(processes.rank)
     network = backends.DistributedDataParallel(network, processes)
-    return [{name: value.tolist() for name, value in network.neutral_state().items()}, float(torch.rand(()))]
+    return [
+        {name: value.tolist() for name, value in network.neutral_state().items()},
+        float(torch.rand(())),
+    ]
 
 
 class Random(Network):
@@ -153,7 +178,11 @@ class Random(Network):
 
     def __init__(self):
         super().__init__()
-        self.first, self.drop, self.last = self.nn.Linear(70, 9), self.nn.Dropout(0.4), self.nn.Linear(9, 4)
+        self.first, self.drop, self.last = (
+            self.nn.Linear(70, 9),
+            self.nn.Dropout(0.4),
+            self.nn.Linear(9, 4),
+        )
 
     def forward(self, x):
         return self.last(self.drop(self.nn.tanh(self.first(self.nn.flatten(x)))))
@@ -177,14 +206,18 @@ def train_random(processes, backend, sizes, loss):
     x, labels = batch(sum(sizes))
     share = share_of((x, np.abs(labels) % 4), sizes, processes.rank)
     optimizers = {"clipped sgd": planted.clipped_sgd}
-    return updates(network, optimizers, losses[loss], share, None if sizes[processes.rank] else True)
+    return updates(
+        network, optimizers, losses[loss], share, None if sizes[processes.rank] else True
+    )
 
 
 def alone_random(backend, samples, loss):
     """The updates of one process that sees the whole batch."""
     network, losses = _random(backend)
     x, labels = batch(samples)
-    return updates(network, {"clipped sgd": planted.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4))
+    return updates(
+        network, {"clipped sgd": planted.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4)
+    )
 
 
 def synchronised(processes):
@@ -196,7 +229,8 @@ def synchronised(processes):
 
 
 def norms_of_frameworks(processes, sizes):
-    """Each network that may hold a batch norm of its framework's own, after an update; or why there is none."""
+    """Each network that may hold a batch norm of its framework's own, after an update; or why there
+    is none."""
     rows = share_of(norm_rows(sum(sizes)), sizes, processes.rank)
     found = {backend: {} for backend in native_norms.NORMS}
     for backend, of_kinds in found.items():
@@ -215,11 +249,17 @@ def norm_rows(count):
 
 
 def pending(processes, mixed):
-    """Two sums under way at once, waited for in the other order; or begun in another order by the second process."""
+    """Two sums under way at once, waited for in the other order; or begun in another order by the
+    second process."""
     found = {}
     for dtype in ("float64", "float32", "float16", "int64"):
-        layers = {name: [np.arange(k * 3, dtype=dtype).reshape(k, 3) + processes.rank, np.full((), k, dtype)]
-                  for name, k in (("layers.0", 5), ("layers.1", 5))}  # fmt: skip
+        layers = {
+            name: [
+                np.arange(k * 3, dtype=dtype).reshape(k, 3) + processes.rank,
+                np.full((), k, dtype),
+            ]
+            for name, k in (("layers.0", 5), ("layers.1", 5))
+        }
         order = list(layers)[::-1] if mixed and processes.rank == 1 else list(layers)
         under_way = {name: processes.begin_sum(name, layers[name]) for name in order}
         sums = [each.wait() for each in (under_way["layers.1"], under_way["layers.0"])]
@@ -238,7 +278,9 @@ def compilations(processes):
             compiled.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(note)
-    network = backends.DistributedDataParallel(Random.on("jax", seed=4)(), processes, buffers="root")
+    network = backends.DistributedDataParallel(
+        Random.on("jax", seed=4)(), processes, buffers="root"
+    )
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     samples, counts = 3 + processes.rank, []
     x, labels = np.ones((samples, 70), np.float32), np.arange(samples) % 4

@@ -1,4 +1,5 @@
-"""Updates that processes make by themselves, and averages of their parameters: as NumPy has them, and PyTorch."""
+"""Updates that processes make by themselves, and averages of their parameters: as NumPy has them,
+and PyTorch."""
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ OF_FOUR = [[3, 0, 2, 2], [1, 4, 0, 1], [2, 2, 2, 3]]
 NESTED = {"every": [[2, 2], [6, 4]], "warmup": 1}
 
 
-# Decisions, without processes ----------------------------------------------------------------------------------------
+# Decisions, without processes
+# ----------------------------------------------------------------------------------------
 
 
 def test_when_and_with_whom_to_average():
@@ -27,15 +29,29 @@ def test_when_and_with_whom_to_average():
     after = {update: plan.group_after(update, 4) for update in range(1, 36)}
     assert {update for update, size in after.items() if size == 4} == {19, 35}
     assert {update for update, size in after.items() if size == 2} == {7, 11, 15, 23, 27, 31}
-    assert [LocalSGD(every=3).group_after(update, 5) for update in range(1, 8)] == [0, 0, 5, 0, 0, 5, 0]
+    assert [LocalSGD(every=3).group_after(update, 5) for update in range(1, 8)] == [
+        0,
+        0,
+        5,
+        0,
+        0,
+        5,
+        0,
+    ]
 
 
-@pytest.mark.parametrize(("settings", "count", "words"), [
-    ({"every": 0}, 2, "whole numbers of at least 1"), ({"every": {}}, 2, "a mapping of them that is not empty"),
-    ({"warmup": -1}, 2, "warmup=-1"), ({"every": {4: 2, 8: 3}}, 3, "a multiple of the one before"),
-    ({"every": {4: 2}}, 4, "and the last one all"), ({"together": 4}, 4, "a multiple of the one before"),
-    ({"every": {4: 4, 8: 2}}, 4, "a multiple of the one before"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "count", "words"),
+    [
+        ({"every": 0}, 2, "whole numbers of at least 1"),
+        ({"every": {}}, 2, "a mapping of them that is not empty"),
+        ({"warmup": -1}, 2, "warmup=-1"),
+        ({"every": {4: 2, 8: 3}}, 3, "a multiple of the one before"),
+        ({"every": {4: 2}}, 4, "and the last one all"),
+        ({"together": 4}, 4, "a multiple of the one before"),
+        ({"every": {4: 4, 8: 2}}, 4, "a multiple of the one before"),
+    ],
+)
 def test_plans_that_make_no_sense(settings, count, words):
     with pytest.raises(SettingError, match=words):
         LocalSGD(**settings).levels(count)
@@ -46,18 +62,23 @@ def test_one_process_needs_no_averages():
     assert DistributedDataParallel(network, Alone(), averaging=LocalSGD()) is network
 
 
-# Against NumPy and PyTorch -------------------------------------------------------------------------------------------
+# Against NumPy and PyTorch
+# -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engine", "backend", "plan", "shares", "loss", "in_backward"), [
-    ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator", {}),
-    ("mpi", "chainer", {"every": 4}, OF_TWO, "mean", None),
-    ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator", None),
-    ("torch", "torch", NESTED, OF_FOUR, "mean", None),
-    ("mpi", "torch", {"every": 3, "warmup": 1, "together": 2}, OF_FOUR, "denominator", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "backend", "plan", "shares", "loss", "in_backward"),
+    [
+        ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator", {}),
+        ("mpi", "chainer", {"every": 4}, OF_TWO, "mean", None),
+        ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator", None),
+        ("torch", "torch", NESTED, OF_FOUR, "mean", None),
+        ("mpi", "torch", {"every": 3, "warmup": 1, "together": 2}, OF_FOUR, "denominator", None),
+    ],
+)
 def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss, in_backward):
-    """After each update in each process; shares that differ and are empty now and then, momentum in each process."""
+    """After each update in each process; shares that differ and are empty now and then, momentum in
+    each process."""
     count, updates = len(shares[0]), 8
     wanted = averaging.by_numpy(plan, updates, shares, loss, count)
     came = call(engine, count, TRAIN, backend, plan, updates, shares, loss, in_backward)
@@ -68,16 +89,21 @@ def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss, in_b
 
 
 def test_messages_are_sent_in_warm_up_and_averages_alone():
-    """Of an update: the shares, the denominators, the loss, what gradients there are, and their sum."""
+    """Of an update: the shares, the denominators, the loss, what gradients there are, and their
+    sum."""
     came = call("torch", 2, TRAIN, "torch", {"every": 3, "warmup": 2}, 8, OF_TWO, "mean")
     sent = [step["sent"] for step in came[0][:-1]]
     together = [3, 1]  # exchanges: the shares, the loss, what the gradients are; sums: of gradients
-    average = [2, 1]  # exchanges: what each counts for, what the parameters are; sums: of parameters
+    average = [
+        2,
+        1,
+    ]  # exchanges: what each counts for, what the parameters are; sums: of parameters
     assert sent == [together, together, [0, 0], [0, 0], average, [0, 0], [0, 0], average]
 
 
 def test_one_update_between_averages_is_that_of_the_whole_batch():
-    """Without momentum it does not matter whether gradients or parameters are averaged, by what they count for."""
+    """Without momentum it does not matter whether gradients or parameters are averaged, by what
+    they count for."""
     together = averaging.by_numpy({"every": 1, "warmup": 1}, 1, OF_TWO, "denominator", 2)
     apart = averaging.by_numpy({"every": 1}, 1, OF_TWO, "denominator", 2)
     np.testing.assert_allclose(apart[0][0], together[0][0], rtol=1e-13)
@@ -94,7 +120,8 @@ def test_parameters_are_those_of_the_averagers_of_pytorch(levels):
                 np.testing.assert_allclose(mine["own"][name], value, rtol=1e-12)
 
 
-# Runs ----------------------------------------------------------------------------------------------------------------
+# Runs
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_after_epochs_all_have_the_same_parameters_and_the_checkpoint_too(tmp_path):
@@ -111,7 +138,9 @@ def test_buffers_are_averaged_with_parameters():
     shares = np.array([each["weight"] for each in came]) / sum(each["weight"] for each in came)
     assert came[0]["before"]["bn.running_mean"] != came[1]["before"]["bn.running_mean"]
     for name in ("bn.running_mean", "bn.running_var"):
-        mean = sum(share * np.array(each["before"][name]) for share, each in zip(shares, came, strict=True))
+        mean = sum(
+            share * np.array(each["before"][name]) for share, each in zip(shares, came, strict=True)
+        )
         for each in came:
             np.testing.assert_allclose(each["after"][name], mean, rtol=1e-13)
     assert [each["after"]["bn.num_batches_tracked"] for each in came] == [1, 1]

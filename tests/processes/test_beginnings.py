@@ -1,4 +1,5 @@
-"""Processes that begin a run with other settings or data are refused before the first step, and told what differs."""
+"""Processes that begin a run with other settings or data are refused before the first step, and
+told what differs."""
 
 import re
 
@@ -33,4 +34,6 @@ def test_what_differs_at_the_beginning_is_refused_in_all_processes_and_named():
             assert re.search(f"and these differ: .*{message}", error), (name, error)
             assert used == [] and messages == 1, name
     assert first[-1][0] == second[-1][0] == ""
-    assert sorted(first[-1][1] + second[-1][1]) == list(range(64))  # alike, they use each sample once
+    assert sorted(first[-1][1] + second[-1][1]) == list(
+        range(64)
+    )  # alike, they use each sample once

@@ -15,13 +15,20 @@ long = pytest.mark.long  # crews of one and of four
 TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:program"
 
 
-@pytest.mark.parametrize(("backend", "shares", "in_backward"), [
-    ("chainer", [4, 3], None), ("chainer", [4, 3], {}), ("chainer", [7, 0], {}),
-    pytest.param("chainer", [7], None, marks=long),
-    pytest.param("chainer", [3, 0, 2, 2], {}, marks=long), pytest.param("torch", [4, 3], None, marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "shares", "in_backward"),
+    [
+        ("chainer", [4, 3], None),
+        ("chainer", [4, 3], {}),
+        ("chainer", [7, 0], {}),
+        pytest.param("chainer", [7], None, marks=long),
+        pytest.param("chainer", [3, 0, 2, 2], {}, marks=long),
+        pytest.param("torch", [4, 3], None, marks=long),
+    ],
+)
 def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward):
-    """Class weights, ignored labels, batch norm, dropout, clipping; gradients added here, or by ChainerMN."""
+    """Class weights, ignored labels, batch norm, dropout, clipping; gradients added here, or by
+    ChainerMN."""
     wanted = steps.alone(backend, 7)
     came = call("chainermn", len(shares), TRAIN, backend, shares, in_backward)
     sums = [each.pop("sums", None) for each in came]
@@ -30,7 +37,8 @@ def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward)
 
 
 def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
-    """Half of the samples are each process's: the gradient of each path is half of its own. The third one stays."""
+    """Half of the samples are each process's: the gradient of each path is half of its own. The
+    third one stays."""
     came = call("chainermn", 2, "tests.processes.steps:unused", "chainer", {})
     assert came[0] == came[1]
     assert came[0]["moved"] == ["first.bias", "first.weight", "second.bias", "second.weight"]
@@ -39,12 +47,19 @@ def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others
         np.testing.assert_allclose(came[0][name], before[f"{name}.weight"] * 0.5 - sign, rtol=1e-13)
 
 
-@pytest.mark.parametrize(("count", "data", "buffers"), [
-    pytest.param(1, "multi-node", "sync", marks=long), (2, "loader", "root"), (2, "synchronized", "sync"),
-    (2, "multi-node", "sync"), pytest.param(4, "multi-node", "sync", marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "data", "buffers"),
+    [
+        pytest.param(1, "multi-node", "sync", marks=long),
+        (2, "loader", "root"),
+        (2, "synchronized", "sync"),
+        (2, "multi-node", "sync"),
+        pytest.param(4, "multi-node", "sync", marks=long),
+    ],
+)
 def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers):
-    """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample, momentum, clipping."""
+    """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample,
+    momentum, clipping."""
     wanted = multi_node.alone()
     came = call("chainermn", count, PROGRAM, data, buffers)
     assert len(came) == count
@@ -64,7 +79,10 @@ def test_micro_batches_over_mpi_are_added_once(of_two):
 
 def test_the_first_batch_is_not_lost_over_mpi(of_two):
     """ChainerMN's first update moves nothing."""
-    used = [f"/{layer}/{name}" for layer in ("conv", "last") for name in "Wb"] + ["/norm/beta", "/norm/gamma"]
+    used = [f"/{layer}/{name}" for layer in ("conv", "last") for name in "Wb"] + [
+        "/norm/beta",
+        "/norm/gamma",
+    ]
     assert [each["first_batch"] for each in of_two] == [[[], used]] * 2
 
 
@@ -85,20 +103,28 @@ def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
 
 
 @pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), pytest.param(4, 10, marks=long)])
-def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(processes, count):
+def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(
+    processes, count
+):
     came = call("chainermn", processes, "tests.processes.multi_node:evaluated", count)
     x, labels = multi_node.samples(count)
     for each in came:
         assert each["ours"][-1] == np.mean(np.argmax(each["outputs"], 1) == labels)
-        assert (each["theirs"] == pytest.approx(each["ours"], abs=1e-7)) == (count % processes == 0)  # float32
+        assert (each["theirs"] == pytest.approx(each["ours"], abs=1e-7)) == (
+            count % processes == 0
+        )  # float32
     loaded = sorted(index for each in came for index in each["loaded"])
     assert loaded == list(range(count))
     scattered = [value for each in came for value in each["scattered"]]
-    assert len(scattered) == -(-count // processes) * processes  # filled up with samples that another process has, too
+    assert (
+        len(scattered) == -(-count // processes) * processes
+    )  # filled up with samples that another process has, too
     assert set(scattered) == {float(each.sum()) for each in x}
 
 
 def test_double_buffering_is_refused():
     native = object.__new__(chainermn.optimizers._DoubleBufferingOptimizer)
-    with pytest.raises(CapabilityError, match="not those of one process: create_multi_node_optimizer"):
+    with pytest.raises(
+        CapabilityError, match="not those of one process: create_multi_node_optimizer"
+    ):
         backends.get("chainer").wrap_optimizer(native, backends.wrap(multi_node.Net(0)))

@@ -14,20 +14,32 @@ from tests.processes.running import ENGINES, run
 pytestmark = together
 
 BLOCK = (1, 0, 1)
-CYCLES = {  # a constant loss is a plateau after three epochs; the second pace of the first cycle has W = B - 1
-    (8, 4): [BLOCK] + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (8, 2, 2)] for _ in range(3)] + [BLOCK],
-    (2, 1): [BLOCK] + [pace for pace in [(2, 1, 1), (1, 1, 1), (2, 2, 2), (1, 1, 1)] for _ in range(3)] + [BLOCK],
-    (7, 1): [BLOCK] + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (7, 7, 7)] for _ in range(3)] + [BLOCK],
+# a constant loss is a plateau after three epochs; the second pace of the first cycle has W = B - 1
+CYCLES = {
+    (8, 4): [BLOCK]
+    + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (8, 2, 2)] for _ in range(3)]
+    + [BLOCK],
+    (2, 1): [BLOCK]
+    + [pace for pace in [(2, 1, 1), (1, 1, 1), (2, 2, 2), (1, 1, 1)] for _ in range(3)]
+    + [BLOCK],
+    (7, 1): [BLOCK]
+    + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (7, 7, 7)] for _ in range(3)]
+    + [BLOCK],
 }
 JOBS = {
     "torch": [("by_heats_names", "torch", (8, 4)), ("by_updates", "jax", (8, 4))],
-    "mpi": [("by_heats_names", "chainer", (2, 1)), ("by_updates", "torch", (7, 1)), ("by_updates", "chainer", (8, 4))],
+    "mpi": [
+        ("by_heats_names", "chainer", (2, 1)),
+        ("by_updates", "torch", (7, 1)),
+        ("by_updates", "chainer", (8, 4)),
+    ],
 }
 
 
 @pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.long), "mpi"])
 def test_runs_are_those_of_numpy(engine):
-    """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started with other weights."""
+    """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started
+    with other weights."""
     came = call(engine, 4, "tests.processes.daso_runs:runs", JOBS[engine])
     for job, (_, _, cycle) in enumerate(JOBS[engine]):
         found = np.array([each[job] for each in came])
@@ -75,7 +87,8 @@ def test_messages_of_another_type(engine, wire, dtype):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_not_finite_ends_all_together(engine):
-    """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the merge."""
+    """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the
+    merge."""
     at_once = ["what was sent after batch 4 of epoch 0: not finite in process 2", 4]
     later = ["what was sent after batch 4 of epoch 1: not finite in process 2", BATCHES + 5]
     assert [each["not finite"] for each in various(engine)] == [[at_once, later]] * 4
@@ -83,7 +96,8 @@ def test_what_is_not_finite_ends_all_together(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
-    """The warm-up has a blocking average after each batch, so nothing is lost until all batches are counted."""
+    """The warm-up has a blocking average after each batch, so nothing is lost until all batches are
+    counted."""
     wanted = daso_runs.in_numpy([BLOCK, (4, 1, 1), (4, 1, 1)])
     for rank, each in enumerate(various(engine)):
         np.testing.assert_allclose(each["index"], wanted[rank][-1], rtol=0, atol=1e-12)
@@ -99,7 +113,9 @@ def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
 def test_gradients_may_be_averaged_before_the_step(engine):
     """For clipping; asked for twice, they are averaged once."""
     own, once, twice = np.moveaxis([each["clipped"] for each in various(engine)], 1, 0)
-    np.testing.assert_allclose(once, np.repeat([own[:2].mean(0), own[2:].mean(0)], 2, axis=0), rtol=1e-15)
+    np.testing.assert_allclose(
+        once, np.repeat([own[:2].mean(0), own[2:].mean(0)], 2, axis=0), rtol=1e-15
+    )
     assert (once == twice).all() and (own[0] != own[1]).all()
 
 
@@ -111,17 +127,40 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("engine", "backend", "made", "why"), [
-    ("mpi", "chainer", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
-    pytest.param("torch", "torch", [5, 5, 5, 6], "is at one batch more in epoch 0", marks=pytest.mark.long),
-])  # fmt: skip
-def test_a_process_with_another_number_of_batches_than_was_told_ends_all(engine, backend, made, why):
+@pytest.mark.parametrize(
+    ("engine", "backend", "made", "why"),
+    [
+        (
+            "mpi",
+            "chainer",
+            [5, 5, 5, 4],
+            "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told",
+        ),
+        pytest.param(
+            "torch",
+            "torch",
+            [5, 5, 5, 6],
+            "is at one batch more in epoch 0",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_process_with_another_number_of_batches_than_was_told_ends_all(
+    engine, backend, made, why
+):
     ended = run(engine, 4, "tests.processes.daso_runs:epochs", [5] * 4, made, backend, check=False)
     assert ended.code != 0 and not ended.results
     assert why in ended.said
 
 
 def test_updates_of_ours_after_the_last_batch_are_refused():
-    said = call("mpi", 4, "tests.processes.refusals:said", ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4])
+    said = call(
+        "mpi",
+        4,
+        "tests.processes.refusals:said",
+        ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4],
+    )
     for (each,) in said:
-        assert "all batches of the epoch were made: call end_epoch(loss) before the next one" in each
+        assert (
+            "all batches of the epoch were made: call end_epoch(loss) before the next one" in each
+        )

@@ -16,29 +16,52 @@ from tests.processes.faults import STEP
 from tests.processes.running import ENGINES, Run, run
 
 long = pytest.mark.long
-FAULTS, PROGRAMS, REFUSALS = "tests.processes.faults", "tests.processes.programs", "tests.processes.refusals:said"
+FAULTS, PROGRAMS, REFUSALS = (
+    "tests.processes.faults",
+    "tests.processes.programs",
+    "tests.processes.refusals:said",
+)
 FAILS = f"{FAULTS}:one_fails"
-BACKENDS = {"torch": "torch", "mpi": "chainer"}  # a process of MPI needs no PyTorch, whose import takes longest
+BACKENDS = {
+    "torch": "torch",
+    "mpi": "chainer",
+}  # a process of MPI needs no PyTorch, whose import takes longest
 
 
-@pytest.mark.parametrize(("engine", "rank"), [
-    pytest.param("torch", 0, marks=long), pytest.param("torch", 1, marks=long),
-    pytest.param("mpi", 0, marks=long), ("mpi", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "rank"),
+    [
+        pytest.param("torch", 0, marks=long),
+        pytest.param("torch", 1, marks=long),
+        pytest.param("mpi", 0, marks=long),
+        ("mpi", 1),
+    ],
+)
 def test_an_exception_in_one_process_ends_all_and_is_told(engine, rank):
     ended = run(engine, 2, FAILS, BACKENDS[engine], "raises", rank, check=False)
     assert ended.code != 0 and not ended.results
     told = f"process {rank} of 2 "
-    assert told in ended.said and f"failed in epoch 1, step {STEP}: ValueError: the disk is full of cats" in ended.said
+    assert (
+        told in ended.said
+        and f"failed in epoch 1, step {STEP}: ValueError: the disk is full of cats" in ended.said
+    )
 
 
-@pytest.mark.parametrize(("engine", "in_backward"), [
-    ("torch", {}), pytest.param("torch", None, marks=long), pytest.param("mpi", None, marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "in_backward"),
+    [
+        ("torch", {}),
+        pytest.param("torch", None, marks=long),
+        pytest.param("mpi", None, marks=long),
+    ],
+)
 def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine, in_backward):
     ended = run(engine, 2, f"{FAULTS}:in_its_loss", BACKENDS[engine], in_backward, check=False)
     assert ended.code != 0 and not ended.results
-    assert "process 1 of 2 (" in ended.said and "failed in the update: ValueError: the disk is full" in ended.said
+    assert (
+        "process 1 of 2 (" in ended.said
+        and "failed in the update: ValueError: the disk is full" in ended.said
+    )
 
 
 @pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
@@ -56,11 +79,16 @@ def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     ended = run(engine, 2, FAILS, BACKENDS[engine], "stops", check=False, patience=40)
     assert ended.code != 0 and not ended.results
     assert time.monotonic() - begin > 40
-    assert re.search(r"ProcessError: process 0 of 2 \(.*\): process 1 has not come to .*, and no answer", ended.said)
+    assert re.search(
+        r"ProcessError: process 0 of 2 \(.*\): process 1 has not come to .*, and no answer",
+        ended.said,
+    )
     assert re.search(rf"process 0 of 2 \(.*\) was in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi", pytest.param("jax", marks=long)])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("torch", marks=long), "mpi", pytest.param("jax", marks=long)]
+)
 def test_a_process_may_start_late(engine):
     assert run(engine, 2, f"{PROGRAMS}:here", patience=120, late=4).of_ranks() == [[0, 1]] * 2
 
@@ -73,7 +101,9 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
         "mpi": "in _beginning_mpi_with_all_others",
         "jax": "process 0 of 2 (JAX): within 40 s not all of the others have come",
     }
-    started = {engine: Run(engine, 2, f"{PROGRAMS}:here", patience=40, late=600) for engine in wanted}
+    started = {
+        engine: Run(engine, 2, f"{PROGRAMS}:here", patience=40, late=600) for engine in wanted
+    }
     ended = {engine: run.outcome(check=False) for engine, run in started.items()}
     for engine, words in wanted.items():
         assert words in ended[engine].said, f"{engine}: {ended[engine].said}"
@@ -84,8 +114,14 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
 def test_a_full_disk_ends_all_and_the_checkpoint_before_it_is_good(engine, tmp_path):
     ended = run(engine, 2, f"{FAULTS}:full_disk", BACKENDS[engine], str(tmp_path), check=False)
     assert ended.code != 0 and not ended.results
-    assert "process 0 of 2 (" in ended.said and "failed in epoch 1, step 4: CheckpointError: " in ended.said
-    assert "was not written, and what was there is left as it was: No space left on device" in ended.said
+    assert (
+        "process 0 of 2 (" in ended.said
+        and "failed in epoch 1, step 4: CheckpointError: " in ended.said
+    )
+    assert (
+        "was not written, and what was there is left as it was: No space left on device"
+        in ended.said
+    )
     half = tmp_path / f".step-{STEP:08d}.new" / "network.safetensors"
     before = tmp_path / f"step-{STEP - 1:08d}"
     assert half.exists() and Checkpoints.latest(tmp_path) == before
@@ -105,15 +141,25 @@ def uninterrupted(backend):
     return training.alone(backend)
 
 
-@pytest.mark.parametrize(("engine", "name", "said"), [
-    ("mpi", "SIGTERM", "SIGTERM"), pytest.param("mpi", "SIGINT", "Ctrl-C", marks=long),
-    pytest.param("torch", "SIGTERM", "SIGTERM", marks=long), pytest.param("torch", "SIGINT", "Ctrl-C", marks=long),
-])  # fmt: skip
-def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(engine, name, said, tmp_path):
+@pytest.mark.parametrize(
+    ("engine", "name", "said"),
+    [
+        ("mpi", "SIGTERM", "SIGTERM"),
+        pytest.param("mpi", "SIGINT", "Ctrl-C", marks=long),
+        pytest.param("torch", "SIGTERM", "SIGTERM", marks=long),
+        pytest.param("torch", "SIGINT", "Ctrl-C", marks=long),
+    ],
+)
+def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
+    engine, name, said, tmp_path
+):
     """It comes when the messages of step 4 have been sent: so all know after the next one."""
     ended = run(engine, 2, f"{FAULTS}:asked_to_end", BACKENDS[engine], str(tmp_path), name, 1)
     assert ended.of_ranks() == [[said, getattr(signal, name), STEP + 1]] * 2
-    assert "process 1 of 2 (" in ended.said and f"{name} in epoch 1, step {STEP}; all end after a step" in ended.said
+    assert (
+        "process 1 of 2 (" in ended.said
+        and f"{name} in epoch 1, step {STEP}; all end after a step" in ended.said
+    )
     latest = Checkpoints.latest(tmp_path)
     assert latest == tmp_path / f"step-{STEP + 1:08d}"
     assert the_rest_is_the_same(latest, BACKENDS[engine])
@@ -137,10 +183,15 @@ def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_processes_at_different_places_do_not_mix_their_numbers(engine):
     said = call(engine, 2, REFUSALS, [f"{PROGRAMS}:other_steps"])
-    places = ["lunch while process 1 is at the ends of the earth", "the ends of the earth while process 0 is at lunch"]
+    places = [
+        "lunch while process 1 is at the ends of the earth",
+        "the ends of the earth while process 0 is at lunch",
+    ]
     for rank, place in enumerate(places):
-        assert said[rank] == [f"ProcessError: process {rank} is at {place}: every process must make the same steps "
-                              f"with the same layers"]  # fmt: skip
+        assert said[rank] == [
+            f"ProcessError: process {rank} is at {place}: every process must make the same steps "
+            f"with the same layers"
+        ]
 
 
 @pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
@@ -155,35 +206,61 @@ def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
 
 
 @together
-@pytest.mark.parametrize(("engine", "backend"), [
-    ("torch", "torch"), ("mpi", "chainer"), pytest.param("jax", "jax", marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "backend"),
+    [
+        ("torch", "torch"),
+        ("mpi", "chainer"),
+        pytest.param("jax", "jax", marks=long),
+    ],
+)
 def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(engine, backend):
-    """Sample 11 is the last but two of the second batch, whose shares are of 4 and 3 samples: that of process 1."""
+    """Sample 11 is the last but two of the second batch, whose shares are of 4 and 3 samples: that
+    of process 1."""
     came = call(engine, 2, f"{FAULTS}:one_has_nan", backend)
     assert came[0] == came[1]
     assert came[0][1] == 1
     assert came[0][0].startswith("not finite in step 0 of epoch 0: in process 1: ")
 
 
-@pytest.mark.parametrize(("engine", "count"), [
-    pytest.param("torch", 2, marks=long), pytest.param("torch", 3, marks=long), ("mpi", 2),
-    pytest.param("jax", 2, marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "count"),
+    [
+        pytest.param("torch", 2, marks=long),
+        pytest.param("torch", 3, marks=long),
+        ("mpi", 2),
+        pytest.param("jax", 2, marks=long),
+    ],
+)
 def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
-    """By the end of its program, without a word; their own time limit is far longer than the test's."""
+    """By the end of its program, without a word; their own time limit is far longer than the
+    test's."""
     ended = run(engine, count, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600)
     assert ended.code != 0 and not ended.results
-    assert re.search(r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every", ended.said)
+    assert re.search(
+        r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every",
+        ended.said,
+    )
 
 
-@pytest.mark.parametrize(("engine", "words"), [
-    pytest.param("torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'", marks=long),
-    ("mpi", "KeyError: 'the colour of the bikeshed'"),
-    pytest.param("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'", marks=long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        pytest.param(
+            "torch",
+            "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'",
+            marks=long,
+        ),
+        ("mpi", "KeyError: 'the colour of the bikeshed'"),
+        pytest.param(
+            "jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'", marks=long
+        ),
+    ],
+)
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):
-    ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=600)
+    ended = run(
+        engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=600
+    )
     assert ended.code != 0 and not ended.results
     assert words in ended.said
 

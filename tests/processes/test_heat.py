@@ -1,4 +1,5 @@
-"""Data parallelism by heat's names: the updates of one process, and each thing that heat itself does wrong."""
+"""Data parallelism by heat's names: the updates of one process, and each thing that heat itself
+does wrong."""
 
 import importlib
 import sys
@@ -27,26 +28,38 @@ def largest_difference(one, other):
     return max(float(np.abs(np.array(one[name]) - np.array(other[name])).max()) for name in one)
 
 
-# The updates of one process ----------------------------------------------------------------------------------------
+# The updates of one process
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("engine", "count"), [("mpi", 1), ("mpi", 2), ("mpi", 4), ("torch", 2)])
 def test_updates_are_those_of_one_process(engine, count):
-    """With groups, momentum, a schedule and crooked parameters; the last update is not made before it is read."""
+    """With groups, momentum, a schedule and crooked parameters; the last update is not made before
+    it is read."""
     for each in call(engine, count, f"{MODULE}:torch_ways"):
-        for (kind, clears), ((blocking, _), (waiting, under_way)) in zip(heat_steps.WAYS, each, strict=True):
+        for (kind, clears), ((blocking, _), (waiting, under_way)) in zip(
+            heat_steps.WAYS, each, strict=True
+        ):
             wanted = heat_steps.torch_alone(kind, clears)
             assert under_way
             assert largest_difference(blocking, wanted) < 1e-12
             assert largest_difference(waiting, blocking) < 1e-15
 
 
-@pytest.mark.parametrize(("backend", "engine", "count"), [
-    ("chainer", "mpi", 2), ("chainer", "torch", 2), ("jax", "mpi", 2), ("torch", "mpi", 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "engine", "count"),
+    [
+        ("chainer", "mpi", 2),
+        ("chainer", "torch", 2),
+        ("jax", "mpi", 2),
+        ("torch", "mpi", 4),
+    ],
+)
 def test_networks_that_are_written_once(backend, engine, count):
     wanted = heat_steps.written_once_alone(backend)
-    for (blocking, at_once, steps), (waiting, under_way, _) in call(engine, count, f"{MODULE}:written_once", backend):
+    for (blocking, at_once, steps), (waiting, under_way, _) in call(
+        engine, count, f"{MODULE}:written_once", backend
+    ):
         assert (at_once, under_way, steps) == (False, True, heat_steps.STEPS)
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
@@ -63,7 +76,10 @@ def test_a_native_chain():
 def test_blocks_that_were_kept_train_on_the_latest_weights():
     wanted = heat_steps.kept_blocks_alone()
     for each in call("mpi", 2, f"{MODULE}:kept_blocks"):
-        assert [largest_difference(*pair) < 1e-12 for pair in zip(each, wanted, strict=True)] == [True, True]
+        assert [largest_difference(*pair) < 1e-12 for pair in zip(each, wanted, strict=True)] == [
+            True,
+            True,
+        ]
 
 
 @pytest.mark.long
@@ -75,7 +91,8 @@ def test_the_example_of_heats_users_runs_with_another_import():
         assert largest_difference(state, wanted) < 1e-10
 
 
-# What heat does wrong ----------------------------------------------------------------------------------------------
+# What heat does wrong
+# ----------------------------------------------------------------------------------------------
 
 
 @cache
@@ -86,7 +103,8 @@ def flaws():
 
 @pytest.mark.parametrize("name", heat_steps.ACTIONS)
 def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
-    """Clipping sees the means; a new learning rate holds from the next step on; evaluation finds the last update."""
+    """Clipping sees the means; a new learning rate holds from the next step on; evaluation finds
+    the last update."""
     wanted = {
         key: p.detach().tolist()
         for key, p in heat_steps.two_steps_alone(**heat_steps.ACTIONS[name]).state_dict().items()
@@ -98,7 +116,9 @@ def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
 
 @pytest.mark.parametrize("name", heat_steps.READS)
 def test_whoever_reads_the_network_finds_the_last_update(name):
-    wanted = {key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()}
+    wanted = {
+        key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()
+    }
     for each in flaws():
         state, before, after = each["reads"][name]
         assert (before, after) == (True, False)
@@ -107,7 +127,9 @@ def test_whoever_reads_the_network_finds_the_last_update(name):
 
 def test_one_process_may_read_alone():
     seen, last = zip(*(each["rank 0 reads"] for each in flaws()), strict=True)
-    wanted = {key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()}
+    wanted = {
+        key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()
+    }
     assert largest_difference(seen[0], wanted) < 1e-12 and seen[1] is None
     assert last[0] == last[1] != seen[0]
 
@@ -115,16 +137,21 @@ def test_one_process_may_read_alone():
 def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     """Parameters and buffers of any module; weights that were there stay."""
     assert [each["starts"][0] for each in flaws()] == [{"weight": [7.0] * 3, "seen": 7.0}] * 2
-    numbers = [float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)]
+    numbers = [
+        float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)
+    ]
     assert [each["starts"][1] for each in flaws()] == numbers
 
 
-@pytest.mark.parametrize(("number", "words"), [
-    (0, "the optimizer does not hold these parameters of the network: 2.weight, 2.bias"),
-    (1, "there are 2 optimizers"),
-    (2, "the optimizer holds 1 parameters that are not the network's"),
-    (3, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "the optimizer does not hold these parameters of the network: 2.weight, 2.bias"),
+        (1, "there are 2 optimizers"),
+        (2, "the optimizer holds 1 parameters that are not the network's"),
+        (3, None),
+    ],
+)
 def test_where_updates_cannot_wait_a_warning_says_why(number, words):
     """Several groups are no reason."""
     wanted = heat_steps.several_alone()[number]
@@ -136,7 +163,8 @@ def test_where_updates_cannot_wait_a_warning_says_why(number, words):
 
 
 def test_layers_of_equal_shape_are_not_mixed_up():
-    """A layer that another process does not use counts as zero there; one that nobody uses is left alone."""
+    """A layer that another process does not use counts as zero there; one that nobody uses is left
+    alone."""
     for each in flaws():
         for before, after in each["two paths"]:
             for name, gradient in (("first.weight", 2.0 / 2), ("second.weight", 3.0 / 2)):
@@ -148,14 +176,25 @@ def test_layers_of_equal_shape_are_not_mixed_up():
 def test_processes_that_train_different_layers_are_told_so():
     said = call("mpi", 2, "tests.processes.refusals:said", [f"{MODULE}:other_layer_frozen"])
     for (each,), own in zip(said, ("first", "second"), strict=True):
-        assert f"the gradients of {own}.weight: another process has sent something else at this point" in each
+        assert (
+            f"the gradients of {own}.weight: another process has sent something else at this point"
+            in each
+        )
 
 
 def test_small_layers_share_a_message():
-    """Of 100 bytes: the bias of 3, the weight of 18 and those before it, 6 and 30 numbers, each of 8 bytes."""
-    fits = [[3 * 8], [18 * 8], [6 * 8], [30 * 8]]  # 24 + 144 are too many, and so is each further one
+    """Of 100 bytes: the bias of 3, the weight of 18 and those before it, 6 and 30 numbers, each of
+    8 bytes."""
+    fits = [
+        [3 * 8],
+        [18 * 8],
+        [6 * 8],
+        [30 * 8],
+    ]  # 24 + 144 are too many, and so is each further one
     for each in flaws():
-        assert each["messages"] == [[3 * len(fits), 1]] * 2  # the exchange gives the weights of the root
+        assert (
+            each["messages"] == [[3 * len(fits), 1]] * 2
+        )  # the exchange gives the weights of the root
 
 
 def test_bfloat16_on_the_wire():
@@ -177,7 +216,8 @@ def test_gradients_add_up_over_several_passes():
             assert largest_difference(state, wanted) < 1e-12
 
 
-# What is refused, and names ----------------------------------------------------------------------------------------
+# What is refused, and names
+# ----------------------------------------------------------------------------------------
 
 
 def test_errors():
@@ -270,11 +310,16 @@ def test_a_container_loads_what_it_saved():
 
 def test_a_network_of_daso_is_a_module():
     linear = torch.nn.Linear(3, 2)
-    optimizer = ht.optim.DASO(torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=Alone())
+    optimizer = ht.optim.DASO(
+        torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=Alone()
+    )
     network = ht.nn.DataParallelMultiGPU(linear, optimizer)
     whole = torch.nn.Sequential(network, torch.nn.ReLU())
     assert isinstance(network, ht.nn.DataParallelMultiGPU)
-    assert list(whole.state_dict()) == ["0.weight", "0.bias"] and list(network.state_dict()) == ["weight", "bias"]
+    assert list(whole.state_dict()) == ["0.weight", "0.bias"] and list(network.state_dict()) == [
+        "weight",
+        "bias",
+    ]
     torch.testing.assert_close(whole(torch.ones(1, 3)), linear(torch.ones(1, 3)).relu())
 
 
@@ -283,12 +328,15 @@ def test_checkpoints_of_heat_can_be_loaded():
     linear = torch.nn.Linear(3, 2)
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
     network = ht.nn.DataParallel(linear, Alone(), optimizer)
-    network.load_state_dict({"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)})
+    network.load_state_dict(
+        {"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)}
+    )
     assert linear.weight.tolist() == [[5.0] * 3] * 2
     network.load_state_dict(network.state_dict())
 
 
-# Who waits when ----------------------------------------------------------------------------------------------------
+# Who waits when
+# ----------------------------------------------------------------------------------------------------
 
 
 class Recording(Alone):
@@ -305,25 +353,40 @@ class Recording(Alone):
 
 
 def test_each_layer_waits_for_its_own_sum():
-    """And is updated when the next forward pass comes to it, by a sum that was begun within backward."""
+    """And is updated when the next forward pass comes to it, by a sum that was begun within
+    backward."""
     processes = Recording()
     inside, optimizer, network = heat_steps.made(processes, False)
     for number, part in enumerate(inside):
-        part.register_forward_hook(lambda *_, number=number: processes.events.append(("layer", number)))
+        part.register_forward_hook(
+            lambda *_, number=number: processes.events.append(("layer", number))
+        )
     inside[1].register_full_backward_hook(lambda *_: processes.events.append(("back", 1)))
     heat_steps.backward(network, processes, 0)
     optimizer.step()
     forth = [("layer", 0), ("layer", 1), ("layer", 2)]
     assert processes.events[:3] == forth
-    assert processes.events.index(("begin", 1)) < processes.events.index(("back", 1))  # the last layer's two
+    assert processes.events.index(("begin", 1)) < processes.events.index(
+        ("back", 1)
+    )  # the last layer's two
     processes.events.clear()
     network(torch.ones(1, 5).double())
-    assert processes.events == [("wait", 3), ("wait", 2), forth[0], forth[1], ("wait", 1), ("wait", 0), forth[2]]
+    assert processes.events == [
+        ("wait", 3),
+        ("wait", 2),
+        forth[0],
+        forth[1],
+        ("wait", 1),
+        ("wait", 0),
+        forth[2],
+    ]
 
 
 def test_the_native_optimizer_by_itself_has_the_last_update():
     inside = heat_steps.plain()
-    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=0.1, momentum=0.9))
+    optimizer = ht.optim.DataParallelOptimizer(
+        torch.optim.SGD(inside.parameters(), lr=0.1, momentum=0.9)
+    )
     network = ht.nn.DataParallel(inside, Alone(), optimizer)
     heat_steps.backward(network, network.processes, 0)
     optimizer.step()

@@ -1,4 +1,5 @@
-"""Processes on JAX's own runtime compute one program together: what one process computes, also where it is spread."""
+"""Processes on JAX's own runtime compute one program together: what one process computes, also
+where it is spread."""
 
 import json
 import time
@@ -32,7 +33,8 @@ def largest_difference(wanted, came):
 
 
 def of_all(came, sizes):
-    """What each process found, with the outputs of all; what one process computes for all of them is one."""
+    """What each process found, with the outputs of all; what one process computes for all of them
+    is one."""
     outputs = [row for each in came for row in each["outputs"]]
     assert [len(each["outputs"]) for each in came] == sizes
     return [each | {"outputs": outputs, "judged": came[0]["judged"]} for each in came]
@@ -40,7 +42,8 @@ def of_all(came, sizes):
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_processes_that_compute_together_are_one_process(wanted, sharded):
-    """Batch norm, dropout, class weights, clipping, micro-batches, evaluation, states; shares that differ."""
+    """Batch norm, dropout, class weights, clipping, micro-batches, evaluation, states; shares that
+    differ."""
     sizes = [4, 3]
     came = call("jax", 2, TOGETHER, sizes, sharded)
     assert [each.pop("held") for each in came] == [_bytes_of_one(2 if sharded else 1)] * 2
@@ -56,65 +59,101 @@ def test_a_process_without_a_sample_takes_part(shares):
 
 
 def _bytes_of_one(count):
-    """What a process is to hold of each parameter, its gradient and two optimizer states, 8 bytes a number.
+    """What a process is to hold of each parameter, its gradient and two optimizer states, 8 bytes a
+    number.
 
-    The largest axis that the number of processes divides is spread: of two, axis 1 of the convolution's (3, 2, 3, 3),
-    and axis 1 of the last layer's (4, 36), and its bias's only one; 3 channels of the batch norm are not divided.
+    The largest axis that the number of processes divides is spread: of two, axis 1 of the
+    convolution's (3, 2, 3, 3), and axis 1 of the last layer's (4, 36), and its bias's only one; 3
+    channels of the batch norm are not divided.
     """
-    numbers = {"conv.weight": 3 * 2 * 3 * 3, "bn.weight": 3, "bn.bias": 3, "fc.weight": 4 * 36, "fc.bias": 4}
-    parts = {name: number * 8 // (1 if name.startswith("bn") else count) for name, number in numbers.items()}
+    numbers = {
+        "conv.weight": 3 * 2 * 3 * 3,
+        "bn.weight": 3,
+        "bn.bias": 3,
+        "fc.weight": 4 * 36,
+        "fc.bias": 4,
+    }
+    parts = {
+        name: number * 8 // (1 if name.startswith("bn") else count)
+        for name, number in numbers.items()
+    }
     return {name: [size, size, 2 * size] for name, size in parts.items()}
 
 
 def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_is_an_error():
-    """The processes' own networks differ in weights and in streams: they take over those of the first one."""
+    """The processes' own networks differ in weights and in streams: they take over those of the
+    first one."""
     wanted = jax_runtime.flaxen(0, steps.batch(7))
     came = call("jax", 2, "tests.processes.jax_runtime:natives_and_errors", [3, 4])
     for updates, errors in came:
         assert steps.largest_difference(wanted, updates) < 1e-12
-        for error, words in zip(errors, (
-            "ProcessError: a batch, samples aside, is [('float64', (2, 5, 14)), ",
-            "CapabilityError: gradients of a network in processes that compute together are an optimizer's",
-            "CapabilityError: a network in several processes cannot run inside your jit or grad",
-            "UnknownName: no parameter matches 'fd.*'. Known: bn.bias, ",
-            "SettingError: the rule 'fc.weight': ('processes', 'processes') does not fit fc.weight of shape (4, 36)",
-            "SettingError: the rule 'conv.weight': ('processes',) does not fit conv.weight of shape (3, 2, 3, 3)",
-        ), strict=True):  # fmt: skip
+        for error, words in zip(
+            errors,
+            (
+                "ProcessError: a batch, samples aside, is [('float64', (2, 5, 14)), ",
+                "CapabilityError: gradients of a network in processes that compute together are "
+                "an optimizer's",
+                "CapabilityError: a network in several processes cannot run inside your jit or "
+                "grad",
+                "UnknownName: no parameter matches 'fd.*'. Known: bn.bias, ",
+                "SettingError: the rule 'fc.weight': ('processes', 'processes') does not fit "
+                "fc.weight of shape (4, 36)",
+                "SettingError: the rule 'conv.weight': ('processes',) does not fit conv.weight "
+                "of shape (3, 2, 3, 3)",
+            ),
+            strict=True,
+        ):
             assert error.startswith(words)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("launcher", ["jax", pytest.param("mpi", marks=pytest.mark.long)])
 def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
-    """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes.
+    """Three processes, and two of them as a group; a message that is longer than the coordinator's
+    store takes.
 
-    They are started by ``deliralike launch``, and by mpiexec, of whose variables JAX knows those of Open MPI 4 alone.
+    They are started by ``deliralike launch``, and by mpiexec, of whose variables JAX knows those of
+    Open MPI 4 alone.
     """
     came = run("jax", 3, "tests.processes.jax_runtime:messages", launcher=launcher).of_ranks()
     for rank, (sums, lengths, of_group) in enumerate(came):
-        assert sums == [[dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")]
+        assert sums == [
+            [dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")
+        ]
         assert lengths == [20_000, 20_001, 20_002]
         assert of_group == ([None, None] if rank == 1 else [["here", 0, 2], [2.0, 4.0]])
 
 
-# Faults --------------------------------------------------------------------------------------------------------------
+# Faults
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("function", "arguments", "said"), [
-    ("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
-    ("in_its_loss", [], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
-    ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        (
+            "one_fails",
+            ["raises"],
+            "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats",
+        ),
+        ("in_its_loss", [], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
+        ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
+    ],
+)
 def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
-    ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=1000)
+    ended = run(
+        "jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=1000
+    )
     assert ended.code != 0 and not ended.results
     assert said in ended.said
 
 
 @pytest.mark.long
 def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
-    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, launcher="mpi")
+    ended = run(
+        "jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, launcher="mpi"
+    )
     assert ended.code != 0 and not ended.results
     assert "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats" in ended.said
 
@@ -122,7 +161,9 @@ def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
 @pytest.mark.long
 def test_a_process_that_stops_is_given_up_after_the_timeout():
     begin = time.monotonic()
-    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=40)
+    ended = run(
+        "jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=40
+    )
     assert ended.code != 0 and not ended.results
     assert time.monotonic() - begin > 40
     assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 40 seconds" in ended.said

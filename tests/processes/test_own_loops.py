@@ -1,4 +1,5 @@
-"""Training loops without an optimizer of this package are those of one process, or an error at the first step."""
+"""Training loops without an optimizer of this package are those of one process, or an error at the
+first step."""
 
 import numpy as np
 import pytest
@@ -20,10 +21,14 @@ def worst(found, wanted):
 
 @pytest.mark.parametrize(
     ("engine", "wrappers"),
-    [("torch", ["after", "in backward", "sharded"]), pytest.param("mpi", ["after"], marks=pytest.mark.long)],
+    [
+        ("torch", ["after", "in backward", "sharded"]),
+        pytest.param("mpi", ["after"], marks=pytest.mark.long),
+    ],
 )
 def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wrappers):
-    """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row, a penalty."""
+    """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row,
+    a penalty."""
     for found in call(engine, 2, "tests.processes.own_loops:on_torch", wrappers):
         for wrapper in wrappers:
             wanted = own_loops.alone(wrapper)
@@ -34,15 +39,21 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wra
 def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_the_first_step():
     first, second = call("torch", 2, "tests.processes.own_loops:refused_on_torch")
     for said in (first[0], second[0]):
-        assert said.startswith("a backward pass of your own, where parameters are averaged now and then")
-        assert "network.backend.wrap_optimizer(optimizer, network).update(loss_function, *batch)" in said
+        assert said.startswith(
+            "a backward pass of your own, where parameters are averaged now and then"
+        )
+        assert (
+            "network.backend.wrap_optimizer(optimizer, network).update(loss_function, *batch)"
+            in said
+        )
     assert first[1].startswith("a backward pass of your own, and process 1 has no samples in it")
     assert second[1] is None
 
 
 @pytest.mark.parametrize("engine", ["torch", "chainermn"])
 def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
-    """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step, networks in a row."""
+    """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step,
+    networks in a row."""
     wanted = own_loops.on_chainer(Alone())
     for found in call(engine, 2, "tests.processes.own_loops:on_chainer"):
         differences = {name: worst(found[name], wanted[name]) for name in wanted}
@@ -51,10 +62,16 @@ def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
 
 def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
     for said in call("torch", 2, "tests.processes.own_loops:refused_on_chainer"):
-        assert said[0].startswith("a backward pass of your own, where parameters are averaged now and then")
-        assert said[1].startswith("a backward pass of your own, and outputs of the whole batch have no graph")
+        assert said[0].startswith(
+            "a backward pass of your own, where parameters are averaged now and then"
+        )
+        assert said[1].startswith(
+            "a backward pass of your own, and outputs of the whole batch have no graph"
+        )
         assert said[2].startswith("gradients of gradients, over several processes")
-        assert said[3].startswith("an update of SGD by itself would follow the gradients of this process alone")
+        assert said[3].startswith(
+            "an update of SGD by itself would follow the gradients of this process alone"
+        )
 
 
 @pytest.mark.parametrize(("engine", "spread"), [("torch", False), ("jax", True)])
@@ -62,7 +79,10 @@ def test_a_step_by_flaxs_own_optimizer_is_an_error(engine, spread):
     for of_rank in call(engine, 2, "tests.processes.own_loops:refused_on_jax", spread):
         assert len(of_rank) == (4 if spread else 2)
         for said in of_rank:
-            assert said and "those of one process: make the update by an optimizer over the network" in said
+            assert (
+                said
+                and "those of one process: make the update by an optimizer over the network" in said
+            )
 
 
 def test_evaluation_in_a_compiled_program_of_ones_own_is_none():

@@ -1,4 +1,5 @@
-"""Networks that are spread over processes make the updates of one process, and each holds its part."""
+"""Networks that are spread over processes make the updates of one process, and each holds its
+part."""
 
 import math
 
@@ -18,18 +19,25 @@ FITTED = "tests.processes.sharding:fitted"
 ALL = {"smallest": 1}  # every layer by itself
 
 
-@pytest.mark.parametrize(("shares", "keywords"), [
-    ([4, 3], ALL), ([3, 0, 2, 2], ALL | {"reshard_after_forward": False}), ([5, 2], {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shares", "keywords"),
+    [
+        ([4, 3], ALL),
+        ([3, 0, 2, 2], ALL | {"reshard_after_forward": False}),
+        ([5, 2], {}),
+    ],
+)
 def test_updates_are_those_of_one_process(shares, keywords):
-    """Class weights, ignored labels, batch norm, dropout, clipping, decay by groups; shares that differ, one empty."""
+    """Class weights, ignored labels, batch norm, dropout, clipping, decay by groups; shares that
+    differ, one empty."""
     wanted = sharding.alone(7)
     came = call("torch", len(shares), "tests.processes.sharding:train", shares, keywords)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_keywords_of_pytorchs_go_through():
-    """Each process computes in bfloat16 (8 bits: some hundredths off), or holds columns in the place of rows."""
+    """Each process computes in bfloat16 (8 bits: some hundredths off), or holds columns in the
+    place of rows."""
     (wanted, _), *_ = sharding.by_keywords(Alone()).values()
     rows, columns = [[5, 14], [5], [2, 10], [2]], [[10, 7], [5], [4, 5], [2]]
     came = call("torch", 2, "tests.processes.sharding:by_keywords")[0]
@@ -41,18 +49,23 @@ def test_keywords_of_pytorchs_go_through():
 
 
 def test_each_process_holds_its_part():
-    """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an evaluation."""
+    """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an
+    evaluation."""
     shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
     came = call("torch", 3, "tests.processes.sharding:held")
     for rank, each in enumerate(came):
         rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
-        wanted = {name: [max(min(rows[name], shape[0] - rank * rows[name]), 0), *shape[1:]]
-                  for name, shape in shapes.items()}  # fmt: skip
+        wanted = {
+            name: [max(min(rows[name], shape[0] - rank * rows[name]), 0), *shape[1:]]
+            for name, shape in shapes.items()
+        }
         assert each["parts"] == wanted
         assert each["parameters"] == 8 * sum(math.prod(shape) for shape in wanted.values())
         assert each["states"] == 2 * each["parameters"]  # Adam's two moments
         padded = 8 * sum(rows[name] * math.prod(shape[1:]) for name, shape in shapes.items())
-        assert each["parameters"] + each["states"] <= each["alive"] <= 3 * padded + 2000  # counters and scalars
+        assert (
+            each["parameters"] + each["states"] <= each["alive"] <= 3 * padded + 2000
+        )  # counters and scalars
     whole = 8 * sum(math.prod(shape) for shape in shapes.values())
     assert sum(each["parameters"] for each in came) == whole
     assert max(each["alive"] for each in came) < 3 * whole / 2.5
@@ -68,19 +81,25 @@ def test_what_cannot_work_is_an_error():
     found = call("torch", 2, "tests.processes.sharding:refused")
     for each in found:
         assert "the loss takes gradients within itself" in each["penalty"]
-        assert "a parameter of a fully sharded network is whole only while its block is called" in each["inside"]
+        assert (
+            "a parameter of a fully sharded network is whole only while its block is called"
+            in each["inside"]
+        )
         assert "the gradients of a fully sharded network are taken by an optimizer" in each["graph"]
         assert "gradients of a fully sharded network are taken by an optimizer" in each["gradients"]
 
 
 def test_other_blocks_in_each_process_are_an_error():
-    for (said,) in call("torch", 2, "tests.processes.refusals:said", ["tests.processes.sharding:mixed_up"]):
+    for (said,) in call(
+        "torch", 2, "tests.processes.refusals:said", ["tests.processes.sharding:mixed_up"]
+    ):
         assert "have called other blocks of a fully sharded network" in said
 
 
 @pytest.mark.long
 def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
-    """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3 processes, then 1 and 2."""
+    """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3
+    processes, then 1 and 2."""
     of_three, of_one = tmp_path / "three", tmp_path / "one"
     wanted = sharding.fitted(Alone(), str(of_one))
     three = call("torch", 3, FITTED, str(of_three))
@@ -89,11 +108,15 @@ def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
     for each in three:
         assert training.largest_difference(wanted, each) < 1e-11
     for each in (alone, *two):
-        last, each = ({**of, "losses": of["losses"][-5:], "metrics": of["metrics"][-2:]} for of in (wanted, each))
+        last, each = (
+            {**of, "losses": of["losses"][-5:], "metrics": of["metrics"][-2:]}
+            for of in (wanted, each)
+        )
         assert training.largest_difference(last, each) < 1e-11
 
 
-# Blocks --------------------------------------------------------------------------------------------------------------
+# Blocks
+# --------------------------------------------------------------------------------------------------------------
 
 
 class Tied(torch.nn.Module):
@@ -102,14 +125,17 @@ class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = torch.nn.Embedding(11, 8)
-        self.blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in "ab")
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in "ab"
+        )
         self.attention = torch.nn.MultiheadAttention(8, 2)
         self.head = torch.nn.Linear(8, 11, bias=False)
         self.head.weight = self.embedding.weight
 
 
 def test_blocks_that_are_gathered_by_themselves():
-    """By size, layers of PyTorch's own as a whole, none that shares a parameter with others, no list."""
+    """By size, layers of PyTorch's own as a whole, none that shares a parameter with others, no
+    list."""
     network = Tied()
     paths = {id(block): path for path, block in network.named_modules()}
 
@@ -130,9 +156,13 @@ def test_one_process_has_the_network_as_it_is():
     assert FullyShardedDataParallel(network, Alone()) is network
 
 
-@pytest.mark.parametrize(("backend", "words"), [
-    ("torch", "alone: deliralike.join\\('torch'\\)"), ("chainer", "has no fully sharded networks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("torch", "alone: deliralike.join\\('torch'\\)"),
+        ("chainer", "has no fully sharded networks"),
+    ],
+)
 def test_what_has_none_says_so(backend, words):
     network = zoo.build("mlp", backend=backend, in_features=3, out_features=2)
     with pytest.raises(CapabilityError, match=words):

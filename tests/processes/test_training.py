@@ -1,4 +1,5 @@
-"""A run in several processes is that of one: losses, metrics, weights, checkpoints, on either engine."""
+"""A run in several processes is that of one: losses, metrics, weights, checkpoints, on either
+engine."""
 
 import pytest
 
@@ -13,10 +14,12 @@ FITTED = "tests.processes.training:fitted"
 
 
 @pytest.mark.parametrize(
-    ("engine", "backend", "count"), [("torch", "torch", 4), ("mpi", "torch", 2), ("mpi", "chainer", 3)]
+    ("engine", "backend", "count"),
+    [("torch", "torch", 4), ("mpi", "torch", 2), ("mpi", "chainer", 3)],
 )
 def test_a_run_is_that_of_one_process(engine, backend, count):
-    """Batches of 7 and a last one of a single sample, augmentation, two batches an update, clipping, evaluation."""
+    """Batches of 7 and a last one of a single sample, augmentation, two batches an update,
+    clipping, evaluation."""
     wanted = training.alone(backend)
     came = call(engine, count, FITTED, backend)
     assert [each["main"] for each in came] == [True, *[False] * (count - 1)]
@@ -26,7 +29,8 @@ def test_a_run_is_that_of_one_process(engine, backend, count):
 
 
 def test_a_checkpoint_is_that_of_one_process(tmp_path):
-    """Written in the middle of an epoch by three processes and resumed by one, and by two after one has written it."""
+    """Written in the middle of an epoch by three processes and resumed by one, and by two after one
+    has written it."""
     wanted = training.alone("torch")
     of_three, of_one = tmp_path / "three", tmp_path / "one"
     call("torch", 3, FITTED, "torch", str(of_three), 2)

@@ -20,7 +20,8 @@ SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_updates_are_those_of_one_process(engine, backend, count):
-    """Class weights, ignored labels, batch norm, dropout, clipping; shares that differ, one of them empty."""
+    """Class weights, ignored labels, batch norm, dropout, clipping; shares that differ, one of them
+    empty."""
     wanted = steps.alone(backend, 7)
     came = call(engine, count, "tests.processes.steps:train", backend, SHARES[count])
     assert len(came) == count
@@ -36,7 +37,10 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
     assert came[0]["updated"] == came[0]["moved"] == used
     network = steps.TwoPaths.on(backend, dtype="float64")()
     before = network.neutral_state()
-    for name, sign in (("first", -1.0), ("second", 1.0)):  # half of the samples each: two of four, whose sum is halved
+    for name, sign in (
+        ("first", -1.0),
+        ("second", 1.0),
+    ):  # half of the samples each: two of four, whose sum is halved
         wanted = before[f"{name}.weight"] * 0.5 - sign * 0.5 * 2.0
         np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
 
@@ -63,41 +67,66 @@ def test_statistics_of_shares_are_not_those_of_the_batch():
 
 
 def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused():
-    """By default, in a portable network and in a subclass of the native base; by NumPy, over the whole batch."""
+    """By default, in a portable network and in a subclass of the native base; by NumPy, over the
+    whole batch."""
     for found in call("mpi", 2, "tests.processes.steps:norms_of_frameworks", [4, 3]):
         for backend in ("torch", "chainer"):
             wanted = native_norms.stepped_by_numpy(backend, steps.norm_rows(7))
             for kind in native_norms.KINDS:
                 for name, value in wanted.items():
                     where = f"{backend}, {kind}: {name}"
-                    np.testing.assert_allclose(found[backend][kind][name], value, rtol=1e-10, err_msg=where)
-        for kind in native_norms.KINDS:  # flax's layer asks nobody whether one share's statistics will do
-            assert found["jax"][kind].startswith("CapabilityError: standardise (flax.nnx.BatchNorm): "), kind
+                    np.testing.assert_allclose(
+                        found[backend][kind][name], value, rtol=1e-10, err_msg=where
+                    )
+        for (
+            kind
+        ) in native_norms.KINDS:  # flax's layer asks nobody whether one share's statistics will do
+            assert found["jax"][kind].startswith(
+                "CapabilityError: standardise (flax.nnx.BatchNorm): "
+            ), kind
 
 
 def statistics_of(samples):
-    """What batch norm adds to running statistics of 0 and 1, from windows that NumPy multiplies with the weights."""
+    """What batch norm adds to running statistics of 0 and 1, from windows that NumPy multiplies
+    with the weights."""
     network = planted.Statistical.on("torch", seed=3, dtype="float64")()
     x = np.pad(steps.batch(7)[0][samples], [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
-    outputs = np.einsum("nchwij,ocij->onhw", windows, network.neutral_state()["conv.weight"]).reshape(3, -1)
-    return {"bn.running_mean": 0.1 * outputs.mean(1), "bn.running_var": 0.9 + 0.1 * outputs.var(1, ddof=1)}
+    outputs = np.einsum(
+        "nchwij,ocij->onhw", windows, network.neutral_state()["conv.weight"]
+    ).reshape(3, -1)
+    return {
+        "bn.running_mean": 0.1 * outputs.mean(1),
+        "bn.running_var": 0.9 + 0.1 * outputs.var(1, ddof=1),
+    }
 
 
-@pytest.mark.parametrize(("engine", "backend", "in_backward", "dtype"), [
-    ("torch", "torch", {}, "float64"), ("torch", "torch", None, "float32"), ("mpi", "chainer", None, "float32"),
-    ("torch", "jax", None, "float32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "backend", "in_backward", "dtype"),
+    [
+        ("torch", "torch", {}, "float64"),
+        ("torch", "torch", None, "float32"),
+        ("mpi", "chainer", None, "float32"),
+        ("torch", "jax", None, "float32"),
+    ],
+)
 @pytest.mark.parametrize("policy", ["root", "mean"])
-def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_backward, dtype, policy):
-    """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and the buffers."""
+def test_buffers_by_policy_are_numpys_and_take_few_messages(
+    engine, backend, in_backward, dtype, policy
+):
+    """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and
+    the buffers."""
     of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
     weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
     came = call(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype)
     for each in came:
         for name, value in each["state"].items():
-            wanted = sum(weight * share[name] for weight, share in zip(weights, of_shares, strict=True))
-            np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6)
+            wanted = sum(
+                weight * share[name] for weight, share in zip(weights, of_shares, strict=True)
+            )
+            np.testing.assert_allclose(
+                value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6
+            )
         described = ["gradients, their types and shapes"] if in_backward is None else []
         first, *rest = [topic for topic in each["order"] if topic != "backward"]
         assert first == "a batch, the samples of each share"
@@ -112,7 +141,9 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     assert came[0][0] == came[1][0]
     own = planted.Statistical.on("torch", seed=0, dtype="float64")().neutral_state()
     assert all(np.array_equal(own[name], came[0][0][name]) for name in own)
-    numbers = [float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)]
+    numbers = [
+        float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)
+    ]
     assert [each[1] for each in came] == numbers
 
 
@@ -130,7 +161,8 @@ def test_batch_norm_of_all_processes_is_an_error_on_jax():
         assert "backend 'jax' exchanges nothing within a compiled program" in said
 
 
-# Gradients that PyTorch adds during backward ----------------------------------------------------------------------
+# Gradients that PyTorch adds during backward
+# ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("shares", "sums"), [([4, 3], 0), ([3, 0, 2, 2], steps.STEPS)])
@@ -156,16 +188,24 @@ def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
     assert call("torch", 2, "tests.processes.steps:collectives", 1, keywords) == [[0, 6]] * 2
 
 
-@pytest.mark.parametrize(("engine", "backend", "words"), [
-    ("mpi", "torch", "PyTorch adds gradients during backward over torch.distributed alone"),
-    ("torch", "chainer", "ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "backend", "words"),
+    [
+        ("mpi", "torch", "PyTorch adds gradients during backward over torch.distributed alone"),
+        (
+            "torch",
+            "chainer",
+            "ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')",
+        ),
+    ],
+)
 def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
     for (said,) in call(engine, 2, REFUSALS, ["tests.processes.steps:train", backend, [4, 3], {}]):
         assert words in said
 
 
-# Sums that go on in the background ---------------------------------------------------------------------------------
+# Sums that go on in the background
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)

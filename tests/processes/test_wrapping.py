@@ -1,10 +1,18 @@
-"""PyTorch's own wrappers in a distributed network, anomalies over processes, batches, and what counts as a wrapper."""
+"""PyTorch's own wrappers in a distributed network, anomalies over processes, batches, and what
+counts as a wrapper."""
 
 import numpy as np
 import pytest
 import torch
 
-from deliralike import DataParallel, Network, backends, is_model_wrapper, register_model_wrapper, zoo
+from deliralike import (
+    DataParallel,
+    Network,
+    backends,
+    is_model_wrapper,
+    register_model_wrapper,
+    zoo,
+)
 from deliralike.errors import ArgumentError
 from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import Alone
@@ -18,22 +26,36 @@ pytestmark = together
 HERE = "tests.processes.wrapping"
 
 
-# Several parts -------------------------------------------------------------------------------------------------------
+# Several parts
+# -------------------------------------------------------------------------------------------------------
 
 
-NAMED = {"parts": ["generator", "discriminator"], "bucket_cap_mb": 1e-3, "gradient_as_bucket_view": True}
+NAMED = {
+    "parts": ["generator", "discriminator"],
+    "bucket_cap_mb": 1e-3,
+    "gradient_as_bucket_view": True,
+}
 ONE_FOR_ALL = {"find_unused_parameters": True}
 
 
-@pytest.mark.parametrize(("count", "settings", "sums"), [
-    (2, [(NAMED, 1), ({"parts": ["generator"]}, 1), (ONE_FOR_ALL, 1), ({"parts": True}, 2)], [0, 4, 0, 4]),
-    (4, [({"parts": True}, 1), (ONE_FOR_ALL, 1)], [4, 4]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("count", "settings", "sums"),
+    [
+        (
+            2,
+            [(NAMED, 1), ({"parts": ["generator"]}, 1), (ONE_FOR_ALL, 1), ({"parts": True}, 2)],
+            [0, 4, 0, 4],
+        ),
+        (4, [({"parts": True}, 1), (ONE_FOR_ALL, 1)], [4, 4]),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
 def test_a_network_of_several_parts_makes_the_updates_of_one_process(count, settings, sums):
-    """DCGAN with synchronised batch norm: a wrapper for each part; for one part; one for all; with micro-batches.
+    """DCGAN with synchronised batch norm: a wrapper for each part; for one part; one for all; with
+    micro-batches.
 
-    Of four processes one has no sample in the last batch of each epoch, whose gradients are added after backward.
+    Of four processes one has no sample in the last batch of each epoch, whose gradients are added
+    after backward.
     """
     wanted = {accumulate: wrapping.adversaries_alone(accumulate) for _, accumulate in settings}
     runs = call("torch", count, f"{HERE}:several_adversaries", settings)
@@ -47,7 +69,9 @@ def largest_difference(one, other):
     """Of losses and weights."""
     pairs = [(one["losses"], other["losses"])]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
-    return max(float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs)
+    return max(
+        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs
+    )
 
 
 def test_a_native_network_of_several_parts_makes_its_own_steps():
@@ -73,10 +97,19 @@ def test_parts_that_are_frozen_and_thawed_are_followed():
 
 def test_keywords_that_make_no_sense_are_errors():
     wanted = [
-        ({"parts": ["generater"]}, "in_backward: there is no part 'generater'. Did you mean 'generator'"),
-        ({"bucket_cap": 3}, "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'"),
+        (
+            {"parts": ["generater"]},
+            "in_backward: there is no part 'generater'. Did you mean 'generator'",
+        ),
+        (
+            {"bucket_cap": 3},
+            "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'",
+        ),
         ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
-        ({"comm_hook": "powersgd", "comm_state": {"rank": 2}}, "PowerSGDState has no setting 'rank'"),
+        (
+            {"comm_hook": "powersgd", "comm_state": {"rank": 2}},
+            "PowerSGDState has no setting 'rank'",
+        ),
     ]
     cases = [[f"{HERE}:adversaries", keywords] for keywords, _ in wanted]
     for of_rank in call("torch", 2, "tests.processes.refusals:said", *cases):
@@ -88,11 +121,14 @@ def test_keywords_that_make_no_sense_are_errors():
 def test_a_part_that_takes_no_part_in_a_loss_is_an_error():
     """Which would leave the gradients of others in their bucket for ever."""
     ended = run("torch", 2, f"{HERE}:adversaries", {}, check=False)
-    words = "the network: a parameter took no part in the loss, so that gradients that share a bucket"
+    words = (
+        "the network: a parameter took no part in the loss, so that gradients that share a bucket"
+    )
     assert ended.code != 0 and words in ended.said
 
 
-# Keywords and hooks --------------------------------------------------------------------------------------------------
+# Keywords and hooks
+# --------------------------------------------------------------------------------------------------
 
 KEYWORDS = [
     {"static_graph": True},
@@ -106,7 +142,10 @@ KEYWORDS = [
     {"skip_all_reduce_unused_params": True, "find_unused_parameters": True},
     {"device_ids": None, "output_device": None, "dim": 0, "check_reduction": False},
     {"device_mesh": None},
-    {"delay_all_reduce_named_params": ["fc.weight", "fc.bias"], "param_to_hook_all_reduce": "conv.weight"},
+    {
+        "delay_all_reduce_named_params": ["fc.weight", "fc.bias"],
+        "param_to_hook_all_reduce": "conv.weight",
+    },
 ]
 
 
@@ -119,7 +158,8 @@ def test_every_keyword_of_pytorchs_wrapper_goes_through(sizes):
 
 
 def rounded(values, dtype):
-    """To a shorter type, by NumPy; bfloat16 is float32 without its last 16 bits, to the nearest, ties to even."""
+    """To a shorter type, by NumPy; bfloat16 is float32 without its last 16 bits, to the nearest,
+    ties to even."""
     if dtype == "float16":
         return np.asarray(values, np.float16)
     bits = np.asarray(values, np.float32).view(np.uint32)
@@ -132,32 +172,46 @@ ONE = FULL | {"matrix_approximation_rank": 1}
 
 
 def test_gradients_are_sent_as_the_hooks_say():
-    """In shorter types: NumPy rounds and adds. PowerSGD of full rank is the plain sum, of rank 1 it is not."""
+    """In shorter types: NumPy rounds and adds. PowerSGD of full rank is the plain sum, of rank 1 it
+    is not."""
     hooks = [{"comm_hook": name, **SMALL} for name in ("bfloat16", "float16")]
     hooks += [
-        {"comm_hook": "powersgd", "comm_state": FULL | rank, **SMALL} for rank in ({}, {"matrix_approximation_rank": 1})
+        {"comm_hook": "powersgd", "comm_state": FULL | rank, **SMALL}
+        for rank in ({}, {"matrix_approximation_rank": 1})
     ]
     ranks = call("torch", 2, f"{HERE}:hooked", hooks)
     (plain, _), bfloat16, float16, full, one = ranks[0]
     assert [each[0] for each in ranks[0]] == [each[0] for each in ranks[1]]
     for dtype, (found, _) in (("bfloat16", bfloat16), ("float16", float16)):
         for name, value in found[0].items():
-            # shares of four and three samples; the wrapper's mean halves what is first doubled for it
-            own = [rounded(np.multiply(rank[1][1][name], share / 7), dtype) for rank, share in zip(ranks, (4, 3))]
+            # shares of four and three samples; the wrapper's mean halves what is first doubled for
+            # it
+            own = [
+                rounded(np.multiply(rank[1][1][name], share / 7), dtype)
+                for rank, share in zip(ranks, (4, 3))
+            ]
             np.testing.assert_array_equal(value, rounded(own[0] + own[1], dtype), err_msg=name)
     for name, value in plain[0].items():
         for update in full[0]:
-            np.testing.assert_allclose(update[name], value, rtol=0, atol=1e-12 * np.abs(value).max(), err_msg=name)
+            np.testing.assert_allclose(
+                update[name], value, rtol=0, atol=1e-12 * np.abs(value).max(), err_msg=name
+            )
     weight = np.array(plain[0]["layers.2.weight"])
     assert np.abs(weight - one[0][-1]["layers.2.weight"]).max() > 1e-3 * np.abs(weight).max()
 
 
-# Anomalies -----------------------------------------------------------------------------------------------------------
+# Anomalies
+# -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engine", "backend", "in_backward"), [
-    ("torch", "torch", {}), ("mpi", "chainer", None), ("torch", "jax", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "backend", "in_backward"),
+    [
+        ("torch", "torch", {}),
+        ("mpi", "chainer", None),
+        ("torch", "jax", None),
+    ],
+)
 def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, in_backward):
     """Three processes, of which one has no sample; the network stays as it is."""
     ranks = call(engine, 3, f"{HERE}:anomalies", backend, in_backward)
@@ -165,8 +219,15 @@ def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, i
     found = ranks[0]
     assert found["unused"] == ["never.weight", "never.bias"]
     assert found["zero"] == ["dead.weight"]
-    assert found["not_finite"] == ["broken.weight"] and found["not_finite_in"] == {"broken.weight": [1]}
-    assert found["unused_in"] == {"first.weight": [1], "first.bias": [1], "second.weight": [0], "second.bias": [0]}
+    assert found["not_finite"] == ["broken.weight"] and found["not_finite_in"] == {
+        "broken.weight": [1]
+    }
+    assert found["unused_in"] == {
+        "first.weight": [1],
+        "first.bias": [1],
+        "second.weight": [0],
+        "second.bias": [0],
+    }
     assert "took no part in the loss in process 1: first.weight, first.bias\n" in found["text"]
     assert "have a gradient that is not finite in process 1: broken.weight" in found["text"]
     assert found["any"] and found["same"] and found["processes"] == [0, 1] and not found["left"]
@@ -180,10 +241,13 @@ def test_anomalies_of_shares_are_those_of_the_batch():
     assert not Anomalies.of_shares({0: Anomalies(), 1: Anomalies()})
 
 
-# Steps and wrappers --------------------------------------------------------------------------------------------------
+# Steps and wrappers
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("torch", "jax")])
+@pytest.mark.parametrize(
+    ("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("torch", "jax")]
+)
 def test_batches_of_every_form_are_taken_as_by_the_plain_network(engine, backend):
     wanted, errors, wraps = wrapping.batches(Alone(), backend, 1)
     assert not wraps
@@ -218,7 +282,11 @@ def test_replicated_networks_and_those_that_hold_nothing_else_are_wrappers(backe
 
     assert [is_model_wrapper(each) for each in (layer(), wrapped())] == [False, True]
     pairs = [(layer(), layer()), (wrapped(), layer()), (wrapped(), wrapped())]
-    assert [is_model_wrapper(Pair.on(backend.name)(*pair)) for pair in pairs] == [False, False, True]
+    assert [is_model_wrapper(Pair.on(backend.name)(*pair)) for pair in pairs] == [
+        False,
+        False,
+        True,
+    ]
     half = Pair.on(backend.name)(wrapped(), layer())
     half.set_trainable("second.*", False)
     assert is_model_wrapper(half)

@@ -25,7 +25,9 @@ def data():
 
 
 def trainer(backend, processes, folder=None, every_steps=1):
-    network = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64")
+    network = zoo.build(
+        "resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64"
+    )
     callbacks = [] if folder is None else [Checkpoint(folder, every_steps=every_steps, keep=None)]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "accumulate=2 with batch normalisation")
@@ -55,18 +57,35 @@ def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
 
 
 def spread_out(processes, backend):
-    """A run of a network of which each process holds a part: losses and metrics; five batches, which two share."""
+    """A run of a network of which each process holds a part: losses and metrics; five batches,
+    which two share."""
     generator = np.random.default_rng(3)
     samples = generator.normal(size=(SAMPLES, 11)), generator.integers(0, 4, SAMPLES)
-    network = zoo.build("mlp", backend=backend, in_features=11, hidden=(16,), out_features=4, seed=1, dtype="float64")
+    network = zoo.build(
+        "mlp",
+        backend=backend,
+        in_features=11,
+        hidden=(16,),
+        out_features=4,
+        seed=1,
+        dtype="float64",
+    )
     if processes.count > 1:
         network = backends.FullyShardedDataParallel(network, processes)
-    made = Trainer(network, rules.rule("adam", lr=0.01), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
-                   processes=processes, seed=5)  # fmt: skip
+    made = Trainer(
+        network,
+        rules.rule("adam", lr=0.01),
+        metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
+        processes=processes,
+        seed=5,
+    )
     history = made.fit(Loader(samples, BATCH, seed=5), samples, epochs=2)
     state = {name: value.tolist() for name, value in network.neutral_state().items()}
-    return {"losses": [float(loss) for loss in history.losses], "state": state,
-            "metrics": [epoch.held_out for epoch in history.epochs]}  # fmt: skip
+    return {
+        "losses": [float(loss) for loss in history.losses],
+        "state": state,
+        "metrics": [epoch.held_out for epoch in history.epochs],
+    }
 
 
 def noisy(sample, generator):
@@ -81,6 +100,11 @@ def alone(backend, **options):
 def largest_difference(one, other):
     """Of losses, metrics and weights."""
     pairs = [(one["losses"], other["losses"])]
-    pairs += [(list(a.values()), list(b.values())) for a, b in zip(one["metrics"], other["metrics"], strict=True)]
+    pairs += [
+        (list(a.values()), list(b.values()))
+        for a, b in zip(one["metrics"], other["metrics"], strict=True)
+    ]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
-    return max(float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs)
+    return max(
+        float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs
+    )

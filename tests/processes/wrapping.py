@@ -1,4 +1,5 @@
-"""What the processes of `test_wrapping` do: networks of several parts, communication hooks, anomalies, steps."""
+"""What the processes of `test_wrapping` do: networks of several parts, communication hooks,
+anomalies, steps."""
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ def kept(network):
     return network
 
 
-# Several parts -------------------------------------------------------------------------------------------------------
+# Several parts
+# -------------------------------------------------------------------------------------------------------
 
 
 class Adversaries(Network):
@@ -72,13 +74,18 @@ def made(processes, in_backward=None):
 
 
 def adversaries(processes, in_backward=None, accumulate=1):
-    """Losses and weights of a run with two optimizers, and how many sums were made after backward."""
+    """Losses and weights of a run with two optimizers, and how many sums were made after
+    backward."""
     before, (network, over) = processes.collectives["sum"], made(processes, in_backward)
     rules = {name: rule("adam", lr=0.01) for name in ("discriminator", "generator")}
-    history = Trainer(over, rules, accumulate=accumulate, seed=4).fit(pictures(), epochs=2, batch_size=BATCH)
-    return {"losses": [list(step.losses.values()) for step in history.steps],
-            "state": {name: value.tolist() for name, value in network.neutral_state().items()},
-            "sums": processes.collectives["sum"] - before}  # fmt: skip
+    history = Trainer(over, rules, accumulate=accumulate, seed=4).fit(
+        pictures(), epochs=2, batch_size=BATCH
+    )
+    return {
+        "losses": [list(step.losses.values()) for step in history.steps],
+        "state": {name: value.tolist() for name, value in network.neutral_state().items()},
+        "sums": processes.collectives["sum"] - before,
+    }
 
 
 def several_adversaries(processes, settings):
@@ -90,7 +97,8 @@ def adversaries_alone(accumulate):
 
 
 class TorchAdversaries(torch.nn.Module):
-    """A GAN of PyTorch's own modules, with steps of its own; it says what validation gives it, and where it ran."""
+    """A GAN of PyTorch's own modules, with steps of its own; it says what validation gives it, and
+    where it ran."""
 
     rate = 0.5
 
@@ -106,7 +114,10 @@ class TorchAdversaries(torch.nn.Module):
     def train_step(self, data, optim_wrapper):
         real, noise = data
         told = optim_wrapper["critic"].update(in_replicas(self.distance), real, noise)
-        return {"critic": told, "generator": optim_wrapper["generator"].update(in_replicas(self.fooled), noise)}
+        return {
+            "critic": told,
+            "generator": optim_wrapper["generator"].update(in_replicas(self.fooled), noise),
+        }
 
     def distance(self, network, real, noise):
         made = network.generator(noise).detach()
@@ -124,15 +135,19 @@ class TorchAdversaries(torch.nn.Module):
 
 
 def native_adversaries(processes, in_backward=None):
-    """The losses and weights of a run by steps of the module's own, and what its other steps give."""
+    """The losses and weights of a run by steps of the module's own, and what its other steps
+    give."""
     module, batch = TorchAdversaries(), np.random.default_rng(4).normal(size=(6, 5))
     over = kept(DistributedDataParallel(module, processes, in_backward=in_backward))
     rules = {name: rule("adam", lr=0.05) for name in ("critic", "generator")}
     history = Trainer(over, rules, seed=4).fit((batch[:, :2], batch[:, 2:]), epochs=2, batch_size=4)
     given = over.val_step((batch[:, :2], batch[:, 2:]))
-    return {"losses": [[step.losses[name] for name in rules] for step in history.steps],
-            "state": {name: value.tolist() for name, value in over.neutral_state().items()},
-            "pred": given["pred"].tolist(), "types": over.test_step((batch, batch))}  # fmt: skip
+    return {
+        "losses": [[step.losses[name] for name in rules] for step in history.steps],
+        "state": {name: value.tolist() for name, value in over.neutral_state().items()},
+        "pred": given["pred"].tolist(),
+        "types": over.test_step((batch, batch)),
+    }
 
 
 def sent(processes):
@@ -142,20 +157,30 @@ def sent(processes):
     def counting(group, bucket):
         sizes.append(bucket.buffer().numel())
         mean = bucket.buffer() / processes.count
-        return torch.distributed.all_reduce(mean, group=group, async_op=True).get_future().then(lambda f: f.value()[0])
+        return (
+            torch.distributed.all_reduce(mean, group=group, async_op=True)
+            .get_future()
+            .then(lambda f: f.value()[0])
+        )
 
     network, over = made(processes, {"parts": True, "comm_hook": counting})
-    optimizers = {name: over.backend.optimizer(rule("sgd", lr=0.1), over, f"{name}.*")
-                  for name in ("discriminator", "generator")}  # fmt: skip
+    optimizers = {
+        name: over.backend.optimizer(rule("sgd", lr=0.1), over, f"{name}.*")
+        for name in ("discriminator", "generator")
+    }
     batch = {name: np.stack([each[name] for each in pictures()[:2]]) for name in ("data", "noise")}
     with over.training_mode(True):
         for _ in range(3):
             over.train_step(batch, optimizers)
-    return [sizes, [getattr(network, name).count_parameters() for name in ("discriminator", "generator")]]
+    return [
+        sizes,
+        [getattr(network, name).count_parameters() for name in ("discriminator", "generator")],
+    ]
 
 
 def thawed(processes):
-    """The weights after steps with a part frozen, with all thawed, and after a step with one added by hand."""
+    """The weights after steps with a part frozen, with all thawed, and after a step with one added
+    by hand."""
     network = Adversaries.on("torch", seed=1, dtype="float64")()
     over = kept(DistributedDataParallel(network, processes, in_backward={"parts": True}))
     optimizer = over.backend.optimizer(rule("sgd", lr=0.1), over)
@@ -168,7 +193,8 @@ def thawed(processes):
     return {name: value.tolist() for name, value in network.neutral_state().items()}
 
 
-# Keywords and hooks --------------------------------------------------------------------------------------------------
+# Keywords and hooks
+# --------------------------------------------------------------------------------------------------
 
 
 def keyworded(processes, sizes, cases):
@@ -180,10 +206,15 @@ def keyworded(processes, sizes, cases):
         if "device_mesh" in keywords:
             keywords = {"device_mesh": processes.mesh("cpu")}
         if "delay_all_reduce_named_params" in keywords:
-            names, last = keywords["delay_all_reduce_named_params"], keywords["param_to_hook_all_reduce"]
+            names, last = (
+                keywords["delay_all_reduce_named_params"],
+                keywords["param_to_hook_all_reduce"],
+            )
             torch.set_default_dtype(torch.float64)  # which PyTorch makes its own buffer of
-            keywords = {"delay_all_reduce_named_params": [(name, parameters[name]) for name in names],
-                        "param_to_hook_all_reduce": parameters[last]}  # fmt: skip
+            keywords = {
+                "delay_all_reduce_named_params": [(name, parameters[name]) for name in names],
+                "param_to_hook_all_reduce": parameters[last],
+            }
         network = kept(DistributedDataParallel(subject.network, processes, in_backward=keywords))
         torch.set_default_dtype(torch.float32)
         share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
@@ -208,7 +239,8 @@ def squares(network, x):
 
 
 def hooked(processes, cases):
-    """The gradients of some updates with each hook (those of a plain sum first), and each process's own first ones."""
+    """The gradients of some updates with each hook (those of a plain sum first), and each process's
+    own first ones."""
     x = np.random.default_rng(5).normal(size=(2, 7, 12))[processes.rank][: 4 - processes.rank]
     return [_with_hook(processes, keywords, x) for keywords in [None, *cases]]
 
@@ -227,7 +259,8 @@ def _with_hook(processes, keywords, x, updates=5):
     return [found, {name: value.tolist() for name, value in own.items()}]
 
 
-# Anomalies -----------------------------------------------------------------------------------------------------------
+# Anomalies
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Branches(Network):
@@ -245,7 +278,8 @@ class Branches(Network):
 
 
 def anomalies(processes, backend, in_backward=None):
-    """What is found, in words and numbers, whether anything has changed by it, and what an update then moves."""
+    """What is found, in words and numbers, whether anything has changed by it, and what an update
+    then moves."""
     network = Branches.on(backend, seed=0, dtype="float64")(backend != "jax")
     over = kept(DistributedDataParallel(network, processes, in_backward=in_backward))
     rank, before = processes.rank, network.neutral_state()
@@ -264,14 +298,26 @@ def anomalies(processes, backend, in_backward=None):
         else:
             found = over.detect_anomalous_params(loss, x)
     after = network.neutral_state()
-    return {"text": str(found), "unused": found.unused, "zero": found.zero, "not_finite": found.not_finite,
-            "unused_in": found.unused_in, "not_finite_in": found.not_finite_in, "any": bool(found),
-            "processes": list(found.of_processes), "same": all(np.array_equal(before[n], after[n]) for n in before),
-            "left": [name for name, slot in network.neutral_slots().items()
-                     if getattr(slot.native, "grad", None) is not None]}  # fmt: skip
+    return {
+        "text": str(found),
+        "unused": found.unused,
+        "zero": found.zero,
+        "not_finite": found.not_finite,
+        "unused_in": found.unused_in,
+        "not_finite_in": found.not_finite_in,
+        "any": bool(found),
+        "processes": list(found.of_processes),
+        "same": all(np.array_equal(before[n], after[n]) for n in before),
+        "left": [
+            name
+            for name, slot in network.neutral_slots().items()
+            if getattr(slot.native, "grad", None) is not None
+        ],
+    }
 
 
-# Steps and wrappers --------------------------------------------------------------------------------------------------
+# Steps and wrappers
+# --------------------------------------------------------------------------------------------------
 
 
 class Plain(Network):
@@ -284,7 +330,8 @@ class Plain(Network):
 
 
 def batches(processes, backend, count):
-    """The losses of a batch in each form, what the errors about others say, and whether the network is a wrapper."""
+    """The losses of a batch in each form, what the errors about others say, and whether the network
+    is a wrapper."""
     network = Plain.on(backend, seed=2, dtype="float64")()
     over = kept(DistributedDataParallel(network, processes))
     optimizer, number = over.backend.optimizer(rule("sgd", lr=0.5), over), over.backend.number
@@ -295,14 +342,21 @@ def batches(processes, backend, count):
         with over.training_mode(True):
             losses.append(number(over.train_step(batch, optimizer)["loss"]))
         losses += [number(over.val_step(batch)["loss"]), number(over.test_step(batch)["loss"])]
-    return losses, [said(over, batch, optimizer) for batch in (x, "images", None, {1, 2}, (x,))], is_model_wrapper(over)
+    return (
+        losses,
+        [said(over, batch, optimizer) for batch in (x, "images", None, {1, 2}, (x,))],
+        is_model_wrapper(over),
+    )
 
 
 def said(network, batch, optimizer):
     """The errors of three steps."""
     errors = []
-    for step in (lambda: network.train_step(batch, optimizer), lambda: network.val_step(batch),
-                 lambda: network.test_step(batch)):  # fmt: skip
+    for step in (
+        lambda: network.train_step(batch, optimizer),
+        lambda: network.val_step(batch),
+        lambda: network.test_step(batch),
+    ):
         try:
             step()
         except Exception as error:
@@ -318,6 +372,8 @@ def wrappers_of_torch(processes):
     sharded = fully_shard(torch.nn.Linear(3, 2), mesh=processes.mesh("cpu"))
     both = torch.nn.ModuleDict({"a": distributed, "b": sharded, "c": torch.nn.ReLU()})
     mixed = torch.nn.ModuleDict({"a": distributed, "b": torch.nn.Linear(2, 2)})
-    found = [is_model_wrapper(each) for each in (distributed, sharded, both, mixed, distributed.module)]
+    found = [
+        is_model_wrapper(each) for each in (distributed, sharded, both, mixed, distributed.module)
+    ]
     distributed._remove_autograd_hooks()
     return found

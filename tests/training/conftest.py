@@ -7,7 +7,8 @@ from deliralike.training.experiment import run
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The files that curves are to be drawn into. None is drawn: a picture takes longer than such a training.
+    """The files that curves are to be drawn into. None is drawn: a picture takes longer than such a
+    training.
 
     Runs in fixtures with the scope of a module come before this and are drawn.
     """

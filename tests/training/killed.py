@@ -1,11 +1,12 @@
-"""A run that is killed again and again: ``python -m tests.training.killed BACKEND FOLDER WAY COUNT``.
+"""A run that is killed again and again: ``python -m tests.training.killed BACKEND FOLDER WAY
+COUNT``.
 
-This process loads the framework and trains nothing; each attempt is a fork of it, which goes on from the latest
-checkpoint. It prints how often it stopped one, how often that left a checkpoint half written or half removed, and what
-differs in the end.
+This process loads the framework and trains nothing; each attempt is a fork of it, which goes on
+from the latest checkpoint. It prints how often it stopped one, how often that left a checkpoint
+half written or half removed, and what differs in the end.
 
-Ways: ``moments`` kills after random delays, ``calls`` before the n-th call that changes the disk, ``interrupts`` sends
-Ctrl-C after random delays.
+Ways: ``moments`` kills after random delays, ``calls`` before the n-th call that changes the disk,
+``interrupts`` sends Ctrl-C after random delays.
 """
 
 import os
@@ -49,12 +50,16 @@ def train(backend, folder, ready=lambda: None):
     trainer = Trainer(network, rule, callbacks=[watch], accumulate=2, average=0.9, rng="native")
     ready()
     trainer.fit(samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder))
-    state = {f"state/{name}": value for name, value in trainer.optimizers["default"].neutral_state().items()}
+    state = {
+        f"state/{name}": value
+        for name, value in trainer.optimizers["default"].neutral_state().items()
+    }
     weights.write(result(folder), network.neutral_state() | state)
 
 
 def result(folder):
-    """Beside the folder, which is the trainer's alone: a kill while this is written may leave a part of it."""
+    """Beside the folder, which is the trainer's alone: a kill while this is written may leave a
+    part of it."""
     return folder.with_suffix(".safetensors")
 
 
@@ -81,11 +86,14 @@ def ended(process):
 
 
 def kill_before(call, folder):
-    """Let this process be killed before a call that changes the folder, or removes something below it."""
+    """Let this process be killed before a call that changes the folder, or removes something below
+    it."""
     left = [call]
 
     def count(event, arguments):
-        if event not in WATCHED or (event in ("open", "os.mkdir") and str(folder) not in str(arguments[0])):
+        if event not in WATCHED or (
+            event in ("open", "os.mkdir") and str(folder) not in str(arguments[0])
+        ):
             return
         left[0] -= 1
         if left[0] < 0:
@@ -129,13 +137,19 @@ def main(backend, base, way, count):
     folder, stops, chains, torn, different = base / "killed", 0, 0, 0, set()
     while stops < count or not result(folder).exists():
         killing = stops < count
-        code = WAYS[way](backend, folder, stops) if killing else ended(forked(lambda: train(backend, folder)))
+        code = (
+            WAYS[way](backend, folder, stops)
+            if killing
+            else ended(forked(lambda: train(backend, folder)))
+        )
         assert code in (0, int(KILLED), INTERRUPTED), code
         stops += code != 0
         torn += folder.exists() and any(name.startswith(".") for name in os.listdir(folder))
         if code == 0:
             found = weights.read(result(folder))
-            different |= {name for name in wanted | found if found[name].tobytes() != wanted[name].tobytes()}
+            different |= {
+                name for name in wanted | found if found[name].tobytes() != wanted[name].tobytes()
+            }
             chains += 1
             left = sorted(name for name in os.listdir(folder) if name.startswith("."))
             assert not left, left

@@ -1,4 +1,5 @@
-"""Networks with steps of their own: a GAN and a VAE, each with two optimizers, their noise part of the batch."""
+"""Networks with steps of their own: a GAN and a VAE, each with two optimizers, their noise part of
+the batch."""
 
 import numpy as np
 
@@ -16,7 +17,8 @@ def _values(network, batch, losses):
     backend = network.backend
     with network.training_mode(False), backend.evaluating():
         return {
-            name: loss(network, *backend.prepare(arrays, network)) for name, (loss, arrays) in losses(batch).items()
+            name: loss(network, *backend.prepare(arrays, network))
+            for name, (loss, arrays) in losses(batch).items()
         }
 
 
@@ -38,9 +40,14 @@ class Gan(Network):
         return {"critic": critic, "generator": optimizers["generator"].update(GENERATOR, noise)}
 
     def val_step(self, batch):
-        return _values(self, batch, lambda batch: {
-            "critic": (CRITIC, (batch["data"], batch["noise"])), "generator": (GENERATOR, (batch["noise"],))
-        })  # fmt: skip
+        return _values(
+            self,
+            batch,
+            lambda batch: {
+                "critic": (CRITIC, (batch["data"], batch["noise"])),
+                "generator": (GENERATOR, (batch["noise"],)),
+            },
+        )
 
 
 def _taken_for(network, scores, real):
@@ -50,7 +57,9 @@ def _taken_for(network, scores, real):
 
 def critic_loss(network, real, noise):
     made = network.nn.stop_gradient(network.generator(noise))
-    return _taken_for(network, network.critic(real), True) + _taken_for(network, network.critic(made), False)
+    return _taken_for(network, network.critic(real), True) + _taken_for(
+        network, network.critic(made), False
+    )
 
 
 def generator_loss(network, noise):
@@ -58,7 +67,8 @@ def generator_loss(network, noise):
 
 
 class Vae(Network):
-    """An encoder to two means and logarithms of variances, and a decoder; the encoder is updated first."""
+    """An encoder to two means and logarithms of variances, and a decoder; the encoder is updated
+    first."""
 
     def __init__(self):
         super().__init__()

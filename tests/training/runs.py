@@ -28,7 +28,9 @@ class Pair(Network):
 
     def __init__(self):
         super().__init__()
-        self.maker = self.nn.Sequential(self.nn.Linear(4, 5), self.nn.Dropout(0.2), self.nn.Linear(5, 6))
+        self.maker = self.nn.Sequential(
+            self.nn.Linear(4, 5), self.nn.Dropout(0.2), self.nn.Linear(5, 6)
+        )
         self.judge = self.nn.Sequential(self.nn.Linear(6, 5), self.nn.ReLU(), self.nn.Linear(5, 1))
 
     def forward(self, x):
@@ -43,7 +45,9 @@ class Pair(Network):
 
 
 def judge_loss(network, noise, real):
-    return network.nn.mean(network.judge(network.maker(noise)) ** 2 + (network.judge(real) - 1.0) ** 2)
+    return network.nn.mean(
+        network.judge(network.maker(noise)) ** 2 + (network.judge(real) - 1.0) ** 2
+    )
 
 
 def maker_loss(network, noise):
@@ -52,22 +56,33 @@ def maker_loss(network, noise):
 
 def samples(count=26, dtype="float64"):
     generator = np.random.default_rng(3)
-    return data.Samples(generator.normal(size=(count, 1, 7, 5)).astype(dtype), generator.integers(0, 3, count))
+    return data.Samples(
+        generator.normal(size=(count, 1, 7, 5)).astype(dtype), generator.integers(0, 3, count)
+    )
 
 
 def noisy(sample, generator):
-    """A transform that draws from its own generator and from the global ones, as foreign transforms do."""
+    """A transform that draws from its own generator and from the global ones, as foreign transforms
+    do."""
     image, label = sample
     return image + 0.1 * generator.normal(size=image.shape) + 1e-3 * np.random.normal(), label
 
 
 def loader(source=None, seed=5):
-    return data.Loader(samples() if source is None else source, 6, seed=seed, transform=noisy)  # batches of 6 6 6 6 2
+    return data.Loader(
+        samples() if source is None else source, 6, seed=seed, transform=noisy
+    )  # batches of 6 6 6 6 2
 
 
 def trainer(backend, *callbacks, seed=1, dtype="float64", rule=None, **options):
     network = Small.on(backend, seed=seed, dtype=dtype)()
-    settings = {"seed": 7, "accumulate": 2, "clip_norm": 0.5, "average": 0.9, "schedule": schedules.Cosine(steps=40)}
+    settings = {
+        "seed": 7,
+        "accumulate": 2,
+        "clip_norm": 0.5,
+        "average": 0.9,
+        "schedule": schedules.Cosine(steps=40),
+    }
     rule = rule or rules.rule("adam", lr=0.02)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "accumulate=2 with batch normalisation")
@@ -89,7 +104,9 @@ def outcome(trained):
     """Weights, buffers, averages and optimizer states by name."""
     found = {f"network/{name}": value for name, value in trained.network.neutral_state().items()}
     for optimizer_name, optimizer in trained.optimizers.items():
-        found |= {f"{optimizer_name}/{name}": value for name, value in optimizer.neutral_state().items()}
+        found |= {
+            f"{optimizer_name}/{name}": value for name, value in optimizer.neutral_state().items()
+        }
     average = {} if trained.average is None else trained.average.neutral_state()
     return found | {f"average/{name}": value for name, value in average.items()}
 

@@ -1,4 +1,5 @@
-"""Small runs for the tests of callbacks: a network, samples, and metrics that say what a test wants."""
+"""Small runs for the tests of callbacks: a network, samples, and metrics that say what a test
+wants."""
 
 import numpy as np
 
@@ -31,7 +32,9 @@ def network(backend, kind=Tiny):
 
 def trainer(backend, callbacks=(), kind=Tiny, **options):
     """A trainer of a small network in float64."""
-    return Trainer(network(backend, kind), rules.rule("sgd", lr=0.1), callbacks=callbacks, **options)
+    return Trainer(
+        network(backend, kind), rules.rule("sgd", lr=0.1), callbacks=callbacks, **options
+    )
 
 
 def scripted(*values):

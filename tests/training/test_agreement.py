@@ -63,13 +63,17 @@ def test_a_gradient_that_vanishes_on_one_side_only_is_no_null_gradient():
     assert (found.worst, found.null) == ("b", ())
 
 
-@pytest.mark.parametrize("candidate", [{}, {"a": None}, {"a": np.ones(3)}, {"a": np.array([1.0, np.nan])}])
+@pytest.mark.parametrize(
+    "candidate", [{}, {"a": None}, {"a": np.ones(3)}, {"a": np.array([1.0, np.nan])}]
+)
 def test_what_is_missing_shaped_otherwise_or_not_finite_is_infinitely_far(candidate):
     assert compare({"a": np.ones(2)}, candidate).difference == np.inf
 
 
 def test_numbers_whose_squares_underflow_are_compared():
-    assert conformance.relative_difference([3e-300, 4e-300], [3e-300, 4.5e-300]) == pytest.approx(0.1)
+    assert conformance.relative_difference([3e-300, 4e-300], [3e-300, 4.5e-300]) == pytest.approx(
+        0.1
+    )
 
 
 def test_runs_are_compared_step_by_step_and_moment_by_moment():
@@ -79,8 +83,15 @@ def test_runs_are_compared_step_by_step_and_moment_by_moment():
         history = fit(network.backend.optimizer(rule, network), samples(), epochs=2, batch_size=6)
         return history, {"after training": conformance.probe(network, samples())}
 
-    same, other = conformance.agreement(run(0.1), run(0.1)), conformance.agreement(run(0.1), run(0.1 + 1e-9))
-    assert (same.losses.difference, same.outputs.difference, same.gradients.difference) == (0.0, 0.0, 0.0)
+    same, other = (
+        conformance.agreement(run(0.1), run(0.1)),
+        conformance.agreement(run(0.1), run(0.1 + 1e-9)),
+    )
+    assert (same.losses.difference, same.outputs.difference, same.gradients.difference) == (
+        0.0,
+        0.0,
+        0.0,
+    )
     assert other.losses.worst.startswith("step ")
     assert other.gradients.worst.endswith("after training")
     assert 1e-11 < other.losses.difference < 1e-7

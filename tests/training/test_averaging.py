@@ -1,4 +1,5 @@
-"""Averaged weights: the formulas in NumPy, the network's own weights untouched, replicas, resuming, the trainer."""
+"""Averaged weights: the formulas in NumPy, the network's own weights untouched, replicas, resuming,
+the trainer."""
 
 from functools import cache
 
@@ -26,7 +27,8 @@ def made(backend, count=1, dtype="float64"):
 
 @cache  # tests leave what they get as it was
 def trained(backend, count=1, steps=7):
-    """The weights at the start and after each step of a network that was trained, and its average of each case."""
+    """The weights at the start and after each step of a network that was trained, and its average
+    of each case."""
     net, optimizer = made(backend, count)
     averages = {case: make(net) for case, (make, _) in CASES.items()}
     optimizer.post_update_hooks += averages.values()
@@ -55,11 +57,14 @@ def assert_average(average, states, of):
             wanted = of([state[name] for state in states])
             np.testing.assert_allclose(value, wanted, rtol=1e-12, atol=1e-14, err_msg=name)
             continue
-        assert value == average.start + average.averaged * average.every  # the steps until the latest that counts
+        assert (
+            value == average.start + average.averaged * average.every
+        )  # the steps until the latest that counts
 
 
 def exponential(decays, begin=0):
-    """The average in NumPy: it begins as the weights after `begin` updates; `decays` follow by update."""
+    """The average in NumPy: it begins as the weights after `begin` updates; `decays` follow by
+    update."""
 
     def of(values):
         total = values[begin]
@@ -73,13 +78,19 @@ def exponential(decays, begin=0):
 CASES = {
     "decay": (lambda net: WeightAverage(net, 0.6), exponential([0.6] * 7)),
     "later": (lambda net: WeightAverage(net, 0.6, start=3), exponential([0.6] * 4, begin=3)),
-    "every second": (lambda net: WeightAverage(net, 0.6, every=2), exponential([None, 0.6] * 3 + [None])),
+    "every second": (
+        lambda net: WeightAverage(net, 0.6, every=2),
+        exponential([None, 0.6] * 3 + [None]),
+    ),
     "warm-up": (
         lambda net: WeightAverage(net, 0.35, warmup=True),
         exponential([2 / 11, 3 / 12, 4 / 13, 0.35, 0.35, 0.35, 0.35]),
     ),
     "mean": (lambda net: WeightAverage(net, None), lambda values: np.mean(values[1:], axis=0)),
-    "mean, later": (lambda net: WeightAverage(net, None, start=2), lambda values: np.mean(values[3:], axis=0)),
+    "mean, later": (
+        lambda net: WeightAverage(net, None, start=2),
+        lambda values: np.mean(values[3:], axis=0),
+    ),
     "mean, every second": (
         lambda net: WeightAverage(net, None, start=1, every=2),
         lambda values: np.mean([values[3], values[5], values[7]], axis=0),
@@ -160,7 +171,9 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(ba
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_raises(backend, count):
+def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_raises(
+    backend, count
+):
     states, average = with_decay(backend, count)
     with pytest.raises(ZeroDivisionError), average.applied() as net:
         assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
@@ -170,13 +183,16 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
 
 
 def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
-    """A forward pass in training mode moves the running statistics: neither the network nor the average keep that."""
+    """A forward pass in training mode moves the running statistics: neither the network nor the
+    average keep that."""
     states, average = with_decay(backend)
     before = average.neutral_state()
     with average.applied() as net:
         net(backend.array(100.0 * X))
     for name in before:
-        np.testing.assert_array_equal(average.network.neutral_state()[name], states[-1][name], err_msg=name)
+        np.testing.assert_array_equal(
+            average.network.neutral_state()[name], states[-1][name], err_msg=name
+        )
         np.testing.assert_array_equal(average.neutral_state()[name], before[name], err_msg=name)
 
 
@@ -192,7 +208,10 @@ def test_applied_may_be_entered_twice(backend):
 
 def test_training_on_averaged_weights_is_an_error(backend):
     _, average = with_decay(backend, steps=4)
-    with pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"), average.applied():
+    with (
+        pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"),
+        average.applied(),
+    ):
         average.update()
 
 
@@ -209,7 +228,9 @@ def test_averages_go_on_bit_for_bit_from_their_states(backend):
         optimizer.update(loss, X, Y)
     for case, resumed in zip(CASES, optimizer.post_update_hooks, strict=True):
         for name, value in whole[case].neutral_state().items():
-            np.testing.assert_array_equal(resumed.neutral_state()[name], value, err_msg=f"{case}: {name}")
+            np.testing.assert_array_equal(
+                resumed.neutral_state()[name], value, err_msg=f"{case}: {name}"
+            )
 
 
 def test_loading_a_state_leaves_the_networks_own_weights(backend):
@@ -237,7 +258,9 @@ def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
     _, average = with_decay(backend, steps=4)
     state, before = average.state(), average.neutral_state()
     state["weights"] = {**state["weights"], "fc.bias": np.zeros(9)}
-    with pytest.raises(StateError, match="the average is that of another network than Small: .*fc.bias has shape"):
+    with pytest.raises(
+        StateError, match="the average is that of another network than Small: .*fc.bias has shape"
+    ):
         average.load_state(state)
     for name, value in before.items():
         np.testing.assert_array_equal(average.neutral_state()[name], value)
@@ -281,7 +304,8 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         WeightAverage(Small.on("torch")(), **settings)
 
 
-# The trainer -------------------------------------------------------------------------------------------------------
+# The trainer
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(backend):
@@ -296,8 +320,12 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
         np.testing.assert_array_equal(net.neutral_state()[name], value)
     assert trainer.average.updates == 8
     plain.load_neutral_state(trainer.average.neutral_state())
-    assert trainer.evaluate(samples)["loss"] == pytest.approx(evaluate(plain, samples)["loss"], rel=1e-12)
-    assert trainer.evaluate(samples)["loss"] != pytest.approx(evaluate(net, samples)["loss"], rel=1e-3)
+    assert trainer.evaluate(samples)["loss"] == pytest.approx(
+        evaluate(plain, samples)["loss"], rel=1e-12
+    )
+    assert trainer.evaluate(samples)["loss"] != pytest.approx(
+        evaluate(net, samples)["loss"], rel=1e-3
+    )
     with plain.training_mode(False):
         wanted = backend.numpy(plain(backend.array(X)))
     np.testing.assert_allclose(next(iter(trainer.predict(X))), wanted, rtol=1e-12)
@@ -305,7 +333,9 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
 
 def test_the_average_of_another_network_is_refused():
     average = WeightAverage(Small.on("torch")())
-    with pytest.raises(ArgumentError, match="average is that of another network than the one that is trained"):
+    with pytest.raises(
+        ArgumentError, match="average is that of another network than the one that is trained"
+    ):
         Trainer(Small.on("torch")(), rule("sgd", lr=0.3), average=average)
     trainer = Trainer(average.network, rule("sgd", lr=0.3), average=average)
     assert trainer.average is average

@@ -34,10 +34,34 @@ TABLE = [
     ("NaN alone", [NAN, NAN, NAN], {"patience": 3}, 2, None),
     ("infinity, then a number", [INF, 5, INF, INF], {"patience": 2}, 3, 1),
     ("minus infinity in max", [-INF, -5, -6], {"patience": 1, "mode": "max"}, 2, 1),
-    ("min_delta: too little is not better", [1.0, 0.95, 0.91, 0.5], {"patience": 2, "min_delta": 0.1}, 2, 0),
-    ("min_delta counts from the best", [1.0, 0.95, 0.89, 0.85], {"patience": 2, "min_delta": 0.1}, None, 2),
-    ("min_delta in max", [1.0, 1.05, 1.2, 1.25], {"patience": 2, "min_delta": 0.125, "mode": "max"}, None, 2),
-    ("exactly min_delta is not more than it", [1.0, 0.75, 0.75], {"patience": 2, "min_delta": 0.25}, 2, 0),
+    (
+        "min_delta: too little is not better",
+        [1.0, 0.95, 0.91, 0.5],
+        {"patience": 2, "min_delta": 0.1},
+        2,
+        0,
+    ),
+    (
+        "min_delta counts from the best",
+        [1.0, 0.95, 0.89, 0.85],
+        {"patience": 2, "min_delta": 0.1},
+        None,
+        2,
+    ),
+    (
+        "min_delta in max",
+        [1.0, 1.05, 1.2, 1.25],
+        {"patience": 2, "min_delta": 0.125, "mode": "max"},
+        None,
+        2,
+    ),
+    (
+        "exactly min_delta is not more than it",
+        [1.0, 0.75, 0.75],
+        {"patience": 2, "min_delta": 0.25},
+        2,
+        0,
+    ),
     ("min_delta with negatives", [-1.0, -1.05, -1.2], {"patience": 2, "min_delta": 0.125}, None, 2),
     ("min_epochs puts it off", [1, 2, 3, 4, 5], {"patience": 1, "min_epochs": 4}, 3, 0),
     ("min_epochs, better again by then", [1, 2, 0.5, 2], {"patience": 1, "min_epochs": 3}, 3, 2),
@@ -45,7 +69,9 @@ TABLE = [
 
 
 def ends_after(stopping, values, first=0):
-    return next((epoch for epoch, value in enumerate(values, first) if stopping.observe(epoch, value)), None)
+    return next(
+        (epoch for epoch, value in enumerate(values, first) if stopping.observe(epoch, value)), None
+    )
 
 
 def test_the_end_and_the_best_epoch_are_those_of_the_table():
@@ -71,7 +97,11 @@ def test_a_run_that_is_resumed_ends_at_the_same_epoch(cut):
 def fitted(backend, values, epochs=None, **options):
     stopping = EarlyStopping("score", **options)
     each = trainer(backend, [stopping], metrics={"score": scripted(*values)})
-    return each, stopping, each.fit(samples(), samples(3), epochs=epochs or len(values), batch_size=4)
+    return (
+        each,
+        stopping,
+        each.fit(samples(), samples(3), epochs=epochs or len(values), batch_size=4),
+    )
 
 
 def test_a_run_ends_after_the_epoch_and_says_why(backend):
@@ -90,12 +120,20 @@ def test_a_run_that_goes_on_to_its_end_was_not_stopped():
 
 def test_a_run_resumed_after_its_last_epoch_trains_no_further(tmp_path):
     values = [3.0, 2.0, 2.5, 2.25, 1.0]
-    first = trainer("torch", [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
-                    metrics={"score": scripted(*values)})  # fmt: skip
+    first = trainer(
+        "torch",
+        [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
+        metrics={"score": scripted(*values)},
+    )
     assert first.fit(samples(), samples(3), epochs=5, batch_size=4).stopped
-    again = trainer("torch", [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
-                    metrics={"score": scripted(*values)})  # fmt: skip
-    history = again.fit(samples(), samples(3), epochs=5, batch_size=4, resume=Checkpoints.latest(tmp_path / "saved"))
+    again = trainer(
+        "torch",
+        [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
+        metrics={"score": scripted(*values)},
+    )
+    history = again.fit(
+        samples(), samples(3), epochs=5, batch_size=4, resume=Checkpoints.latest(tmp_path / "saved")
+    )
     assert (len(history.steps), len(history.epochs)) == (0, 4)
     assert history.stopped == "score has not been better than 2 for 2 epochs"
 
@@ -113,8 +151,19 @@ class Weights(Callback):
 @pytest.mark.parametrize("devices", [None, 2])
 def test_the_best_weights_come_back_at_the_end(backend, devices):
     stopping, weights = EarlyStopping("score", patience=2, restore_best=True), Weights()
-    places = None if devices is None else backend.devices()[:1] * 2 if backend.name != "jax" else backend.devices()[:2]
-    each = trainer(backend.name, [weights, stopping], metrics={"score": scripted(3.0, 1.0, 2.0, 2.0)}, devices=places)
+    places = (
+        None
+        if devices is None
+        else backend.devices()[:1] * 2
+        if backend.name != "jax"
+        else backend.devices()[:2]
+    )
+    each = trainer(
+        backend.name,
+        [weights, stopping],
+        metrics={"score": scripted(3.0, 1.0, 2.0, 2.0)},
+        devices=places,
+    )
     each.fit(samples(10), samples(3), epochs=9, batch_size=5)
     state = each.network.neutral_state()
     assert all((state[name] == value).all() for name, value in weights.seen[1].items())
@@ -125,7 +174,10 @@ def test_the_best_weights_come_back_when_all_epochs_are_over_too():
     stopping, weights = EarlyStopping("score", restore_best=True), Weights()
     each = trainer("torch", [weights, stopping], metrics={"score": scripted(1.0, 2.0)})
     each.fit(samples(), samples(3), epochs=2)
-    assert all((each.network.neutral_state()[name] == value).all() for name, value in weights.seen[0].items())
+    assert all(
+        (each.network.neutral_state()[name] == value).all()
+        for name, value in weights.seen[0].items()
+    )
 
 
 @pytest.mark.parametrize("error", [fail, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)])
@@ -135,7 +187,10 @@ def test_weights_stay_for_a_resume_when_an_error_or_ctrl_c_ends_the_run(error):
     each = trainer("torch", [weights, stopping, stop], metrics={"score": scripted(1.0, 2.0, 3.0)})
     with pytest.raises((RuntimeError, KeyboardInterrupt)):
         each.fit(samples(), samples(3), epochs=3)
-    assert all((each.network.neutral_state()[name] == value).all() for name, value in weights.seen[1].items())
+    assert all(
+        (each.network.neutral_state()[name] == value).all()
+        for name, value in weights.seen[1].items()
+    )
 
 
 def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
@@ -144,36 +199,49 @@ def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
     assert (state["best"], state["best_epoch"], state["waited"]) == (1.0, 0, 1)
     other = EarlyStopping("score", patience=3, restore_best=True)
     other.load_state(state)
-    assert all((other.state()["weights"][name] == value).all() for name, value in state["weights"].items())
+    assert all(
+        (other.state()["weights"][name] == value).all() for name, value in state["weights"].items()
+    )
 
 
 def test_the_best_weights_are_not_changed_by_the_steps_after_them():
     stopping = EarlyStopping("score", patience=5, restore_best=True)
     kept = []
     look = Do(
-        "on_epoch", lambda run, epoch: kept.append({k: np.copy(v) for k, v in stopping.state()["weights"].items()})
+        "on_epoch",
+        lambda run, epoch: kept.append(
+            {k: np.copy(v) for k, v in stopping.state()["weights"].items()}
+        ),
     )
-    trainer("torch", [stopping, look], metrics={"score": scripted(1.0, 2.0)}).fit(samples(), samples(3), epochs=2)
+    trainer("torch", [stopping, look], metrics={"score": scripted(1.0, 2.0)}).fit(
+        samples(), samples(3), epochs=2
+    )
     assert all((kept[0][name] == kept[1][name]).all() for name in kept[0])
 
 
 def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
     each = trainer("torch", [EarlyStopping("acuracy")], metrics=["accuracy", "loss"])
     with pytest.raises(
-        UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*will give: acc"
+        UnknownName,
+        match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*will give: acc",
     ):
         each.fit(samples(), samples(3))
 
 
 def test_a_run_without_validation_data_is_told_what_it_lacks():
-    with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated. Give fit.. validation data"):
+    with pytest.raises(
+        UnknownName, match="no metric 'loss': nothing was validated. Give fit.. validation data"
+    ):
         trainer("torch", [EarlyStopping()]).fit(samples())
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "lower"}, "mode='lower' is unknown: 'min' where less is better, 'max' where more is"),
+        (
+            {"mode": "lower"},
+            "mode='lower' is unknown: 'min' where less is better, 'max' where more is",
+        ),
         ({"patience": -1}, "patience=-1 must be a whole number of at least 0"),
         ({"patience": 1.5}, "patience=1.5 must be a whole number"),
         ({"min_epochs": True}, "min_epochs=True must be a whole number"),

@@ -41,8 +41,12 @@ def test_the_phases_of_a_run_are_those_that_a_clock_was_moved_in(tmp_path, monke
     found = json.loads((tmp_path / "profile" / "profile.json").read_text())
     seconds = {name: (phase["count"], phase["seconds"]) for name, phase in found["phases"].items()}
     assert seconds == {
-        "data": (4, 8.0), "first step": (1, 3.0), "step": (3, 9.0), "evaluation": (2, 10.0), "rest": (1, 4.0)
-    }  # fmt: skip
+        "data": (4, 8.0),
+        "first step": (1, 3.0),
+        "step": (3, 9.0),
+        "evaluation": (2, 10.0),
+        "rest": (1, 4.0),
+    }
     assert found["seconds"] == 34.0
     assert found["samples_per_second"] == 16 / 34
     assert "evaluation" in (tmp_path / "profile" / "profile.txt").read_text()
@@ -53,7 +57,9 @@ def test_a_profile_of_a_real_run_adds_up(backend):
     profiler = Profiler()
     trainer(backend.name, [profiler]).fit(samples(), samples(3), epochs=2, batch_size=4)
     found = profiler.summary()
-    assert [found["phases"][name]["count"] for name in ("data", "first step", "step", "evaluation")] == [4, 1, 3, 2]
+    assert [
+        found["phases"][name]["count"] for name in ("data", "first step", "step", "evaluation")
+    ] == [4, 1, 3, 2]
     assert found["peak_memory"] > 2**24
 
 
@@ -64,7 +70,8 @@ def test_the_peak_of_memory_is_at_least_what_was_just_taken():
     assert peak_memory() > block.nbytes
 
 
-# Gradients -------------------------------------------------------------------------------------------------------
+# Gradients
+# -------------------------------------------------------------------------------------------------------
 
 
 def rows(path):
@@ -78,13 +85,17 @@ def test_statistics_are_those_of_the_gradients_by_numpy(backend, tmp_path):
     net = reference.network
     inputs, labels = data.Loader(samples(), 7, seed=0).batches(0).__next__()
     batch = net.backend.prepare((inputs, labels), net)
-    wanted = net.backend.gradients(lambda net, x, y: net.nn.cross_entropy(net(x), y), net.train(), *batch).parameters
+    wanted = net.backend.gradients(
+        lambda net, x, y: net.nn.cross_entropy(net(x), y), net.train(), *batch
+    ).parameters
     each.fit(samples(), batch_size=7)
     found = rows(tmp_path / "g.csv")
     assert [row["parameter"] for row in found] == [*wanted, "(all)"]
     whole = np.concatenate([gradient.ravel() for gradient in wanted.values()])
     for row, gradient in zip(found, [*wanted.values(), whole], strict=True):
-        assert float(row["norm"]) == pytest.approx(np.sqrt((gradient**2).sum()), rel=1e-9, abs=1e-15)
+        assert float(row["norm"]) == pytest.approx(
+            np.sqrt((gradient**2).sum()), rel=1e-9, abs=1e-15
+        )
         assert float(row["largest"]) == pytest.approx(np.abs(gradient).max(), rel=1e-9, abs=1e-15)
 
 

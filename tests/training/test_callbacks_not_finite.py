@@ -10,7 +10,8 @@ from tests.training.small_runs import Do, samples, trainer
 
 # NumPy, which computes for Chainer, has warnings of its own.
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{what}:RuntimeWarning") for what in ("invalid value", "divide by zero")
+    pytest.mark.filterwarnings(f"ignore:{what}:RuntimeWarning")
+    for what in ("invalid value", "divide by zero")
 ]
 
 
@@ -30,7 +31,9 @@ class Root(Network):
 
 def stopped(each, message, train=None, **options):
     with pytest.warns(RuntimeWarning, match=message) as caught:
-        history = each.fit(samples() if train is None else train, **({"epochs": 3, "batch_size": 4} | options))
+        history = each.fit(
+            samples() if train is None else train, **({"epochs": 3, "batch_size": 4} | options)
+        )
     assert history.stopped in [str(warning.message) for warning in caught]
     return history
 
@@ -52,7 +55,9 @@ def test_a_bad_sample_is_named_by_its_place_in_the_batch(backend):
     inputs[:, 2] = [0, 0, 0, 0, 0, np.inf, 0]
     loader = data.Loader((inputs, samples().labels), 7, shuffle=False)
     history = stopped(
-        trainer(backend.name, [StopOnNaN()]), r"in step 0 of epoch 0: batch\[0\]\[5, 2\] is inf; then the loss", loader
+        trainer(backend.name, [StopOnNaN()]),
+        r"in step 0 of epoch 0: batch\[0\]\[5, 2\] is inf; then the loss",
+        loader,
     )
     assert len(history.steps) == 1
 
@@ -68,7 +73,8 @@ def test_a_bad_sample_of_a_dict_in_an_earlier_micro_batch_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("first.weight", "parameter"), ("last.bias", "parameter"), ("norm.running_var", "buffer")]
+    ("name", "kind"),
+    [("first.weight", "parameter"), ("last.bias", "parameter"), ("norm.running_var", "buffer")],
 )
 def test_what_another_callback_spoils_is_found_before_the_next_step(backend, name, kind):
     each = trainer(backend.name, [StopOnNaN(), spoil(name)])
@@ -77,7 +83,9 @@ def test_what_another_callback_spoils_is_found_before_the_next_step(backend, nam
 
 
 def test_infinity_counts_as_well():
-    stopped(trainer("torch", [StopOnNaN(), spoil("last.bias", -np.inf)]), "the parameter 'last.bias'")
+    stopped(
+        trainer("torch", [StopOnNaN(), spoil("last.bias", -np.inf)]), "the parameter 'last.bias'"
+    )
 
 
 def test_weights_that_are_bad_before_the_run_are_named_and_no_step_is_made():
@@ -85,13 +93,16 @@ def test_weights_that_are_bad_before_the_run_are_named_and_no_step_is_made():
     state = each.network.neutral_state()
     state["last.weight"][0, 0] = np.nan
     each.network.load_neutral_state(state)
-    assert not stopped(each, "^not finite before the first step: the parameter 'last.weight'$").steps
+    assert not stopped(
+        each, "^not finite before the first step: the parameter 'last.weight'$"
+    ).steps
 
 
 def test_a_bad_slope_is_found_between_the_layers_where_it_comes_in(backend):
     each = trainer(backend.name, [StopOnNaN()], kind=Root)
     history = stopped(
-        each, r"step 0 of epoch 0: the gradient of 'first.weight' \(4 of 6 are bad, the last is 'second.bias'\)"
+        each,
+        r"step 0 of epoch 0: the gradient of 'first.weight' \(4 of 6 are bad, the last is 'second.bias'\)",
     )
     assert np.isfinite(history.losses).all()
 
@@ -101,17 +112,24 @@ def test_a_loss_that_overflows_is_named_with_the_first_buffer_and_gradient():
         return network.nn.mean(network(inputs)) * 1e308 * 1e10
 
     each = trainer("torch", [StopOnNaN()], losses=huge)
-    stopped(each, r"in step 0 of epoch 0: the loss 'loss' is -?inf; then the gradient of 'first.weight'")
+    stopped(
+        each, r"in step 0 of epoch 0: the loss 'loss' is -?inf; then the gradient of 'first.weight'"
+    )
 
 
 def test_replicas_are_looked_at_too(backend):
     devices = backend.devices()[:2] if backend.name == "jax" else backend.devices()[:1] * 2
-    stopped(trainer(backend.name, [StopOnNaN()], kind=Root, devices=devices), "the gradient of 'first.weight'")
+    stopped(
+        trainer(backend.name, [StopOnNaN()], kind=Root, devices=devices),
+        "the gradient of 'first.weight'",
+    )
 
 
 def test_between_two_looks_only_losses_count():
     each = trainer("torch", [StopOnNaN(every=3), spoil("first.bias")])
-    assert len(stopped(each, "in step 2 of epoch 0: the loss 'loss' is nan", samples(16)).steps) == 3
+    assert (
+        len(stopped(each, "in step 2 of epoch 0: the loss 'loss' is nan", samples(16)).steps) == 3
+    )
 
 
 def test_a_healthy_run_goes_on_with_the_same_numbers_and_the_optimizer_is_as_before(backend):

@@ -1,4 +1,5 @@
-"""Curves and images: what is drawn is read back from the figure; files are whole and nothing global changes."""
+"""Curves and images: what is drawn is read back from the figure; files are whole and nothing global
+changes."""
 
 import matplotlib
 import numpy as np
@@ -31,7 +32,9 @@ def drawn(monkeypatch):
     """The figures that are saved, as they are saved."""
     figures = []
     save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path: (figures.append(figure), save(figure, path))[1])
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, path: (figures.append(figure), save(figure, path))[1]
+    )
     return figures
 
 
@@ -41,10 +44,17 @@ def titles(figure):
 
 def history(**metrics):
     steps = [Step(i, i // 2, 1.0 / (i + 1), 0.1, 4, {}, 0.1 / (i + 1)) for i in range(4)]
-    return History(steps, [Epoch(e, 2 * e + 2, {name: values[e] for name, values in metrics.items()}) for e in (0, 1)])
+    return History(
+        steps,
+        [
+            Epoch(e, 2 * e + 2, {name: values[e] for name, values in metrics.items()})
+            for e in (0, 1)
+        ],
+    )
 
 
-# Curves ----------------------------------------------------------------------------------------------------------
+# Curves
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_metric_and_the_learning_rate_have_a_panel(tmp_path, drawn):
@@ -62,7 +72,12 @@ def test_every_metric_and_the_learning_rate_have_a_panel(tmp_path, drawn):
 
 
 def test_metrics_of_a_family_share_a_panel_and_intervals_are_bands(tmp_path, drawn):
-    metrics = {"dice/1": [0.1, 0.2], "dice/2": [0.3, 0.4], "dice/2/low": [0.2, 0.3], "dice/2/high": [0.4, 0.6]}
+    metrics = {
+        "dice/1": [0.1, 0.2],
+        "dice/2": [0.3, 0.4],
+        "dice/2/low": [0.2, 0.3],
+        "dice/2/high": [0.4, 0.6],
+    }
     draw_curves({"run": history(**metrics)}, tmp_path / "c.svg")
     assert titles(drawn[0])[1] == "validation: dice, every epoch"
     panel = drawn[0].axes[1]
@@ -96,7 +111,10 @@ def test_losses_of_any_kind_can_be_drawn(tmp_path, losses):
 
 def test_a_long_run_has_a_moving_median(tmp_path, drawn):
     losses = np.random.default_rng(0).uniform(1, 2, 200)
-    draw_curves({"run": History([Step(i, 0, loss, 0.1, 1) for i, loss in enumerate(losses)])}, tmp_path / "c.png")
+    draw_curves(
+        {"run": History([Step(i, 0, loss, 0.1, 1) for i, loss in enumerate(losses)])},
+        tmp_path / "c.png",
+    )
     each, median = drawn[0].axes[0].lines
     assert each.get_ydata().tolist() == losses.tolist()
     assert median.get_xydata()[0].tolist() == [3, np.median(losses[:4])]
@@ -111,7 +129,8 @@ def test_a_run_draws_after_epochs_and_when_it_fails(tmp_path, drawn):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["c.png"]
 
 
-# Images ----------------------------------------------------------------------------------------------------------
+# Images
+# ----------------------------------------------------------------------------------------------------------
 
 
 def drawn_of(inputs, targets, outputs):
@@ -154,18 +173,24 @@ def test_volumes_show_their_middle_slices():
 
 
 def test_values_are_shown_in_the_range_of_the_target():
-    figure = drawn_of(np.zeros((2, 3, 7, 5)), np.full((2, 1, 7, 5), 2.0), np.full((2, 1, 7, 5), 9.0))
+    figure = drawn_of(
+        np.zeros((2, 3, 7, 5)), np.full((2, 1, 7, 5), 2.0), np.full((2, 1, 7, 5), 9.0)
+    )
     assert len(figure.axes) == 6
     assert figure.axes[4].images[0].get_clim() == figure.axes[2].images[0].get_clim()
 
 
 def test_what_is_no_image_is_an_error():
-    with pytest.raises(BatchError, match=r"not of shape \(4,\): give Images a draw function of your own"):
+    with pytest.raises(
+        BatchError, match=r"not of shape \(4,\): give Images a draw function of your own"
+    ):
         drawn_of(np.zeros((3, 4)), [0, 1, 0], np.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("spatial", [2, 3])
-def test_a_run_leaves_a_picture_every_few_epochs_and_the_network_as_it_is(backend, tmp_path, spatial):
+def test_a_run_leaves_a_picture_every_few_epochs_and_the_network_as_it_is(
+    backend, tmp_path, spatial
+):
     shape = (4, 5, 7, 3)[: spatial + 1]
     generator = np.random.default_rng(0)
     batch = data.Samples(generator.normal(size=(4, 1, *shape[1:])), generator.integers(0, 3, shape))
@@ -174,7 +199,10 @@ def test_a_run_leaves_a_picture_every_few_epochs_and_the_network_as_it_is(backen
         net = Pixels.on(backend, dtype="float64")(spatial)
         Trainer(net, rules.rule("sgd", lr=0.1), callbacks=callbacks).fit(batch, epochs=4)
         ends.append(net.neutral_state())
-    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == ["epoch-0002.png", "epoch-0004.png"]
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [
+        "epoch-0002.png",
+        "epoch-0004.png",
+    ]
     assert all((ends[0][name] == value).all() for name, value in ends[1].items())
 
 

@@ -1,4 +1,5 @@
-"""Progress: what stands on the terminal at the end, silence elsewhere, and one output in a notebook."""
+"""Progress: what stands on the terminal at the end, silence elsewhere, and one output in a
+notebook."""
 
 import io
 import re
@@ -18,7 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def screen(width=140):
-    return Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=True,
+        color_system=None,
+        legacy_windows=False,
+    )
 
 
 def shown(run, width=140):
@@ -38,13 +45,18 @@ def test_the_bar_ends_with_steps_rate_loss_and_metrics():
         )
 
     last = shown(run)[-1]
-    assert re.match(r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation .*first 0.25", last)
+    assert re.match(
+        r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation .*first 0.25",
+        last,
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_bar_is_one_line_on_any_terminal(width):
     def run(progress):
-        trainer("torch", [ProgressBar("torch 2.13.0+cpu", progress=progress)]).fit(samples(), samples(3), epochs=2)
+        trainer("torch", [ProgressBar("torch 2.13.0+cpu", progress=progress)]).fit(
+            samples(), samples(3), epochs=2
+        )
 
     lines = shown(run, width)
     assert all(len(line) <= width and line.startswith("torch 2.1") for line in lines)
@@ -62,7 +74,9 @@ def test_several_bars_stand_below_one_another():
 def test_a_run_that_ends_early_says_why_and_its_bar_is_full():
     def run(progress):
         callbacks = [EarlyStopping("score", patience=1), ProgressBar("run", progress=progress)]
-        trainer("torch", callbacks, metrics={"score": scripted(1.0, 2.0)}).fit(samples(), samples(3), epochs=9)
+        trainer("torch", callbacks, metrics={"score": scripted(1.0, 2.0)}).fit(
+            samples(), samples(3), epochs=9
+        )
 
     last = shown(run)[-1]
     assert " 2/2 " in last
@@ -109,9 +123,14 @@ def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
         from deliralike.training import ProgressBar
         trainer("torch", [ProgressBar("run")]).fit(samples(70), samples(5), epochs=20, batch_size=7).stopped
     """
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))])
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))]
+    )
     NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
     ).execute()
     bar, result = notebook.cells[0].outputs
     assert result["data"] == {"text/plain": "''"}
@@ -124,7 +143,9 @@ def test_an_output_of_a_notebook_is_drawn_at_most_twice_a_second(monkeypatch):
     now, drawn = [100.0], []
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = bars(Console(file=io.StringIO(), force_jupyter=True))
-    progress._display = type("Display", (), {"update": lambda self, content, raw: drawn.append(content)})()
+    progress._display = type(
+        "Display", (), {"update": lambda self, content, raw: drawn.append(content)}
+    )()
     task = progress.add_task("run", total=99, samples=0, text="", validation="")
     for _ in range(20):
         now[0] += 0.1

@@ -1,4 +1,5 @@
-"""What is recorded: JSON lines, CSV tables and TensorBoard's events, read back by other readers; cut back on resume."""
+"""What is recorded: JSON lines, CSV tables and TensorBoard's events, read back by other readers;
+cut back on resume."""
 
 import csv
 import json
@@ -13,8 +14,15 @@ from deliralike.errors import DataUnavailable, StateError
 from deliralike.training import Csv, Epoch, JsonLines, Run, Step, TensorBoard
 from tests.training.small_runs import Do, fail, samples, trainer
 
-STEPS = [Step(i, i // 2, 1.0 / (i + 3), 0.5, 4, {"loss": 1.0 / (i + 3), "kl": 0.1 * i}, 0.1, 0.25) for i in range(6)]
-EPOCHS = [Epoch(0, 2, {"accuracy": 0.1}), Epoch(1, 4, {"accuracy": 0.2, "dice/mean": 0.3}), Epoch(2, 6, {"iou": 0.7})]
+STEPS = [
+    Step(i, i // 2, 1.0 / (i + 3), 0.5, 4, {"loss": 1.0 / (i + 3), "kl": 0.1 * i}, 0.1, 0.25)
+    for i in range(6)
+]
+EPOCHS = [
+    Epoch(0, 2, {"accuracy": 0.1}),
+    Epoch(1, 4, {"accuracy": 0.2, "dice/mean": 0.3}),
+    Epoch(2, 6, {"iou": 0.7}),
+]
 
 
 def a_run(step=0):
@@ -49,8 +57,12 @@ MAKE = {"json": lambda folder: JsonLines(folder / "run.jsonl", backend="torch"),
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
-@pytest.mark.parametrize(("checkpoint", "killed"), [(1, 1), (1, 2), (2, 6), (3, 4), (3, 5), (4, 6), (0, 3)])
-def test_a_resumed_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_path, make, checkpoint, killed):
+@pytest.mark.parametrize(
+    ("checkpoint", "killed"), [(1, 1), (1, 2), (2, 6), (3, 4), (3, 5), (4, 6), (0, 3)]
+)
+def test_a_resumed_run_leaves_the_files_of_one_that_was_not_interrupted(
+    tmp_path, make, checkpoint, killed
+):
     whole, first = make(tmp_path / "whole"), make(tmp_path / "resumed")
     whole.on_start(a_run())
     record(whole, 0, 6)
@@ -108,7 +120,9 @@ def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
     log = JsonLines(tmp_path / "run.jsonl")
     log.path.write_text('{"another": "file"}\n')
     log.load_state({"bytes": 5})
-    with pytest.raises(StateError, match="has no line that ends after 5 bytes.*it is another file. Move it away"):
+    with pytest.raises(
+        StateError, match="has no line that ends after 5 bytes.*it is another file. Move it away"
+    ):
         log.on_start(a_run())
     assert log.path.read_text() == '{"another": "file"}\n'
 
@@ -117,21 +131,24 @@ def test_another_table_is_left_as_it_is(tmp_path):
     (tmp_path / "steps.csv").write_text("time,place\n1,2\n")
     table = Csv(tmp_path)
     table.load_state({"steps": {"rows": 1, "columns": ["step", "epoch"]}})
-    with pytest.raises(StateError, match="has the columns time, place, and had step, epoch when the checkpoint was"):
+    with pytest.raises(
+        StateError, match="has the columns time, place, and had step, epoch when the checkpoint was"
+    ):
         table.on_start(a_run())
     assert (tmp_path / "steps.csv").read_text() == "time,place\n1,2\n"
 
 
 def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_path):
     log, states = JsonLines(tmp_path / "run.jsonl"), []
-    trainer("torch", [log, Do("on_step", lambda run, step: states.append(log.state()["bytes"]))]).fit(
-        samples(9), batch_size=3
-    )
+    trainer(
+        "torch", [log, Do("on_step", lambda run, step: states.append(log.state()["bytes"]))]
+    ).fit(samples(9), batch_size=3)
     lines = log.path.read_bytes().splitlines(keepends=True)
     assert states == np.cumsum([len(line) for line in lines])[:3].tolist()
 
 
-# Tables ----------------------------------------------------------------------------------------------------------
+# Tables
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
@@ -139,7 +156,16 @@ def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
     steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
     assert numbers(steps["loss"]) == [step.loss for step in STEPS]
     assert numbers(steps["losses/kl"]) == [step.losses["kl"] for step in STEPS]
-    assert list(steps) == ["step", "epoch", "loss", "seconds", "data_seconds", "samples", "lr", "losses/kl"]
+    assert list(steps) == [
+        "step",
+        "epoch",
+        "loss",
+        "seconds",
+        "data_seconds",
+        "samples",
+        "lr",
+        "losses/kl",
+    ]
     assert list(epochs)[3:] == ["validation/accuracy", "validation/dice/mean", "validation/iou"]
     assert epochs["validation/dice/mean"] == ["", "0.3", ""]
     assert epochs["validation/iou"] == ["", "", "0.7"]
@@ -157,7 +183,9 @@ def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
 
 
 def test_nan_and_infinity_stand_in_a_table(tmp_path):
-    Csv(tmp_path).on_step(a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None))
+    Csv(tmp_path).on_step(
+        a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None)
+    )
     assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,1.0,0.0,1,,inf"
 
 
@@ -170,22 +198,28 @@ def test_several_learning_rates_have_a_column_each(tmp_path):
 def test_a_second_run_adds_its_rows(tmp_path):
     for _ in range(2):
         trainer("torch", [Csv(tmp_path)]).fit(samples(), samples(3), epochs=2, batch_size=4)
-    lines = {kind: (tmp_path / f"{kind}.csv").read_text().count("\n") for kind in ("steps", "epochs")}
+    lines = {
+        kind: (tmp_path / f"{kind}.csv").read_text().count("\n") for kind in ("steps", "epochs")
+    }
     assert lines == {"steps": 1 + 8, "epochs": 1 + 4}
 
 
 def test_tables_are_those_of_the_history(tmp_path, backend):
-    history = trainer(backend.name, [Csv(tmp_path)]).fit(samples(), samples(3), epochs=2, batch_size=4)
+    history = trainer(backend.name, [Csv(tmp_path)]).fit(
+        samples(), samples(3), epochs=2, batch_size=4
+    )
     steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
     assert numbers(steps["loss"]) == history.losses.tolist()
     assert numbers(epochs["validation/loss"]) == history.held_out("loss").tolist()
 
 
-# TensorBoard -----------------------------------------------------------------------------------------------------
+# TensorBoard
+# -----------------------------------------------------------------------------------------------------
 
 
 def events(folder):
-    """The events of each file, by TensorFlow's record format: length, its checksum, content, its checksum."""
+    """The events of each file, by TensorFlow's record format: length, its checksum, content, its
+    checksum."""
     found = []
     for path in sorted(folder.glob("events.out.tfevents.*")):
         content, at = path.read_bytes(), 0
@@ -197,14 +231,20 @@ def events(folder):
 
 
 def scalars(folder):
-    return {(value.tag, event.step): value.simple_value for event in events(folder) for value in event.summary.value}
+    return {
+        (value.tag, event.step): value.simple_value
+        for event in events(folder)
+        for value in event.summary.value
+    }
 
 
 def test_tensorboard_finds_losses_rates_and_metrics(tmp_path, backend):
     each = trainer(backend.name, [TensorBoard(tmp_path / "runs")], metrics=["accuracy"])
     history = each.fit(samples(), samples(3), epochs=2, batch_size=4)
     found = scalars(tmp_path / "runs")
-    assert [found["train/loss", step] for step in range(4)] == pytest.approx(history.losses.tolist(), rel=1e-6)
+    assert [found["train/loss", step] for step in range(4)] == pytest.approx(
+        history.losses.tolist(), rel=1e-6
+    )
     assert [found["train/lr", step] for step in range(4)] == pytest.approx([0.1] * 4)
     metrics = list(history.epochs[0].held_out)
     for name in metrics:
@@ -240,5 +280,8 @@ def test_a_run_that_fails_before_its_start_ends_without_a_writer(tmp_path):
 
 def test_tensorboard_without_its_package_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
-    with pytest.raises(DataUnavailable, match="TensorBoard needs the package 'tensorboardX'.*deliralike.tensorboard"):
+    with pytest.raises(
+        DataUnavailable,
+        match="TensorBoard needs the package 'tensorboardX'.*deliralike.tensorboard",
+    ):
         TensorBoard(tmp_path)

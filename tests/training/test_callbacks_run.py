@@ -1,4 +1,5 @@
-"""How a run tells its callbacks: errors with a name, the end for everyone, writers in the main process only."""
+"""How a run tells its callbacks: errors with a name, the end for everyone, writers in the main
+process only."""
 
 import pytest
 

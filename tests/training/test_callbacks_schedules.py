@@ -1,4 +1,5 @@
-"""Schedules that watch a metric: the same learning rates on every backend, replicated or not, and after a resume."""
+"""Schedules that watch a metric: the same learning rates on every backend, replicated or not, and
+after a resume."""
 
 import pytest
 import torch
@@ -19,7 +20,9 @@ def plateau():
 def rates_of_torch():
     """What PyTorch's own schedule gives for the same values, one rate an epoch."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, threshold=0.0)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=0.5, patience=1, threshold=0.0
+    )
     rates = []
     for value in VALUES:
         rates.append(optimizer.param_groups[0]["lr"])
@@ -30,7 +33,9 @@ def rates_of_torch():
 
 def trace(backend, **options):
     each = trainer(backend, metrics={"score": scripted(*VALUES)}, schedule=plateau(), **options)
-    return [step.lr for step in each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps]
+    return [
+        step.lr for step in each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
+    ]
 
 
 def test_a_plateau_is_that_of_torch_with_two_steps_an_epoch(backend):
@@ -51,15 +56,26 @@ def test_accumulated_batches_have_the_same_rates_epoch_by_epoch():
 
 def test_a_plateau_of_two_optimizers_sees_each_value_once():
     net = network("torch")
-    both = {"default": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="first.*"),
-            "last": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="last.*")}  # fmt: skip
+    both = {
+        "default": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="first.*"),
+        "last": net.backend.optimizer(rules.rule("sgd", lr=0.1), net, parameters="last.*"),
+    }
     each = Trainer(net, both, metrics={"score": scripted(*VALUES)}, schedule=plateau())
     steps = each.fit(samples(8), samples(3), epochs=len(VALUES), batch_size=4).steps
-    assert [step.lr["last"] for step in steps] == [step.lr["default"] for step in steps] == trace("torch")
+    assert (
+        [step.lr["last"] for step in steps]
+        == [step.lr["default"] for step in steps]
+        == trace("torch")
+    )
 
 
 def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
-    first = trainer("torch", [Checkpoint(tmp_path)], metrics={"score": scripted(*VALUES[:4])}, schedule=plateau())
+    first = trainer(
+        "torch",
+        [Checkpoint(tmp_path)],
+        metrics={"score": scripted(*VALUES[:4])},
+        schedule=plateau(),
+    )
     before = first.fit(samples(8), samples(3), epochs=4, batch_size=4)
     second = trainer("torch", metrics={"score": scripted(*VALUES[4:])}, schedule=plateau())
     latest = Checkpoints.latest(tmp_path)
@@ -77,5 +93,7 @@ def test_a_plateau_after_a_warm_up_sees_the_metric():
 
 def test_a_metric_that_a_schedule_lacks_is_named_with_those_there_are():
     each = trainer("torch", metrics=["accuracy", "loss"], schedule=Plateau("acuracy"))
-    with pytest.raises(UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'"):
+    with pytest.raises(
+        UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'"
+    ):
         each.fit(samples(), samples(3))

@@ -1,4 +1,5 @@
-"""Checkpoints as folders: exact, whole at any moment, and never believed when they are not what was written."""
+"""Checkpoints as folders: exact, whole at any moment, and never believed when they are not what was
+written."""
 
 import json
 import math
@@ -23,7 +24,10 @@ NEW = {"network": {"a": np.arange(7.0) + 1}, "run": {"step": 2}}
 def alike(first, second):
     """Equal in structure, type and every bit."""
     if isinstance(first, np.ndarray):
-        same_kind = isinstance(second, np.ndarray) and (first.dtype, first.shape) == (second.dtype, second.shape)
+        same_kind = isinstance(second, np.ndarray) and (first.dtype, first.shape) == (
+            second.dtype,
+            second.shape,
+        )
         return same_kind and first.tobytes() == second.tobytes()
     if type(first) is not type(second):
         return False
@@ -39,11 +43,30 @@ def there_and_back(folder, value):
     return checkpoint.read(folder / "c")["part"]
 
 
-# Exactness -------------------------------------------------------------------------------------------------------
+# Exactness
+# -------------------------------------------------------------------------------------------------------
 
 VALUES = {
-    "texts": {"": "", "ä/ö\n\x00": "\ud800 \U0001f600", "$array": "x", "$$": {"$tuple": [1]}, "a.b": None},
-    "numbers": [0, -1, 2**64, 2**200, -(2**1000), 0.1, -0.0, 5e-324, 1.7976931348623157e308, True, False],
+    "texts": {
+        "": "",
+        "ä/ö\n\x00": "\ud800 \U0001f600",
+        "$array": "x",
+        "$$": {"$tuple": [1]},
+        "a.b": None,
+    },
+    "numbers": [
+        0,
+        -1,
+        2**64,
+        2**200,
+        -(2**1000),
+        0.1,
+        -0.0,
+        5e-324,
+        1.7976931348623157e308,
+        True,
+        False,
+    ],
     "not finite": [math.nan, math.inf, -math.inf],
     "tuples": (1, (2.0, ()), [({"x": (3,)},)]),
     "empty": [{}, [], (), ""],
@@ -71,7 +94,10 @@ def test_values_come_back_exactly(tmp_path, value):
 
 
 def test_arrays_come_back_exactly_and_may_be_changed(tmp_path):
-    nest = {"deep": [ARRAYS, (np.ones(3), {"x/y": np.zeros(2), "x": {"y": np.ones(1)}})], "__metadata__": np.ones(2)}
+    nest = {
+        "deep": [ARRAYS, (np.ones(3), {"x/y": np.zeros(2), "x": {"y": np.ones(1)}})],
+        "__metadata__": np.ones(2),
+    }
     found = there_and_back(tmp_path, nest)
     assert alike(found, nest)
     found["deep"][0]["int8"][0] = 9
@@ -93,7 +119,9 @@ def test_bfloat16_comes_back_as_float32_with_the_same_values(tmp_path):
 
 
 def test_numpys_scalars_come_back_as_pythons(tmp_path):
-    found = there_and_back(tmp_path, [np.float64(0.1), np.int32(3), np.bool_(True), np.str_("x"), np.float32(0.1)])
+    found = there_and_back(
+        tmp_path, [np.float64(0.1), np.int32(3), np.bool_(True), np.str_("x"), np.float32(0.1)]
+    )
     assert alike(found, [0.1, 3, True, "x", float(np.float32(0.1))])
 
 
@@ -126,11 +154,14 @@ def test_a_state_that_holds_itself_is_refused(tmp_path):
         checkpoint.write(tmp_path / "c", {"part": state})
 
 
-# Files -----------------------------------------------------------------------------------------------------------
+# Files
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_files_are_those_of_the_safetensors_library(tmp_path):
-    arrays = {name: array for name, array in ARRAYS.items() if name != "complex64"}  # which the library does not read
+    arrays = {
+        name: array for name, array in ARRAYS.items() if name != "complex64"
+    }  # which the library does not read
     there_and_back(tmp_path, arrays)
     found = safetensors.numpy.load_file(tmp_path / "c" / "part.safetensors")
     assert all(alike(found[name], np.array(array, order="C")) for name, array in arrays.items())
@@ -139,7 +170,9 @@ def test_the_files_are_those_of_the_safetensors_library(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["lenet", "mlp"])
 def test_the_network_file_is_a_weight_file(tmp_path, architecture):
-    settings = {"lenet": {"image_size": 16}, "mlp": {"in_features": 7, "out_features": 5}}[architecture]
+    settings = {"lenet": {"image_size": 16}, "mlp": {"in_features": 7, "out_features": 5}}[
+        architecture
+    ]
     network = zoo.build(architecture, backend="chainer", **settings)
     checkpoint.write(tmp_path / "c", {"network": network.neutral_state(), "run": {}})
     assert alike(weights.read(tmp_path / "c" / "network.safetensors"), network.neutral_state())
@@ -149,7 +182,9 @@ def test_the_network_file_is_a_weight_file(tmp_path, architecture):
 
 
 def test_parts_have_files_of_their_own_and_the_rest_is_readable(tmp_path):
-    path = checkpoint.write(tmp_path / "c", {"network": {"a": np.ones(2)}, "../x/y": [np.ones(1)], "run": {"step": 3}})
+    path = checkpoint.write(
+        tmp_path / "c", {"network": {"a": np.ones(2)}, "../x/y": [np.ones(1)], "run": {"step": 3}}
+    )
     assert sorted(file.name for file in path.iterdir()) == [
         "..%2Fx%2Fy.safetensors",
         "network.safetensors",
@@ -165,7 +200,8 @@ def test_a_second_write_replaces_the_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-# What is not a checkpoint ----------------------------------------------------------------------------------------
+# What is not a checkpoint
+# ----------------------------------------------------------------------------------------
 
 
 def edited(path, **changes):
@@ -189,13 +225,28 @@ def exchanged(folder):
 
 
 DAMAGES = {
-    "a file cut short": (lambda c: os.truncate(c / "network.safetensors", 90), "has 90 bytes, and [0-9]+ were written"),
+    "a file cut short": (
+        lambda c: os.truncate(c / "network.safetensors", 90),
+        "has 90 bytes, and [0-9]+ were written",
+    ),
     "an empty file": (lambda c: os.truncate(c / "network.safetensors", 0), "has 0 bytes"),
-    "a bit in the arrays": (lambda c: flipped(c / "network.safetensors", -3), "is damaged or was changed"),
-    "a bit in the header": (lambda c: flipped(c / "network.safetensors", 20), "is damaged or was changed"),
-    "a missing part": (lambda c: (c / "network.safetensors").unlink(), "network.safetensors cannot be read: No such"),
+    "a bit in the arrays": (
+        lambda c: flipped(c / "network.safetensors", -3),
+        "is damaged or was changed",
+    ),
+    "a bit in the header": (
+        lambda c: flipped(c / "network.safetensors", 20),
+        "is damaged or was changed",
+    ),
+    "a missing part": (
+        lambda c: (c / "network.safetensors").unlink(),
+        "network.safetensors cannot be read: No such",
+    ),
     "a file of another checkpoint": (exchanged, "is damaged or was changed"),
-    "a link in the place of a file": (linked, "network.safetensors is a link, wanted an ordinary file"),
+    "a link in the place of a file": (
+        linked,
+        "network.safetensors is a link, wanted an ordinary file",
+    ),
     "a folder in the place of a file": (
         lambda c: ((c / "network.safetensors").unlink(), (c / "network.safetensors").mkdir()),
         "is no file, wanted an ordinary file",
@@ -204,20 +255,37 @@ DAMAGES = {
         lambda c: ((c / "state.json").unlink(), os.mkfifo(c / "state.json")),
         "is no file, wanted an ordinary file",
     ),
-    "a state cut short": (lambda c: os.truncate(c / "state.json", 60), "state.json is damaged or cut short"),
-    "an empty state": (lambda c: os.truncate(c / "state.json", 0), "state.json is damaged or cut short"),
+    "a state cut short": (
+        lambda c: os.truncate(c / "state.json", 60),
+        "state.json is damaged or cut short",
+    ),
+    "an empty state": (
+        lambda c: os.truncate(c / "state.json", 0),
+        "state.json is damaged or cut short",
+    ),
     "a changed number": (
-        lambda c: (c / "state.json").write_text((c / "state.json").read_text().replace('"step": 1', '"step": 9')),
+        lambda c: (c / "state.json").write_text(
+            (c / "state.json").read_text().replace('"step": 1', '"step": 9')
+        ),
         "state.json is damaged or was changed",
     ),
     "a newer version": (
         lambda c: edited(c / "state.json", version=2),
         "has version 2 of the format, .* reads version 1",
     ),
-    "another format": (lambda c: edited(c / "state.json", format="x"), "was not written by deliralike"),
-    "another kind of JSON": (lambda c: (c / "state.json").write_text("[1]"), "was not written by deliralike"),
+    "another format": (
+        lambda c: edited(c / "state.json", format="x"),
+        "was not written by deliralike",
+    ),
+    "another kind of JSON": (
+        lambda c: (c / "state.json").write_text("[1]"),
+        "was not written by deliralike",
+    ),
     "deep JSON": (lambda c: (c / "state.json").write_text("[" * 10**5), "is damaged or cut short"),
-    "no state": (lambda c: (c / "state.json").unlink(), "is no checkpoint: there is no state.json in it"),
+    "no state": (
+        lambda c: (c / "state.json").unlink(),
+        "is no checkpoint: there is no state.json in it",
+    ),
 }
 
 
@@ -232,9 +300,13 @@ def forged(folder, state, files=None):
     """A folder whose sums are right, and whose claims are not."""
     import zlib
 
-    files = {part: {"bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
-             for part, path in (files or {"network": folder / "network.safetensors"}).items()}  # fmt: skip
-    text = json.dumps({"format": checkpoint.FORMAT, "version": 1, "files": files, "state": state}, indent=1)[:-2]
+    files = {
+        part: {"bytes": path.stat().st_size, "crc32": zlib.crc32(path.read_bytes())}
+        for part, path in (files or {"network": folder / "network.safetensors"}).items()
+    }
+    text = json.dumps(
+        {"format": checkpoint.FORMAT, "version": 1, "files": files, "state": state}, indent=1
+    )[:-2]
     (folder / "state.json").write_text(f'{text},\n "crc32": {zlib.crc32(text.encode())}\n}}\n')
 
 
@@ -254,13 +326,17 @@ HEADERS = {
 def test_a_file_whose_header_lies_is_refused(tmp_path, described):
     folder = checkpoint.write(tmp_path / "c", OLD)
     header = json.dumps({"__metadata__": {"deliralike.order": '["a"]'}, "a": described}).encode()
-    (folder / "network.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    (folder / "network.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(16)
+    )
     forged(folder, {"network": {"a": {"$array": "a"}}})
     with pytest.raises(CheckpointError, match=r"network.safetensors is no safetensors file"):
         checkpoint.read(folder)
 
 
-@pytest.mark.parametrize("state", [{"network": {"$array": "b"}}, {"network": {"$float": "x"}}, [1], None])
+@pytest.mark.parametrize(
+    "state", [{"network": {"$array": "b"}}, {"network": {"$float": "x"}}, [1], None]
+)
 def test_a_state_that_names_what_is_not_there_is_refused(tmp_path, state):
     folder = checkpoint.write(tmp_path / "c", OLD)
     forged(folder, state)
@@ -292,11 +368,15 @@ def test_what_is_no_checkpoint_is_never_overwritten_or_removed(tmp_path, act):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CheckpointError, match="mine holds something else than a checkpoint, and was left as it was"):
+    with pytest.raises(
+        CheckpointError, match="mine holds something else than a checkpoint, and was left as it was"
+    ):
         act(tmp_path / "mine")
     with pytest.raises(CheckpointError, match="file is a file, and was left as it was"):
         act(tmp_path / "file")
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+    assert (
+        (tmp_path / "mine" / "thesis.txt").read_text() == (tmp_path / "file").read_text() == "mine"
+    )
 
 
 def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
@@ -305,7 +385,8 @@ def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
     assert alike(checkpoint.read(tmp_path / "c"), OLD)
 
 
-# Failures of the disk --------------------------------------------------------------------------------------------
+# Failures of the disk
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace", "mkdir"])
@@ -402,11 +483,16 @@ def test_a_write_that_is_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     seen = [line.split() for line in run.stdout.splitlines()]
-    found = {work: {int(line[3]) for line in seen if line[0] == work} for work in ("first", "second", "remove")}
+    found = {
+        work: {int(line[3]) for line in seen if line[0] == work}
+        for work in ("first", "second", "remove")
+    }
     assert found == {"first": {0, 2}, "second": {1, 2}, "remove": {0, 1}}
     assert {line[4] for line in seen} == {"3"}
     if stride == 1:
-        assert any("." + "c.old" in line and "c" not in line for line in seen)  # killed between the two renames
+        assert any(
+            "." + "c.old" in line and "c" not in line for line in seen
+        )  # killed between the two renames
     assert [line[2] for line in seen].count("1") == 3
     assert len(seen) > 40 / stride
 

@@ -1,4 +1,5 @@
-"""Two processes that write one folder: one of them is told who the other is, and the folder is whole in any case."""
+"""Two processes that write one folder: one of them is told who the other is, and the folder is
+whole in any case."""
 
 import os
 import re
@@ -15,7 +16,8 @@ from deliralike.errors import CheckpointError
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint
 
-# Holds the folder of a run with the callback's own lock, in a fork of the holder too, until it is killed.
+# Holds the folder of a run with the callback's own lock, in a fork of the holder too, until it is
+# killed.
 HOLDER = """
 import os, sys, time
 from deliralike.training.checkpoint import folder_of_run
@@ -27,7 +29,8 @@ with folder_of_run(sys.argv[1]):
     time.sleep(3600)
 """
 
-# Writes one checkpoint again and again, beside a second process of the same kind, each of which may be refused.
+# Writes one checkpoint again and again, beside a second process of the same kind, each of which may
+# be refused.
 WRITER = """
 import os, sys
 import numpy as np
@@ -60,17 +63,25 @@ class Slope(Network):
 
 def trained(folder, **options):
     points = data.Samples(np.ones((6, 2), np.float32), np.zeros((6, 1), np.float32))
-    trainer = Trainer(Slope.on("torch")(), rules.rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)])
+    trainer = Trainer(
+        Slope.on("torch")(), rules.rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)]
+    )
     return trainer.fit(points, batch_size=3, **options)
 
 
-def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_over_when_that_is_dead(tmp_path):
+def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_over_when_that_is_dead(
+    tmp_path,
+):
     folder = tmp_path / "run"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True
+    )
     child = int(holder.stdout.readline())
     try:
         name = rf"process {holder.pid} on {re.escape(socket.gethostname())} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
-        with pytest.raises(CheckpointError, match=f"run is being written by {name}: wait for it, stop it, or give"):
+        with pytest.raises(
+            CheckpointError, match=f"run is being written by {name}: wait for it, stop it, or give"
+        ):
             trained(folder)
         assert sorted(os.listdir(folder)) == [".lock"]
         holder.kill()
@@ -88,10 +99,14 @@ def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_
 def test_two_processes_that_write_one_checkpoint_leave_a_whole_one(tmp_path):
     folder = tmp_path / "c"
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(folder), mark], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder), mark], stdout=subprocess.PIPE, text=True
+        )
         for mark in ("1", "2")
     ]
-    counts = [[int(count) for count in writer.communicate(timeout=600)[0].split()] for writer in writers]
+    counts = [
+        [int(count) for count in writer.communicate(timeout=600)[0].split()] for writer in writers
+    ]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert all(written > 0 for written, _ in counts)
     found = checkpoint.read(folder)
@@ -112,6 +127,9 @@ def test_a_run_that_is_refused_or_fails_lets_the_folder_go(tmp_path):
 
 
 def test_a_lock_holds_within_one_process_too(tmp_path):
-    with checkpoint.folder_of_run(tmp_path), pytest.raises(CheckpointError, match=f"by process {os.getpid()} on"):
+    with (
+        checkpoint.folder_of_run(tmp_path),
+        pytest.raises(CheckpointError, match=f"by process {os.getpid()} on"),
+    ):
         trained(tmp_path)
     trained(tmp_path)

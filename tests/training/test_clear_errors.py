@@ -1,4 +1,5 @@
-"""Inputs that make no sense end in an error of ours that says what was wrong, before anything is spent on them."""
+"""Inputs that make no sense end in an error of ours that says what was wrong, before anything is
+spent on them."""
 
 import html
 import json
@@ -37,7 +38,8 @@ def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
     assert len(trainer(accumulate=10**30).fit(SAMPLES, epochs=2, batch_size=2).steps) == 2
 
 
-# Settings --------------------------------------------------------------------------------------------------------
+# Settings
+# --------------------------------------------------------------------------------------------------------
 
 ENDLESS = {
     "deep.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 3000 + "1" + "}" * 3000,
@@ -45,40 +47,56 @@ ENDLESS = {
     "itself.yaml": "network: mlp\nnetwork_settings: &a {hidden: *a}\n",
     "deep.yaml": "network: mlp\nnetwork_settings: " + "[" * 3000 + "]" * 3000,
     "much.yaml": "a: &a [1,1,1,1,1,1,1,1,1]\n"
-    + "".join(f"{x}: &{x} [{','.join(['*' + y] * 9)}]\n" for y, x in zip("abcdefghi", "bcdefghij", strict=True)),
+    + "".join(
+        f"{x}: &{x} [{','.join(['*' + y] * 9)}]\n"
+        for y, x in zip("abcdefghi", "bcdefghij", strict=True)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_settings_without_an_end_are_refused(tmp_path, name):
     (tmp_path / name).write_text(ENDLESS[name])
-    with pytest.raises(SettingError, match=rf"{name}' does not hold settings: .* nested more than 50 deep"):
+    with pytest.raises(
+        SettingError, match=rf"{name}' does not hold settings: .* nested more than 50 deep"
+    ):
         read_settings(tmp_path / name)
 
 
 def test_a_number_that_no_computer_counts_with_is_refused(tmp_path):
     (tmp_path / "x.toml").write_text(f'network = "mlp"\naccumulate = {10**30}\n')
-    with pytest.raises(SettingError, match="accumulate=10{30} must be a whole number of at most 9,223,"):
+    with pytest.raises(
+        SettingError, match="accumulate=10{30} must be a whole number of at most 9,223,"
+    ):
         read_settings(tmp_path / "x.toml")
 
 
 @pytest.mark.parametrize("settings", [{"hidden": True}, {"hidden": 1.5}, {"hidden": None}])
 def test_a_setting_of_another_type_is_named(settings):
-    with pytest.raises(SettingError, match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of"):
+    with pytest.raises(
+        SettingError, match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of"
+    ):
         zoo.build("mlp", backend=BACKENDS[0], **settings)
 
 
-# Records ---------------------------------------------------------------------------------------------------------
+# Records
+# ---------------------------------------------------------------------------------------------------------
 
 GOOD = json.dumps({"kind": "epoch", "epoch": 0, "steps": 3, "held_out": {"loss": 0.25}})
 DAMAGED = [
-    "[1, 2]", "3", "null", '"text"', "{",
-    '{"kind": "step"}', '{"kind": ["step"]}',
+    "[1, 2]",
+    "3",
+    "null",
+    '"text"',
+    "{",
+    '{"kind": "step"}',
+    '{"kind": ["step"]}',
     '{"kind": "epoch", "epoch": "x", "steps": 1}',
     '{"kind": "epoch", "epoch": 0, "steps": 1, "held_out": 3}',
     '{"kind": "epoch", "epoch": 0, "steps": 1, "held_out": {"loss": []}}',
-    "\0\0\0", "[" * 100_000,
-]  # fmt: skip
+    "\0\0\0",
+    "[" * 100_000,
+]
 
 
 def test_a_damaged_record_of_one_run_hides_no_other(tmp_path):
@@ -88,7 +106,10 @@ def test_a_damaged_record_of_one_run_hides_no_other(tmp_path):
         content = "\n".join([*lines, GOOD]).encode() + (b"\n\xff\xfe\x00" if lines else b"\n")
         (tmp_path / name / folder.METRICS).write_bytes(content)
     rows = read_runs(tmp_path)
-    assert [(row.folder.name, list(row.values)) for row in rows] == [("damaged", [0.25]), ("fine", [0.25])]
+    assert [(row.folder.name, list(row.values)) for row in rows] == [
+        ("damaged", [0.25]),
+        ("fine", [0.25]),
+    ]
 
 
 def test_a_full_disk_is_told_with_the_files_name():
@@ -98,7 +119,8 @@ def test_a_full_disk_is_told_with_the_files_name():
         Path("/dev/full").write_text("x")
 
 
-# Names -----------------------------------------------------------------------------------------------------------
+# Names
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Named(Network):
@@ -120,7 +142,8 @@ def test_an_argument_may_be_called_cls(backend):
     assert pickle.loads(pickle.dumps(network)).init_kwargs["init_kwargs"] == 4
 
 
-# Before the first step, and during validation ------------------------------------------------------------------------
+# Before the first step, and during validation
+# ------------------------------------------------------------------------
 
 
 class Steps(training.callbacks.Callback):
@@ -133,7 +156,9 @@ class Steps(training.callbacks.Callback):
         self.count += 1
 
 
-@pytest.mark.parametrize("validation", [None, SAMPLES], ids=["without validation", "with validation"])
+@pytest.mark.parametrize(
+    "validation", [None, SAMPLES], ids=["without validation", "with validation"]
+)
 @pytest.mark.parametrize("losses", [None, {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}])
 def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation, losses):
     watching = [
@@ -143,14 +168,18 @@ def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation
     for each in watching:
         steps = Steps()
         with pytest.raises(UnknownName, match="there is no metric 'acuracy'"):
-            trainer(steps, each, metrics={"accuracy": training.accuracy}, losses=losses).fit(SAMPLES, validation)
+            trainer(steps, each, metrics={"accuracy": training.accuracy}, losses=losses).fit(
+                SAMPLES, validation
+            )
         assert steps.count == 0 and not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("name", ["accuracy", "loss", "dice/mean", "a", "b"])
 def test_metrics_that_there_will_be_may_be_watched(name):
     losses = {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}
-    made = trainer(training.callbacks.EarlyStopping(name), metrics=["accuracy", "dice"], losses=losses)
+    made = trainer(
+        training.callbacks.EarlyStopping(name), metrics=["accuracy", "dice"], losses=losses
+    )
     assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
 
 
@@ -169,20 +198,27 @@ class Signalling:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_resumed(tmp_path, number):
+def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_resumed(
+    tmp_path, number
+):
     whole = trainer().fit(SAMPLES, Signalling(), epochs=2, batch_size=4)
     cut = Signalling(number)
     with pytest.raises(KeyboardInterrupt):
-        trainer(training.callbacks.Checkpoint(tmp_path / "c")).fit(SAMPLES, cut, epochs=2, batch_size=4)
+        trainer(training.callbacks.Checkpoint(tmp_path / "c")).fit(
+            SAMPLES, cut, epochs=2, batch_size=4
+        )
     assert cut.given <= 4
     latest = training.Checkpoints.latest(tmp_path / "c")
-    resumed = trainer().fit(SAMPLES, Signalling(), epochs=2, batch_size=4, resume=latest, accept=["validation"])
+    resumed = trainer().fit(
+        SAMPLES, Signalling(), epochs=2, batch_size=4, resume=latest, accept=["validation"]
+    )
     assert [each.epoch for each in resumed.epochs] == [0, 1]
     assert resumed.losses.tolist() == whole.losses[2:].tolist()
     assert resumed.held_out("loss").tolist() == whole.held_out("loss").tolist()
 
 
-# Pictures --------------------------------------------------------------------------------------------------------
+# Pictures
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path):
@@ -195,5 +231,7 @@ def test_names_with_dollars_are_drawn_as_they_are(tmp_path):
     drawn = html.unescape(pictures.by_layer([{**row, "path": name} for name in [*names, "fine"]]))
     assert [name for name in names if name not in drawn] == []
     history = History([Step(0, 0, 1.0, 0.1, 2)], [Epoch(0, 1, dict.fromkeys(names, 0.5))])
-    curves.draw_curves(dict.fromkeys([*names, "other"], history), tmp_path / "x.svg", title=names[0])
+    curves.draw_curves(
+        dict.fromkeys([*names, "other"], history), tmp_path / "x.svg", title=names[0]
+    )
     assert (tmp_path / "x.svg").stat().st_size > 0

@@ -76,11 +76,14 @@ def network(request, backend):
 def scores_by_hand(network, x=X):
     """Batch norm with the running statistics, then the linear layer, in NumPy."""
     state = network.neutral_state()
-    x = (x - state["bn.running_mean"]) / np.sqrt(state["bn.running_var"] + 1e-5) * state["bn.weight"] + state["bn.bias"]
+    x = (x - state["bn.running_mean"]) / np.sqrt(state["bn.running_var"] + 1e-5) * state[
+        "bn.weight"
+    ] + state["bn.bias"]
     return x @ state["fc.weight"].T + state["fc.bias"]
 
 
-# Figures ---------------------------------------------------------------------------------------------------------
+# Figures
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_figures_are_those_of_the_scores_worked_out_by_hand(network):
@@ -149,7 +152,9 @@ def test_several_inputs_are_a_tuple(backend):
 def test_batches_that_wait_on_the_device_stay_with_their_targets(ahead):
     network = built(backends.get("torch"))
     wanted = evaluate(network, (X, LABELS))
-    assert evaluate(network, (X, LABELS), batch_size=4, device_batches=ahead) == pytest.approx(wanted, rel=1e-12)
+    assert evaluate(network, (X, LABELS), batch_size=4, device_batches=ahead) == pytest.approx(
+        wanted, rel=1e-12
+    )
     with pytest.raises(SettingError, match="device_batches must be at least 1, not 0"):
         evaluate(network, (X, LABELS), device_batches=0)
 
@@ -161,24 +166,42 @@ def test_metrics_come_by_name_in_a_list_or_as_functions():
     def largest(outputs, targets):
         return outputs.max()
 
-    found = evaluate(network, (X, LABELS), metrics=["roc-auc", metrics.TopK(k=2), largest], batch_size=4)
+    found = evaluate(
+        network, (X, LABELS), metrics=["roc-auc", metrics.TopK(k=2), largest], batch_size=4
+    )
     assert list(found) == ["roc-auc", "top-2", "largest"]
     assert found["largest"] == pytest.approx(scores.max(), rel=1e-12)
-    named = evaluate(network, (X, LABELS), metrics={"area": metrics.RocAuc(), "first": "accuracy", "x": largest})
-    assert (named["area"], named["x"]) == pytest.approx((found["roc-auc"], found["largest"]), rel=1e-12)
+    named = evaluate(
+        network, (X, LABELS), metrics={"area": metrics.RocAuc(), "first": "accuracy", "x": largest}
+    )
+    assert (named["area"], named["x"]) == pytest.approx(
+        (found["roc-auc"], found["largest"]), rel=1e-12
+    )
 
 
 def test_a_metric_with_several_figures_adds_its_name_to_theirs():
     network = built(backends.get("torch"), Pixels)
-    pictures, masks = X[:, np.newaxis, np.newaxis], np.tile(LABELS[:, np.newaxis, np.newaxis], (1, 1, 5))
-    found = evaluate(network, (pictures, masks), metrics={"overlap": metrics.Dice(classes=["bg", "gm", "wm"])})
+    pictures, masks = (
+        X[:, np.newaxis, np.newaxis],
+        np.tile(LABELS[:, np.newaxis, np.newaxis], (1, 1, 5)),
+    )
+    found = evaluate(
+        network, (pictures, masks), metrics={"overlap": metrics.Dice(classes=["bg", "gm", "wm"])}
+    )
     assert list(found) == ["overlap/bg", "overlap/gm", "overlap/wm", "overlap/mean"]
 
 
 def test_intervals_stand_beside_the_figures():
     network = built(backends.get("torch"))
     found = evaluate(network, (X, LABELS), intervals=True)
-    assert list(found) == ["accuracy", "accuracy/low", "accuracy/high", "loss", "loss/low", "loss/high"]
+    assert list(found) == [
+        "accuracy",
+        "accuracy/low",
+        "accuracy/high",
+        "loss",
+        "loss/low",
+        "loss/high",
+    ]
     assert found["accuracy/low"] < found["accuracy"] < found["accuracy/high"]
     evidence = metrics.Evidence(metrics.Accuracy())
     evidence.add(scores_by_hand(network), LABELS)
@@ -202,7 +225,8 @@ def test_a_network_with_several_inputs_is_judged_on_a_tuple_of_them_and_a_target
     assert half == evaluate(network, ((X / 2, X / 2), LABELS), batch_size=4)
 
 
-# Bad input -------------------------------------------------------------------------------------------------------
+# Bad input
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_what_holds_no_labelled_samples_is_refused():
@@ -234,11 +258,14 @@ def test_metrics_that_are_none_or_share_a_name_are_refused():
         evaluate(network, (X, LABELS), metrics=["acuracy"])
 
 
-# No trace --------------------------------------------------------------------------------------------------------
+# No trace
+# --------------------------------------------------------------------------------------------------------
 
 
 def modes(network):
-    return {path: block.training for path, block in network.named_blocks() if hasattr(block, "training")}
+    return {
+        path: block.training for path, block in network.named_blocks() if hasattr(block, "training")
+    }
 
 
 def test_weights_buffers_and_the_mode_of_every_block_are_as_before(network):
@@ -263,7 +290,9 @@ def test_the_modes_are_restored_when_the_network_raises(backend):
         assert modes(network) == before
 
 
-def test_the_modes_are_restored_when_a_metric_or_the_data_raise_and_when_predictions_are_left_early(network):
+def test_the_modes_are_restored_when_a_metric_or_the_data_raise_and_when_predictions_are_left_early(
+    network,
+):
     before = modes(network)
 
     def failing(*_):
@@ -329,7 +358,8 @@ def test_no_graph_is_built(backend):
     assert len(seen) == 2
 
 
-# Memory ----------------------------------------------------------------------------------------------------------
+# Memory
+# ----------------------------------------------------------------------------------------------------------
 
 
 def peak(function):
@@ -353,7 +383,9 @@ def test_memory_stays_flat_over_many_batches(backend):
             pass
 
     def judged():
-        evaluate(network, ((pictures, masks) for _ in range(60)), metrics=["accuracy", "loss", "dice"])
+        evaluate(
+            network, ((pictures, masks) for _ in range(60)), metrics=["accuracy", "loss", "dice"]
+        )
 
     predicted(), judged()  # what is made once, such as compiled programs
     assert peak(predicted) < 6 * one_batch

@@ -35,8 +35,15 @@ from tests.training.experiments import StopAt
 pytestmark = pytest.mark.usefixtures("drawn")
 
 # 1438 samples in batches of 300 are 5 steps an epoch, the last of them on 238 samples.
-SETTINGS = Settings(network="mlp", network_settings={"hidden": [7], "dropout": 0.2}, batch_size=300, epochs=3, seed=4,
-                    schedule="cosine", average=0.5)  # fmt: skip
+SETTINGS = Settings(
+    network="mlp",
+    network_settings={"hidden": [7], "dropout": 0.2},
+    batch_size=300,
+    epochs=3,
+    seed=4,
+    schedule="cosine",
+    average=0.5,
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,32 +60,59 @@ def interrupted(folder, step, error=KeyboardInterrupt, **changes):
 
 def same_run(found, wanted):
     """Whether two runs recorded and left the same, bit for bit."""
-    weights, other = (load_file(result.folder / "weights.safetensors") for result in (found, wanted))
+    weights, other = (
+        load_file(result.folder / "weights.safetensors") for result in (found, wanted)
+    )
     assert found.history.losses.tolist() == wanted.history.losses.tolist()
-    assert [each.held_out for each in found.history.epochs] == [each.held_out for each in wanted.history.epochs]
+    assert [each.held_out for each in found.history.epochs] == [
+        each.held_out for each in wanted.history.epochs
+    ]
     assert found.metrics == wanted.metrics
     assert all((other[name] == value).all() for name, value in weights.items())
     return True
 
 
-# The folder --------------------------------------------------------------------------------------------------------
+# The folder
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_folder_says_everything_about_the_run(finished):
     assert {path.name for path in finished.folder.iterdir()} == {
-        "checkpoints", "code.json", "curves.png", "environment.json", "epochs.csv", "metrics.jsonl", "settings.toml",
-        "status.json", "steps.csv", "weights.safetensors",
-    }  # fmt: skip
+        "checkpoints",
+        "code.json",
+        "curves.png",
+        "environment.json",
+        "epochs.csv",
+        "metrics.jsonl",
+        "settings.toml",
+        "status.json",
+        "steps.csv",
+        "weights.safetensors",
+    }
     (environment,) = json.loads((finished.folder / "environment.json").read_text())
-    assert (environment["numpy"], environment["device"], environment["seed"]) == (np.__version__, "cpu", 4)
+    assert (environment["numpy"], environment["device"], environment["seed"]) == (
+        np.__version__,
+        "cpu",
+        4,
+    )
     assert {"backend", "devices", "precision", "python", "system", "threads"} < environment.keys()
 
 
 def test_the_settings_of_a_run_are_complete(finished):
     settings = read_settings(finished.folder / "settings.toml")
     assert settings == finished.settings
-    assert settings.network_settings == {"in_features": 64, "out_features": 10, "hidden": (7,), "dropout": 0.2}
-    assert settings.optimizer_settings == {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False}
+    assert settings.network_settings == {
+        "in_features": 64,
+        "out_features": 10,
+        "hidden": (7,),
+        "dropout": 0.2,
+    }
+    assert settings.optimizer_settings == {
+        "lr": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "nesterov": False,
+    }
     assert settings.schedule_settings == {"steps": 15}
     assert settings.metrics == ({"name": "accuracy"}, {"name": "loss"})
 
@@ -102,7 +136,11 @@ def test_the_network_of_a_result_is_read_when_it_is_not_in_memory(finished):
     again = load_result(finished.folder)
     assert again.network is again.network
     assert again.network is not finished.network
-    assert (again.metrics, again.settings, again.stopped) == (finished.metrics, finished.settings, "")
+    assert (again.metrics, again.settings, again.stopped) == (
+        finished.metrics,
+        finished.settings,
+        "",
+    )
 
 
 def test_a_run_never_writes_over_another(finished):
@@ -114,7 +152,8 @@ def test_a_run_never_writes_over_another(finished):
 
 def test_settings_that_cannot_be_made_leave_no_folder(tmp_path):
     with pytest.raises(
-        SettingError, match="network 'unet' is for segmentation, dataset 'digits' is for classification"
+        SettingError,
+        match="network 'unet' is for segmentation, dataset 'digits' is for classification",
     ):
         Experiment(SETTINGS, network="unet", network_settings={}).run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -129,7 +168,9 @@ def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
 def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True
+        )
 
     assert code_version(tmp_path)["commit"] is None
     git("init")
@@ -147,7 +188,8 @@ def test_a_machine_without_git_is_no_problem(tmp_path, monkeypatch):
     assert (found["commit"], found["changed"]) == (None, None)
 
 
-# Status ------------------------------------------------------------------------------------------------------------
+# Status
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_status_follows_the_run(tmp_path):
@@ -155,13 +197,20 @@ def test_the_status_follows_the_run(tmp_path):
         assert read_status(tmp_path).status == "running"
         outcome.reason, outcome.metrics = "enough", {"loss": float("nan")}
     status = read_status(tmp_path)
-    assert (status.status, status.reason, np.isnan(status.metrics["loss"])) == ("finished", "enough", True)
+    assert (status.status, status.reason, np.isnan(status.metrics["loss"])) == (
+        "finished",
+        "enough",
+        True,
+    )
     assert 0 <= status.seconds < 600
 
 
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
-    [(KeyboardInterrupt(), "interrupted", "Ctrl-C"), (ValueError("too bad"), "failed", "ValueError: too bad")],
+    [
+        (KeyboardInterrupt(), "interrupted", "Ctrl-C"),
+        (ValueError("too bad"), "failed", "ValueError: too bad"),
+    ],
 )
 def test_the_status_says_how_a_run_ended_early(tmp_path, error, status, reason):
     with pytest.raises(type(error)), held(tmp_path), recorded(tmp_path):
@@ -182,12 +231,15 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
             f"folder = Path({str(tmp_path)!r}); print(read_status(folder).status)\n"
             "with held(folder): pass"
         )
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        other = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
     assert other.stdout == "running\n"
     assert "is going on in another process" in other.stderr
 
 
-# Going on ------------------------------------------------------------------------------------------------------------
+# Going on
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(10, marks=pytest.mark.long)])
@@ -231,7 +283,10 @@ def test_resuming_where_nothing_is_begins(finished, tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("seed", 5), ("batch_size", 20), ("clip_norm", 1.0)])
 def test_another_run_does_not_go_on_in_the_folder(finished, name, value):
     old = getattr(SETTINGS, name)
-    with pytest.raises(SettingError, match=f"holds a run with {name}={old}, and it cannot go on with {name}={value}"):
+    with pytest.raises(
+        SettingError,
+        match=f"holds a run with {name}={old}, and it cannot go on with {name}={value}",
+    ):
         Experiment(SETTINGS, **{name: value}).run(finished.folder, resume=True)
 
 
@@ -260,21 +315,26 @@ def test_pictures_and_tensorboard_are_written_when_asked_for(tmp_path):
 
 
 def test_a_run_stops_at_a_loss_that_is_not_a_number(tmp_path):
-    diverging = Experiment(SETTINGS, optimizer_settings={"lr": 1e30, "momentum": 0.9}, stop_on_nan=1, average=None)
+    diverging = Experiment(
+        SETTINGS, optimizer_settings={"lr": 1e30, "momentum": 0.9}, stop_on_nan=1, average=None
+    )
     with pytest.warns(RuntimeWarning, match="not finite|NaN|infinite"):
         result = diverging.run(tmp_path / "run")
     assert len(result.history.steps) < 15
     assert result.stopped
 
 
-# Data and code of one's own ------------------------------------------------------------------------------------------
+# Data and code of one's own
+# ------------------------------------------------------------------------------------------
 
 
 def dataset(count=40):
     generator = np.random.default_rng(0)
     inputs = generator.normal(size=(count, 2, 5, 3)).astype(np.float32)
     samples = data.Samples(inputs, (inputs.mean(axis=(1, 2, 3)) > 0).astype(np.int64))
-    return data.Dataset("own", samples.take(slice(30)), samples.take(slice(30, None)), ("low", "high"))
+    return data.Dataset(
+        "own", samples.take(slice(30)), samples.take(slice(30, None)), ("low", "high")
+    )
 
 
 def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_path):
@@ -294,7 +354,10 @@ def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_
         callbacks=callbacks,
     )
     result = experiment.run(tmp_path / "one")
-    assert experiment.with_(seed=1).run(tmp_path / "two").settings.network_settings["in_features"] == 30
+    assert (
+        experiment.with_(seed=1).run(tmp_path / "two").settings.network_settings["in_features"]
+        == 30
+    )
     assert len(made) == 2
     assert set(result.history.steps[0].losses) == {"loss", "first", "second"}
     assert repr(experiment) == f"Experiment(mlp on own, {backend.name}, 1 epochs)"
@@ -322,15 +385,21 @@ def test_experiments_share_nothing(finished):
 @pytest.mark.long
 def test_a_network_over_two_devices_trains_as_on_one(tmp_path):
     whole = [
-        Experiment(SETTINGS, dtype="float64", epochs=1, devices=devices).run(tmp_path / str(len(devices)))
+        Experiment(SETTINGS, dtype="float64", epochs=1, devices=devices).run(
+            tmp_path / str(len(devices))
+        )
         for devices in (["cpu"], ["cpu", "cpu"])
     ]
     assert whole[1].network.parallelism.is_replicated
     assert whole[1].history.losses == pytest.approx(whole[0].history.losses, rel=1e-10)
-    assert load_file(whole[1].folder / "weights.safetensors").keys() == whole[0].network.neutral_state().keys()
+    assert (
+        load_file(whole[1].folder / "weights.safetensors").keys()
+        == whole[0].network.neutral_state().keys()
+    )
 
 
-# Folds -------------------------------------------------------------------------------------------------------------
+# Folds
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -359,8 +428,12 @@ def test_a_fold_alone_is_the_same_as_in_the_row(crossed, tmp_path):
 
 
 def test_folds_start_fresh_and_learn_different_things(crossed):
-    weights = [load_file(run.folder / "weights.safetensors")["layers.0.weight"] for run in crossed.runs]
-    assert (weights[0] == weights[1]).mean() < 0.5  # pixels that are black in every picture keep their weights
+    weights = [
+        load_file(run.folder / "weights.safetensors")["layers.0.weight"] for run in crossed.runs
+    ]
+    assert (
+        weights[0] == weights[1]
+    ).mean() < 0.5  # pixels that are black in every picture keep their weights
     assert [len(run.history.steps) for run in crossed.runs] == [12] * 3
     assert all(run.history.losses[0] > 2.2 for run in crossed.runs)
 
@@ -369,7 +442,9 @@ def test_the_summary_is_students_interval_over_the_folds(crossed):
     values = [run.metrics["accuracy"] for run in crossed.runs]
     found = crossed.metrics["accuracy"]
     low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(values), low, high), rel=1e-12)
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (np.mean(values), low, high), rel=1e-12
+    )
     written = json.loads((crossed.folder / "summary.json").read_text())
     assert written["metrics"]["accuracy"]["values"] == values
     assert str(Interval.of([0.25])) == "0.25 [nan, nan]"
@@ -397,9 +472,13 @@ def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(crossed, 
 
 
 def test_folds_in_a_folder_with_others_are_refused(crossed):
-    with pytest.raises(SettingError, match="holds a run with seed=4, and it cannot go on with seed=5"):
+    with pytest.raises(
+        SettingError, match="holds a run with seed=4, and it cannot go on with seed=5"
+    ):
         Experiment(SETTINGS, seed=5).folds(3, crossed.folder)
-    with pytest.raises(SettingError, match="holds a run with folds=3, and it cannot go on with folds=4"):
+    with pytest.raises(
+        SettingError, match="holds a run with folds=3, and it cannot go on with folds=4"
+    ):
         Experiment(SETTINGS).folds(4, crossed.folder)
     with pytest.raises(SettingError, match="exists already"):
         Experiment(SETTINGS).folds(3, crossed.folder.parent)
@@ -408,26 +487,33 @@ def test_folds_in_a_folder_with_others_are_refused(crossed):
 def test_folds_without_a_number_and_a_run_of_all_folds_are_refused(tmp_path):
     with pytest.raises(SettingError, match=r"have no folds: give their number, folds=5"):
         Experiment(SETTINGS).folds(folder=tmp_path / "x")
-    with pytest.raises(SettingError, match=r"are of 3 folds: call folds\(\), or choose one of them with fold=1"):
+    with pytest.raises(
+        SettingError, match=r"are of 3 folds: call folds\(\), or choose one of them with fold=1"
+    ):
         Experiment(SETTINGS, folds=3).run(tmp_path / "x")
     assert os.listdir(tmp_path) == []
 
 
 def test_too_many_folds_for_the_smallest_class_are_refused():
-    with pytest.raises(SettingError, match="folds: 30 folds need at least 30 samples of each class"):
+    with pytest.raises(
+        SettingError, match="folds: 30 folds need at least 30 samples of each class"
+    ):
         fold_of(dataset(), Settings(network="mlp", folds=30, fold=1))
 
 
 def test_folds_for_segmentation_are_runs_of_neighbours():
     inputs = np.arange(9.0, dtype=np.float32).reshape(9, 1, 1, 1)
     samples = data.Samples(inputs, inputs[:, 0].astype(np.int64))
-    slices = data.Dataset("slices", samples.take(slice(7)), samples.take(slice(7, None)), ("a", "b"), "segmentation")
+    slices = data.Dataset(
+        "slices", samples.take(slice(7)), samples.take(slice(7, None)), ("a", "b"), "segmentation"
+    )
     parts = [fold_of(slices, Settings(network="unet", folds=3, fold=fold)) for fold in (1, 2, 3)]
     found = [part.held_out.inputs.ravel() for part in parts]
     assert [each.tolist() for each in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-# Beside each other -------------------------------------------------------------------------------------------------
+# Beside each other
+# -------------------------------------------------------------------------------------------------
 
 
 def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
@@ -452,14 +538,19 @@ def test_segmentation_is_judged_by_the_overlap_of_its_classes():
     assert settings.network_settings == {"in_channels": 1, "out_channels": 2, "dims": 2}
 
 
-# Refused, or gone on with on purpose ---------------------------------------------------------------------------------
+# Refused, or gone on with on purpose
+# ---------------------------------------------------------------------------------
 
 SHORT = Settings(network="mlp", network_settings={"hidden": [5]}, batch_size=719, epochs=1)
 
 
 def files_in(folder):
     """Every file with its bytes and when it was written."""
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def twice(network, inputs, labels):
@@ -469,7 +560,9 @@ def twice(network, inputs, labels):
 def test_a_refused_resume_leaves_every_file_of_the_run_as_it_was(tmp_path):
     folder = Experiment(SHORT).run(tmp_path / "run").folder
     before = files_in(folder)
-    with pytest.raises(CheckpointError, match="loss was None, here it is function twice.*accept=\\['loss'\\]"):
+    with pytest.raises(
+        CheckpointError, match="loss was None, here it is function twice.*accept=\\['loss'\\]"
+    ):
         Experiment(SHORT, epochs=2, losses=twice).run(folder, resume=True)
     assert files_in(folder) == before
     (torn,) = (folder / "checkpoints").glob("step-*/network.safetensors")
@@ -487,7 +580,9 @@ def test_a_run_goes_on_with_what_is_changed_on_purpose(tmp_path):
     changed = Experiment(SHORT, epochs=2, losses=twice, clip_norm=0.5, transforms=["flip"])
     result = changed.run(folder, resume=True, accept=["loss", "clip_norm", "transforms"])
     assert (len(result.history.steps), result.settings.clip_norm) == (4, 0.5)
-    again = changed.with_(epochs=3).run(folder, resume=True)  # the checkpoint is one of the changed run now
+    again = changed.with_(epochs=3).run(
+        folder, resume=True
+    )  # the checkpoint is one of the changed run now
     assert len(again.history.steps) == 6
 
 
@@ -508,7 +603,9 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
 
 
 def test_other_data_than_the_runs_own_are_refused(tmp_path):
-    folder = Experiment({"network": "mlp", "epochs": 1}, dataset=dataset()).run(tmp_path / "run").folder
+    folder = (
+        Experiment({"network": "mlp", "epochs": 1}, dataset=dataset()).run(tmp_path / "run").folder
+    )
     other = dataset()
     other.train.labels[3] = 1 - other.train.labels[3]
     with pytest.raises(CheckpointError, match=r"data.labels was int64 \(30,\), digest"):

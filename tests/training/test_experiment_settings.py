@@ -9,8 +9,20 @@ import numpy as np
 import pytest
 import yaml
 
-from deliralike.errors import ArgumentError, BackendUnavailable, DeliralikeError, SettingError, UnknownName
-from deliralike.training.experiment import Settings, as_toml, documentation, read_settings, write_settings
+from deliralike.errors import (
+    ArgumentError,
+    BackendUnavailable,
+    DeliralikeError,
+    SettingError,
+    UnknownName,
+)
+from deliralike.training.experiment import (
+    Settings,
+    as_toml,
+    documentation,
+    read_settings,
+    write_settings,
+)
 from deliralike.training.experiment.files import changed, settings_from
 
 # Something other than the default for each setting.
@@ -62,7 +74,11 @@ def test_every_setting_is_documented():
 
 @pytest.mark.parametrize("name", [name for name in OTHERS if name != "fold"])
 def test_a_setting_that_is_written_as_toml_reads_back_equal(tmp_path, name):
-    needed = {"optimizer_settings": "optimizer", "schedule_settings": "schedule", "groups": "optimizer"}.get(name, name)
+    needed = {
+        "optimizer_settings": "optimizer",
+        "schedule_settings": "schedule",
+        "groups": "optimizer",
+    }.get(name, name)
     settings = Settings(**{"network": "mlp", name: OTHERS[name], needed: OTHERS[needed]})
     assert getattr(settings, name) == OTHERS[name]
     write_settings(tmp_path / "settings.toml", settings)
@@ -90,10 +106,16 @@ def test_each_setting_in_the_file_stands_under_its_documentation():
 
 
 def test_none_reads_back_as_none_within_tables_too(tmp_path):
-    settings = Settings(network="unet", network_settings={"norm": None}, checkpoints=None, clip_norm=None)
+    settings = Settings(
+        network="unet", network_settings={"norm": None}, checkpoints=None, clip_norm=None
+    )
     write_settings(tmp_path / "settings.toml", settings)
     again = read_settings(tmp_path / "settings.toml")
-    assert (again.network_settings, again.checkpoints, again.clip_norm) == ({"norm": None}, None, None)
+    assert (again.network_settings, again.checkpoints, again.clip_norm) == (
+        {"norm": None},
+        None,
+        None,
+    )
 
 
 def test_settings_share_nothing_with_what_they_were_made_from_nor_with_each_other():
@@ -104,11 +126,17 @@ def test_settings_share_nothing_with_what_they_were_made_from_nor_with_each_othe
     first.network_settings["dropout"] = 0.5
     first.checkpoints["keep"] = 9
     assert second.network_settings == {"hidden": (4,), "deep": {"er": (1,)}}
-    assert second.checkpoints == Settings(network="mlp").checkpoints == {"every_epochs": 1, "keep": 2}
+    assert (
+        second.checkpoints == Settings(network="mlp").checkpoints == {"every_epochs": 1, "keep": 2}
+    )
 
 
 def test_numbers_of_numpy_become_those_of_python(tmp_path):
-    settings = Settings(network="mlp", optimizer_settings={"lr": np.float32(0.5)}, network_settings={"k": np.int64(3)})
+    settings = Settings(
+        network="mlp",
+        optimizer_settings={"lr": np.float32(0.5)},
+        network_settings={"k": np.int64(3)},
+    )
     assert type(settings.optimizer_settings["lr"]) is float
     write_settings(tmp_path / "settings.toml", settings)
     assert read_settings(tmp_path / "settings.toml").network_settings == {"k": 3}
@@ -117,36 +145,91 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [
-        ("network", "resnet81", UnknownName, "network: the zoo has no 'resnet81'. Did you mean 'resnet8'"),
+        (
+            "network",
+            "resnet81",
+            UnknownName,
+            "network: the zoo has no 'resnet81'. Did you mean 'resnet8'",
+        ),
         ("network_settings", [1], SettingError, r"network_settings=\[1\] must be a table"),
-        ("network_settings", {"f": len}, SettingError, "network_settings.f=<built-in function len> is a builtin_func"),
+        (
+            "network_settings",
+            {"f": len},
+            SettingError,
+            "network_settings.f=<built-in function len> is a builtin_func",
+        ),
         ("network_settings", {3: 1}, SettingError, "a key of network_settings=3 must be a text"),
         ("data", "", SettingError, "data='' must be a text"),
         ("transforms", "flip", SettingError, r"transforms='flip' must be a list"),
-        ("transforms", ["flop"], UnknownName, "transforms: there is no transform 'flop'. Did you mean 'flip'"),
+        (
+            "transforms",
+            ["flop"],
+            UnknownName,
+            "transforms: there is no transform 'flop'. Did you mean 'flip'",
+        ),
         ("transforms", ["noise"], ArgumentError, "transforms: transform 'noise' needs std"),
-        ("transforms", [{"name": "noise", "sd": 1}], ArgumentError, "transform 'noise' has no setting 'sd'.*'std'"),
+        (
+            "transforms",
+            [{"name": "noise", "sd": 1}],
+            ArgumentError,
+            "transform 'noise' has no setting 'sd'.*'std'",
+        ),
         ("transforms", [{"std": 1}], SettingError, r"transforms\[0\]=.* names nothing"),
-        ("transforms", [{"name": "flip", "probability": 2}], SettingError, "transforms: probability must lie between"),
+        (
+            "transforms",
+            [{"name": "flip", "probability": 2}],
+            SettingError,
+            "transforms: probability must lie between",
+        ),
         ("batch_size", 0, SettingError, "batch_size=0 must be a whole number of at least 1"),
         ("batch_size", 2.0, SettingError, "batch_size=2.0 must be a whole number"),
         ("batch_size", True, SettingError, "batch_size=True must be a whole number"),
         ("drop_last", 1, SettingError, "drop_last=1 must be true or false"),
         ("workers", -1, SettingError, "workers=-1 must be a whole number of at least 0"),
-        ("worker_kind", "fiber", UnknownName, "worker_kind='fiber' is unknown. Known: process, thread"),
+        (
+            "worker_kind",
+            "fiber",
+            UnknownName,
+            "worker_kind='fiber' is unknown. Known: process, thread",
+        ),
         ("folds", 1, SettingError, "folds=1 must be a whole number of at least 2"),
         ("fold", 1, SettingError, "fold=1 needs folds to be set"),
-        ("backend", "tourch", BackendUnavailable, "backend: there is no backend 'tourch'. Did you mean 'torch'"),
+        (
+            "backend",
+            "tourch",
+            BackendUnavailable,
+            "backend: there is no backend 'tourch'. Did you mean 'torch'",
+        ),
         ("devices", "cpu", SettingError, "devices='cpu' must be a list"),
         ("devices", [0], SettingError, r"devices\[0\]=0 must be a text"),
-        ("precision", "float8", UnknownName, "precision='float8' is unknown. Did you mean 'float16'"),
+        (
+            "precision",
+            "float8",
+            UnknownName,
+            "precision='float8' is unknown. Did you mean 'float16'",
+        ),
         ("rng", "portabel", UnknownName, "rng='portabel' is unknown. Did you mean 'portable'"),
         ("seed", -1, SettingError, "seed=-1 must be a whole number of at least 0"),
         ("optimizer", "sdg", UnknownName, "optimizer='sdg' is unknown. Did you mean 'sgd'"),
-        ("optimizer_settings", {"rl": 1}, ArgumentError, "optimizer_settings: optimizer 'sgd' has no setting 'rl'"),
-        ("optimizer_settings", {"lr": "1e-3"}, SettingError, "optimizer_settings: SGD: lr='1e-3' must be a number"),
+        (
+            "optimizer_settings",
+            {"rl": 1},
+            ArgumentError,
+            "optimizer_settings: optimizer 'sgd' has no setting 'rl'",
+        ),
+        (
+            "optimizer_settings",
+            {"lr": "1e-3"},
+            SettingError,
+            "optimizer_settings: SGD: lr='1e-3' must be a number",
+        ),
         ("groups", {"*.bias": 3}, SettingError, r"groups.\*.bias=3 must be a table"),
-        ("groups", {"*.bias": {"wd": 3}}, ArgumentError, r"groups\['\*.bias'\] has no setting 'wd'"),
+        (
+            "groups",
+            {"*.bias": {"wd": 3}},
+            ArgumentError,
+            r"groups\['\*.bias'\] has no setting 'wd'",
+        ),
         ("schedule", "cosin", UnknownName, "schedule='cosin' is unknown. Did you mean 'cosine'"),
         ("schedule_settings", {"steps": 3}, SettingError, "schedule_settings.* no schedule"),
         ("accumulate", 0, SettingError, "accumulate=0 must be a whole number of at least 1"),
@@ -155,16 +238,38 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
         ("clip_value", "1", SettingError, "clip_value='1' must be a number above 0"),
         ("average", 1.0, SettingError, "average=1.0 must be a number above 0 and below 1"),
         ("epochs", 0, SettingError, "epochs=0 must be a whole number of at least 1"),
-        ("metrics", ["acuracy"], UnknownName, "metrics: there is no metric 'acuracy'. Did you mean 'accuracy'"),
-        ("metrics", [{"name": "top-k", "n": 3}], ArgumentError, "metrics: metric 'top-k' has no setting 'n'"),
-        ("early_stopping", {"patients": 3}, ArgumentError, "early_stopping has no setting 'patients'.*'patience'"),
+        (
+            "metrics",
+            ["acuracy"],
+            UnknownName,
+            "metrics: there is no metric 'acuracy'. Did you mean 'accuracy'",
+        ),
+        (
+            "metrics",
+            [{"name": "top-k", "n": 3}],
+            ArgumentError,
+            "metrics: metric 'top-k' has no setting 'n'",
+        ),
+        (
+            "early_stopping",
+            {"patients": 3},
+            ArgumentError,
+            "early_stopping has no setting 'patients'.*'patience'",
+        ),
         ("early_stopping", {"mode": "up"}, SettingError, "early_stopping: mode='up' is unknown"),
         ("checkpoints", {"folder": "x"}, ArgumentError, "checkpoints has no setting 'folder'"),
-        ("checkpoints", {"keep": 0}, SettingError, "checkpoints: keep=0 must be a whole number of at least 1"),
+        (
+            "checkpoints",
+            {"keep": 0},
+            SettingError,
+            "checkpoints: keep=0 must be a whole number of at least 1",
+        ),
         ("pictures", -1, SettingError, "pictures=-1 must be a whole number of at least 0"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named_with_what_came_and_what_was_wanted(name, value, error, message):
+def test_a_setting_that_makes_no_sense_is_named_with_what_came_and_what_was_wanted(
+    name, value, error, message
+):
     with pytest.raises(error, match=message):
         Settings(**{"network": "mlp", name: value})
 
@@ -188,7 +293,9 @@ def test_a_part_with_a_text_for_a_number_is_refused_in_our_own_words(given):
 
 
 def test_a_fold_beyond_the_last_is_refused():
-    with pytest.raises(SettingError, match="fold=4 needs a number from 1 to 3, the number of folds"):
+    with pytest.raises(
+        SettingError, match="fold=4 needs a number from 1 to 3, the number of folds"
+    ):
         Settings(network="mlp", folds=3, fold=4)
 
 
@@ -197,7 +304,10 @@ def test_a_fold_beyond_the_last_is_refused():
     [
         ("network = 'mlp'\nepoch = 3", r"unknown setting 'epoch'. Did you mean 'epochs'\?"),
         ("epochs = 3", "the setting 'network' is missing"),
-        ("network = 'mlp'\n[optimizer_settings]\nlr = -1", "optimizer_settings: SGD: lr=-1 must be at least 0"),
+        (
+            "network = 'mlp'\n[optimizer_settings]\nlr = -1",
+            "optimizer_settings: SGD: lr=-1 must be at least 0",
+        ),
         ("network = 'mlp'\nnetwork = 'mlp'", "does not hold settings: Cannot overwrite a value"),
         ("network", "does not hold settings"),
         ("\x00", "does not hold settings"),
@@ -215,7 +325,11 @@ def test_an_error_in_a_file_names_the_file_and_the_key(tmp_path, content, messag
     [
         ("s.yaml", "[1, 2]", "s.yaml' does not hold settings: it is a list, wanted key: value"),
         ("s.yaml", "network: mlp\nseed: 1\nseed: 2", "the key 'seed' comes twice"),
-        ("s.yaml", "network: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        (
+            "s.yaml",
+            "network: !!python/object/apply:os.getcwd []",
+            "could not determine a constructor",
+        ),
         ("s.json", "{}", r"has the suffix '.json': settings are in .toml, .yaml, .yml"),
         ("s.toml", b"\xff\xfe", "does not hold settings"),
         ("s.toml", None, "there is no file '.*s.toml': 'deliralike settings' prints one"),
@@ -229,20 +343,29 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
 
 
 def test_a_power_of_ten_without_a_point_is_a_number_in_yaml(tmp_path):
-    (tmp_path / "s.yaml").write_text("network: mlp\noptimizer_settings: {lr: 1e-3}\nclip_norm: 1E2\n")
+    (tmp_path / "s.yaml").write_text(
+        "network: mlp\noptimizer_settings: {lr: 1e-3}\nclip_norm: 1E2\n"
+    )
     settings = read_settings(tmp_path / "s.yaml")
     assert (settings.optimizer_settings, settings.clip_norm) == ({"lr": 0.001}, 100.0)
 
 
 def test_changes_come_before_the_file_and_reach_into_tables(tmp_path):
-    write_settings(tmp_path / "s.toml", Settings(network="mlp", optimizer_settings={"lr": 0.5, "momentum": 0.1}))
-    settings = read_settings(tmp_path / "s.toml", {"optimizer_settings.lr": 0.25, "schedule": "constant", "epochs": 1})
+    write_settings(
+        tmp_path / "s.toml",
+        Settings(network="mlp", optimizer_settings={"lr": 0.5, "momentum": 0.1}),
+    )
+    settings = read_settings(
+        tmp_path / "s.toml", {"optimizer_settings.lr": 0.25, "schedule": "constant", "epochs": 1}
+    )
     assert settings.optimizer_settings == {"lr": 0.25, "momentum": 0.1}
     assert (settings.schedule, settings.epochs) == ("constant", 1)
 
 
 def test_a_key_that_reaches_into_no_table_is_refused():
-    with pytest.raises(SettingError, match="epochs.first: epochs is 5, no table that 'first' could be set in"):
+    with pytest.raises(
+        SettingError, match="epochs.first: epochs is 5, no table that 'first' could be set in"
+    ):
         changed({"epochs": 5}, {"epochs.first": 1})
 
 
@@ -254,7 +377,9 @@ def test_devices_are_not_taken_over_to_another_backend_but_may_be_given():
 
 
 def test_an_unknown_change_is_named():
-    with pytest.raises(ArgumentError, match=r"Settings has no setting 'epoch'. Did you mean 'epochs'"):
+    with pytest.raises(
+        ArgumentError, match=r"Settings has no setting 'epoch'. Did you mean 'epochs'"
+    ):
         Settings(network="mlp").with_(epoch=3)
 
 
@@ -266,4 +391,7 @@ def test_the_numbers_of_a_rule_that_are_left_out_are_the_usual_ones():
 def test_settings_are_equal_exactly_when_all_of_them_are():
     settings = Settings(**OTHERS)
     assert settings == settings_from(OTHERS) == replace(settings)
-    assert all(settings != replace(settings, **{name: value}) for name, value in [("seed", 1), ("groups", {})])
+    assert all(
+        settings != replace(settings, **{name: value})
+        for name, value in [("seed", 1), ("groups", {})]
+    )

@@ -1,4 +1,5 @@
-"""The same settings on another backend are the same run: to rounding in float64, from the start and after a resume."""
+"""The same settings on another backend are the same run: to rounding in float64, from the start and
+after a resume."""
 
 import numpy as np
 import pytest
@@ -13,11 +14,25 @@ OTHERS = [name for name in ("chainer", "jax") if name in backends.available()]
 
 # 1438 samples in batches of 43 are 34 steps an epoch, the last of them on 19 samples.
 SETTINGS = Settings(
-    network="mlp", network_settings={"hidden": [13], "dropout": 0.3}, dtype="float64", batch_size=43, epochs=3, seed=5,
-    transforms=["flip", {"name": "crop", "size": 8, "padding": 1}, {"name": "noise", "std": [0.0, 0.2]}],
-    optimizer="adamw", optimizer_settings={"lr": 0.03, "weight_decay": 0.01}, groups={"*.bias": {"weight_decay": 0.0}},
-    schedule="one_cycle", clip_norm=0.5, average=0.9, metrics=["accuracy", "loss"],
-)  # fmt: skip
+    network="mlp",
+    network_settings={"hidden": [13], "dropout": 0.3},
+    dtype="float64",
+    batch_size=43,
+    epochs=3,
+    seed=5,
+    transforms=[
+        "flip",
+        {"name": "crop", "size": 8, "padding": 1},
+        {"name": "noise", "std": [0.0, 0.2]},
+    ],
+    optimizer="adamw",
+    optimizer_settings={"lr": 0.03, "weight_decay": 0.01},
+    groups={"*.bias": {"weight_decay": 0.0}},
+    schedule="one_cycle",
+    clip_norm=0.5,
+    average=0.9,
+    metrics=["accuracy", "loss"],
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +42,15 @@ def reference(tmp_path_factory):
 
 
 def differences(found, reference):
-    """The largest relative difference of the losses, of the figures of every epoch, and of the final weights."""
-    weights, wanted = (load_file(result.folder / "weights.safetensors") for result in (found, reference))
+    """The largest relative difference of the losses, of the figures of every epoch, and of the
+    final weights."""
+    weights, wanted = (
+        load_file(result.folder / "weights.safetensors") for result in (found, reference)
+    )
     assert weights.keys() == wanted.keys()
     epochs = [
-        np.array([list(each.held_out.values()) for each in result.history.epochs]) for result in (found, reference)
+        np.array([list(each.held_out.values()) for each in result.history.epochs])
+        for result in (found, reference)
     ]
     return [
         relative(found.history.losses, reference.history.losses),
@@ -47,7 +66,8 @@ def relative(found, wanted):
 
 # Chainer's steps are in the short suite where a run goes on with it.
 @pytest.mark.parametrize(
-    "other", [pytest.param(name, marks=() if name == "jax" else pytest.mark.long) for name in OTHERS]
+    "other",
+    [pytest.param(name, marks=() if name == "jax" else pytest.mark.long) for name in OTHERS],
 )
 def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, tmp_path):
     found = Experiment(SETTINGS, backend=other).run(tmp_path / "run")
@@ -69,7 +89,9 @@ def test_the_first_loss_is_that_of_the_whole_run(reference, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "off", [{"transforms": ()}, {"network_settings": {"hidden": [13]}}], ids=["transforms", "dropout"]
+    "off",
+    [{"transforms": ()}, {"network_settings": {"hidden": [13]}}],
+    ids=["transforms", "dropout"],
 )
 def test_augmentation_and_dropout_are_on(off, reference, tmp_path):
     assert abs(first_loss(tmp_path / "run", **off) - reference.history.losses[0]) > 1e-4
@@ -78,9 +100,14 @@ def test_augmentation_and_dropout_are_on(off, reference, tmp_path):
 @pytest.mark.parametrize(
     ("first", "second"),
     [("torch", OTHERS[0]), (OTHERS[-1], "torch")]
-    + [pytest.param(*pair, marks=pytest.mark.long) for pair in (("torch", OTHERS[-1]), (OTHERS[0], "torch"))],
+    + [
+        pytest.param(*pair, marks=pytest.mark.long)
+        for pair in (("torch", OTHERS[-1]), (OTHERS[0], "torch"))
+    ],
 )
-def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(first, second, reference, tmp_path):
+def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(
+    first, second, reference, tmp_path
+):
     with pytest.raises(KeyboardInterrupt):
         Experiment(SETTINGS, backend=first).run(tmp_path / "run", callbacks=[StopAt(50)])
     found = Experiment(SETTINGS, backend=second).run(tmp_path / "run", resume=True)

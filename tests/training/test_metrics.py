@@ -22,7 +22,8 @@ def gathered(metric, outputs, targets, batch=4):
     return evidence
 
 
-# Regression ------------------------------------------------------------------------------------------------------
+# Regression
+# ------------------------------------------------------------------------------------------------------
 
 ERRORS = {
     "mae": sklearn.metrics.mean_absolute_error,
@@ -35,7 +36,9 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_those_of_scikit_learn(name):
     wanted = ERRORS[name](TARGETS.ravel(), OUTPUTS.ravel())
-    assert gathered(metrics.metric(name), OUTPUTS, TARGETS).value() == pytest.approx(wanted, rel=1e-13)
+    assert gathered(metrics.metric(name), OUTPUTS, TARGETS).value() == pytest.approx(
+        wanted, rel=1e-13
+    )
     assert metrics.metric(name)(OUTPUTS[:, 0, 0], TARGETS[:, 0, 0]) == pytest.approx(
         ERRORS[name](TARGETS[:, 0, 0], OUTPUTS[:, 0, 0]), rel=1e-13
     )
@@ -43,9 +46,9 @@ def test_errors_are_those_of_scikit_learn(name):
 
 def test_r2_loses_no_digits_far_from_zero():
     exact = metrics.metric("r2")(OUTPUTS, TARGETS)
-    assert gathered(metrics.metric("r2"), OUTPUTS + 2.0**30, TARGETS + 2.0**30).value() == pytest.approx(
-        exact, abs=1e-6
-    )
+    assert gathered(
+        metrics.metric("r2"), OUTPUTS + 2.0**30, TARGETS + 2.0**30
+    ).value() == pytest.approx(exact, abs=1e-6)
 
 
 def test_r2_of_targets_that_do_not_vary_is_nan():
@@ -55,11 +58,14 @@ def test_r2_of_targets_that_do_not_vary_is_nan():
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_of_nan_are_nan_and_shapes_must_agree(name):
     assert np.isnan(metrics.metric(name)(np.array([1.0, np.nan]), np.array([1.0, 2.0])))
-    with pytest.raises(BatchError, match=r"outputs of shape \(7, 1\) do not fit targets of shape \(7,\)"):
+    with pytest.raises(
+        BatchError, match=r"outputs of shape \(7, 1\) do not fit targets of shape \(7,\)"
+    ):
         metrics.metric(name)(np.zeros((7, 1)), np.zeros(7))
 
 
-# Evidence --------------------------------------------------------------------------------------------------------
+# Evidence
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_evidence_of_nothing_has_no_figure():
@@ -71,7 +77,15 @@ def test_evidence_of_nothing_has_no_figure():
 
 def test_evidence_is_smaller_than_the_outputs():
     scores, masks = np.zeros((4, 3, 64, 64)), np.zeros((4, 64, 64), int)
-    for name in ("accuracy", "loss", "dice", "iou", "hausdorff95", "calibration-error", "confusion"):
+    for name in (
+        "accuracy",
+        "loss",
+        "dice",
+        "iou",
+        "hausdorff95",
+        "calibration-error",
+        "confusion",
+    ):
         rows = metrics.metric(name).evidence(scores, masks)
         assert sum(array.nbytes for array in rows.values()) < scores.nbytes / 50, name
 
@@ -96,7 +110,8 @@ def test_what_is_no_metric_is_refused(wrong):
         Evidence(wrong)
 
 
-# Intervals -------------------------------------------------------------------------------------------------------
+# Intervals
+# -------------------------------------------------------------------------------------------------------
 
 RIGHT = np.random.default_rng(5).random(200) < 0.8
 
@@ -142,22 +157,41 @@ def test_the_draws_are_known_in_advance():
     """Raw words of Philox, modulo the number of samples, written out here."""
     import hashlib
 
-    key = np.array([7, int.from_bytes(hashlib.blake2b(b"training/bootstrap", digest_size=8).digest(), "little")], "u8")
+    key = np.array(
+        [
+            7,
+            int.from_bytes(
+                hashlib.blake2b(b"training/bootstrap", digest_size=8).digest(), "little"
+            ),
+        ],
+        "u8",
+    )
     words = np.random.Philox(key=key).random_raw(6) % np.uint64(3)
     seen = []
     bootstrap.intervals(
-        lambda rows: seen.append(rows.tolist()) or np.zeros(1), bootstrap.units(3, None), resamples=2, seed=7
+        lambda rows: seen.append(rows.tolist()) or np.zeros(1),
+        bootstrap.units(3, None),
+        resamples=2,
+        seed=7,
     )
     assert seen == [[0, 1, 2], words[:3].tolist(), words[3:].tolist()]
 
 
 def test_groups_are_drawn_as_a_whole():
-    """Ten patients with twenty equal samples each: as uncertain as ten samples, not as two hundred."""
+    """Ten patients with twenty equal samples each: as uncertain as ten samples, not as two
+    hundred."""
     right = np.repeat(np.arange(10) < 6, 20)
-    alone, grouped = evidence_of(right).interval(), evidence_of(right).interval(groups=np.repeat(np.arange(10), 20))
+    alone, grouped = (
+        evidence_of(right).interval(),
+        evidence_of(right).interval(groups=np.repeat(np.arange(10), 20)),
+    )
     assert alone[1] - alone[0] < 0.15
-    assert grouped == pytest.approx(scipy.stats.binom.ppf([0.025, 0.975], 10, 0.6) / 10, abs=0.1 + 1e-9)
-    assert evidence_of(RIGHT).interval(groups=range(200), resamples=9) == evidence_of(RIGHT).interval(resamples=9)
+    assert grouped == pytest.approx(
+        scipy.stats.binom.ppf([0.025, 0.975], 10, 0.6) / 10, abs=0.1 + 1e-9
+    )
+    assert evidence_of(RIGHT).interval(groups=range(200), resamples=9) == evidence_of(
+        RIGHT
+    ).interval(resamples=9)
 
 
 def test_groups_of_different_sizes_bring_all_of_their_samples():
@@ -204,7 +238,8 @@ def test_intervals_that_make_no_sense_are_refused():
         evidence.interval(groups=[1] * 200)
 
 
-# Names -----------------------------------------------------------------------------------------------------------
+# Names
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", metrics.known())
@@ -218,13 +253,17 @@ def test_every_metric_has_a_name_a_direction_and_settings_that_can_be_compared(n
 
 
 def test_settings_of_a_file_make_the_metric():
-    assert metrics.metric("dice", classes=["a", "b"], over="voxels") == Dice(classes=["a", "b"], over="voxels")
+    assert metrics.metric("dice", classes=["a", "b"], over="voxels") == Dice(
+        classes=["a", "b"], over="voxels"
+    )
 
 
 def test_unknown_names_and_settings_are_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="no metric 'dise'. Did you mean 'dice'?"):
         metrics.metric("dise")
-    with pytest.raises(ArgumentError, match="metric 'dice' has no setting 'class'. Did you mean 'classes'?"):
+    with pytest.raises(
+        ArgumentError, match="metric 'dice' has no setting 'class'. Did you mean 'classes'?"
+    ):
         metrics.metric("dice", **{"class": 3})
 
 

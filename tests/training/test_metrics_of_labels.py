@@ -37,7 +37,8 @@ PICTURES, MASKS = draw(5, 3, 7, 5), labels_of(5, 7, 5, classes=3)
 BINARY, YES = draw(41, 2), labels_of(41, classes=2)
 
 
-# Accuracy and top-k ----------------------------------------------------------------------------------------------
+# Accuracy and top-k
+# ----------------------------------------------------------------------------------------------
 
 
 def test_accuracy_is_that_of_scikit_learn():
@@ -45,7 +46,9 @@ def test_accuracy_is_that_of_scikit_learn():
 
 
 def test_accuracy_of_pictures_counts_every_pixel():
-    assert Accuracy()(PICTURES, MASKS) == pytest.approx((PICTURES.argmax(1) == MASKS).mean(), rel=1e-15)
+    assert Accuracy()(PICTURES, MASKS) == pytest.approx(
+        (PICTURES.argmax(1) == MASKS).mean(), rel=1e-15
+    )
 
 
 def test_ignored_pixels_do_not_count_even_when_their_score_is_nan():
@@ -59,7 +62,9 @@ def test_ignored_pixels_do_not_count_even_when_their_score_is_nan():
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_top_k_is_that_of_scikit_learn(k):
-    wanted = sklearn.metrics.top_k_accuracy_score(LABELS, SCORES, k=k, labels=range(4)) if k < 4 else 1.0
+    wanted = (
+        sklearn.metrics.top_k_accuracy_score(LABELS, SCORES, k=k, labels=range(4)) if k < 4 else 1.0
+    )
     assert TopK(k=k)(SCORES, LABELS) == pytest.approx(wanted, rel=1e-15)
 
 
@@ -76,13 +81,16 @@ def test_top_k_with_fewer_classes_than_k_is_refused():
         TopK(k=0)
 
 
-# Cross-entropy ---------------------------------------------------------------------------------------------------
+# Cross-entropy
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_cross_entropy_is_that_of_scikit_learn_from_logits_and_probabilities():
     wanted = sklearn.metrics.log_loss(LABELS, softmax(SCORES))
     assert CrossEntropy()(SCORES, LABELS) == pytest.approx(wanted, rel=1e-13)
-    assert CrossEntropy(from_probabilities=True)(softmax(SCORES), LABELS) == pytest.approx(wanted, rel=1e-13)
+    assert CrossEntropy(from_probabilities=True)(softmax(SCORES), LABELS) == pytest.approx(
+        wanted, rel=1e-13
+    )
 
 
 def test_cross_entropy_without_ignored_pixels_is_that_of_torch():
@@ -94,7 +102,9 @@ def test_cross_entropy_without_ignored_pixels_is_that_of_torch():
 
 def test_cross_entropy_of_float32_logits_is_computed_in_float64():
     scores = (SCORES * 30).astype(np.float32)
-    wanted = torch.nn.functional.cross_entropy(torch.from_numpy(scores).double(), torch.from_numpy(LABELS))
+    wanted = torch.nn.functional.cross_entropy(
+        torch.from_numpy(scores).double(), torch.from_numpy(LABELS)
+    )
     assert CrossEntropy()(scores, LABELS) == pytest.approx(float(wanted), rel=1e-14)
 
 
@@ -114,12 +124,15 @@ def test_a_label_of_probability_zero_is_an_infinite_loss():
     assert CrossEntropy(from_probabilities=True)(np.array([[1.0, 0.0]]), np.array([1])) == np.inf
 
 
-# ROC AUC and average precision -----------------------------------------------------------------------------------
+# ROC AUC and average precision
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("average", ["macro", "weighted"])
 def test_roc_auc_of_several_classes_is_that_of_scikit_learn(average):
-    wanted = sklearn.metrics.roc_auc_score(LABELS, softmax(SCORES), multi_class="ovr", average=average)
+    wanted = sklearn.metrics.roc_auc_score(
+        LABELS, softmax(SCORES), multi_class="ovr", average=average
+    )
     assert RocAuc(average=average)(SCORES, LABELS) == pytest.approx(wanted, rel=1e-13)
     found = RocAuc(average=average, from_probabilities=True)(softmax(SCORES), LABELS)
     assert found == pytest.approx(wanted, rel=1e-13)
@@ -128,28 +141,43 @@ def test_roc_auc_of_several_classes_is_that_of_scikit_learn(average):
 @pytest.mark.parametrize("decimals", [0, 1, 9])
 @pytest.mark.parametrize(
     ("metric", "oracle"),
-    [(RocAuc(), sklearn.metrics.roc_auc_score), (AveragePrecision(), sklearn.metrics.average_precision_score)],
+    [
+        (RocAuc(), sklearn.metrics.roc_auc_score),
+        (AveragePrecision(), sklearn.metrics.average_precision_score),
+    ],
 )
-def test_of_two_classes_class_1_is_ranked_as_scikit_learn_ranks_it_with_ties_too(metric, oracle, decimals):
+def test_of_two_classes_class_1_is_ranked_as_scikit_learn_ranks_it_with_ties_too(
+    metric, oracle, decimals
+):
     score = BINARY[:, 0].round(decimals)
     assert metric(score[:, np.newaxis], YES) == pytest.approx(oracle(YES, score), rel=1e-13)
-    assert metric(np.stack([-score, 0 * score], 1), YES) == pytest.approx(oracle(YES, score), rel=1e-13)
+    assert metric(np.stack([-score, 0 * score], 1), YES) == pytest.approx(
+        oracle(YES, score), rel=1e-13
+    )
 
 
 @pytest.mark.parametrize("average", ["macro", "weighted"])
 @pytest.mark.parametrize(
     ("metric", "oracle"),
-    [(RocAuc, sklearn.metrics.roc_auc_score), (AveragePrecision, sklearn.metrics.average_precision_score)],
+    [
+        (RocAuc, sklearn.metrics.roc_auc_score),
+        (AveragePrecision, sklearn.metrics.average_precision_score),
+    ],
 )
 def test_several_labels_a_sample_are_ranked_as_scikit_learn_ranks_them(metric, oracle, average):
     scores, labels = draw(29, 3), labels_of(29, 3, classes=2)
     wanted = oracle(labels, scores, average=average)
-    assert metric(average=average, multilabel=True)(scores, labels) == pytest.approx(wanted, rel=1e-13)
+    assert metric(average=average, multilabel=True)(scores, labels) == pytest.approx(
+        wanted, rel=1e-13
+    )
 
 
 def test_average_precision_by_class_is_that_of_scikit_learn():
     found = AveragePrecision(by_class=True, classes="abcd")(SCORES, LABELS)
-    wanted = [sklearn.metrics.average_precision_score(LABELS == c, softmax(SCORES)[:, c]) for c in range(4)]
+    wanted = [
+        sklearn.metrics.average_precision_score(LABELS == c, softmax(SCORES)[:, c])
+        for c in range(4)
+    ]
     assert list(found) == ["a", "b", "c", "d", "mean"]
     assert list(found.values()) == pytest.approx([*wanted, np.mean(wanted)], rel=1e-13)
 
@@ -159,10 +187,16 @@ def test_ignored_labels_take_no_part_in_the_ranking():
     labels[:9] = -1
     wanted = sklearn.metrics.roc_auc_score(LABELS[9:], softmax(SCORES[9:]), multi_class="ovr")
     assert RocAuc(ignored=-1)(SCORES, labels) == pytest.approx(wanted, rel=1e-13)
-    several = np.where(np.arange(29)[:, np.newaxis] % 3 == [0, 1, 2], -1, labels_of(29, 3, classes=2))
+    several = np.where(
+        np.arange(29)[:, np.newaxis] % 3 == [0, 1, 2], -1, labels_of(29, 3, classes=2)
+    )
     found = RocAuc(ignored=-1, multilabel=True)(draw(29, 3), several)
-    each = [sklearn.metrics.roc_auc_score(several[:, c][several[:, c] >= 0], draw(29, 3)[:, c][several[:, c] >= 0])
-            for c in range(3)]  # fmt: skip
+    each = [
+        sklearn.metrics.roc_auc_score(
+            several[:, c][several[:, c] >= 0], draw(29, 3)[:, c][several[:, c] >= 0]
+        )
+        for c in range(3)
+    ]
     assert found == pytest.approx(np.mean(each), rel=1e-13)
 
 
@@ -174,11 +208,15 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
 
 
 def test_the_odds_of_logits_are_exact_however_sure_they_are():
-    logits = np.array([[[0.0], [30.0], [-800.0]], [[5.0], [5.0], [-np.inf]], [[-np.inf], [2.0], [-np.inf]]])
+    logits = np.array(
+        [[[0.0], [30.0], [-800.0]], [[5.0], [5.0], [-np.inf]], [[-np.inf], [2.0], [-np.inf]]]
+    )
     wanted = [[-30.0, 30.0, -830.0], [0.0, 0.0, -np.inf], [-np.inf, np.inf, -np.inf]]
     assert log_odds(logits)[..., 0] == pytest.approx(np.array(wanted), rel=1e-12)
     p = softmax(SCORES)
-    assert log_odds(SCORES[..., np.newaxis])[..., 0] == pytest.approx(np.log(p / (1 - p)), rel=1e-12)
+    assert log_odds(SCORES[..., np.newaxis])[..., 0] == pytest.approx(
+        np.log(p / (1 - p)), rel=1e-12
+    )
     assert np.isnan(RocAuc()(np.array([[np.inf, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([0, 1])))
 
 
@@ -201,7 +239,9 @@ def test_labels_of_one_class_alone_have_no_area_and_a_precision_of_one():
 def test_pixels_are_ranked_all_together():
     scores, labels = draw(3, 2, 7, 5), labels_of(3, 7, 5, classes=2)
     margin = (scores[:, 1] - scores[:, 0]).ravel()
-    assert RocAuc()(scores, labels) == pytest.approx(sklearn.metrics.roc_auc_score(labels.ravel(), margin), rel=1e-13)
+    assert RocAuc()(scores, labels) == pytest.approx(
+        sklearn.metrics.roc_auc_score(labels.ravel(), margin), rel=1e-13
+    )
 
 
 def test_an_unknown_average_and_labels_that_are_not_0_or_1_are_refused():
@@ -213,11 +253,13 @@ def test_an_unknown_average_and_labels_that_are_not_0_or_1_are_refused():
         RocAuc(multilabel=True)(draw(7, 3), np.zeros(7, int))
 
 
-# Calibration -----------------------------------------------------------------------------------------------------
+# Calibration
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_calibration_error_of_a_table_worked_out_by_hand():
-    """Confidences 0.6 0.7 | 0.9 0.95 1.0 in two bins above a half: gaps |1.3 - 1| and |2.85 - 2|, by five samples."""
+    """Confidences 0.6 0.7 | 0.9 0.95 1.0 in two bins above a half: gaps |1.3 - 1| and |2.85 - 2|,
+    by five samples."""
     confidence = np.array([0.6, 0.7, 0.9, 0.95, 1.0])
     scores = np.stack([confidence, 1 - confidence], axis=1)
     found = CalibrationError(bins=4, from_probabilities=True)(scores, np.array([0, 1, 0, 1, 0]))
@@ -237,12 +279,15 @@ def test_calibration_error_of_several_classes_is_that_of_a_loop_over_the_bins():
 def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
     """0.5 with 0.3 of another answer in (0.25, 0.5]; in [0.5, 0.75) the gaps would not cancel."""
     scores = np.array([[0.5, 0.5], [0.7, 0.3]])
-    assert CalibrationError(bins=2, from_probabilities=True)(scores, np.array([0, 1])) == pytest.approx(0.6)
+    assert CalibrationError(bins=2, from_probabilities=True)(
+        scores, np.array([0, 1])
+    ) == pytest.approx(0.6)
     with pytest.raises(SettingError, match="at least one bin, not 0"):
         CalibrationError(bins=0)
 
 
-# Confusion -------------------------------------------------------------------------------------------------------
+# Confusion
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scores", "labels"), [(SCORES, LABELS), (PICTURES, MASKS)])
@@ -257,11 +302,14 @@ def test_the_confusion_matrix_is_that_of_scikit_learn(scores, labels, normalise)
 
 
 def test_the_confusion_matrix_leaves_ignored_labels_out_and_names_classes():
-    found = ConfusionMatrix(classes=["cat", "dog"], ignored=-1)(np.eye(2)[[0, 1, 1]], np.array([0, -1, 0]))
+    found = ConfusionMatrix(classes=["cat", "dog"], ignored=-1)(
+        np.eye(2)[[0, 1, 1]], np.array([0, -1, 0])
+    )
     assert found == {"cat/cat": 1.0, "cat/dog": 1.0, "dog/cat": 0.0, "dog/dog": 0.0}
 
 
-# What all of them have in common ---------------------------------------------------------------------------------
+# What all of them have in common
+# ---------------------------------------------------------------------------------
 
 OF_LABELS = [
     "accuracy",
@@ -289,10 +337,14 @@ def test_a_nan_among_the_scores_makes_the_figure_nan(name):
     scores = SCORES.copy()
     scores[3, 2] = np.nan
     found = of_labels(name)(scores, LABELS)
-    assert np.isnan(found["mean"] if "mean" in (found if isinstance(found, dict) else ()) else figures(found)).all()
+    assert np.isnan(
+        found["mean"] if "mean" in (found if isinstance(found, dict) else ()) else figures(found)
+    ).all()
 
 
-@pytest.mark.parametrize("name", ["accuracy", "calibration-error", "loss", "roc-auc", "top-k", "average-precision"])
+@pytest.mark.parametrize(
+    "name", ["accuracy", "calibration-error", "loss", "roc-auc", "top-k", "average-precision"]
+)
 def test_there_is_no_figure_where_no_label_counts(name):
     assert np.isnan(of_labels(name, ignored=0)(SCORES, 0 * LABELS))
 
@@ -310,12 +362,16 @@ def test_batches_of_any_size_give_the_figure_of_the_whole(name):
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_scores_of_half_precision_are_taken(name):
     half = (PICTURES * 8).round() / 8
-    assert figures(of_labels(name)(half.astype(np.float16), MASKS)) == figures(of_labels(name)(half, MASKS))
+    assert figures(of_labels(name)(half.astype(np.float16), MASKS)) == figures(
+        of_labels(name)(half, MASKS)
+    )
 
 
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_labels_that_name_no_class_are_refused(name):
-    with pytest.raises(IndexRangeError, match="sample 2 of the batch has the label 4, and the classes are 0 to 3"):
+    with pytest.raises(
+        IndexRangeError, match="sample 2 of the batch has the label 4, and the classes are 0 to 3"
+    ):
         of_labels(name)(SCORES[:3], np.array([0, 1, 4]))
     with pytest.raises(IndexRangeError, match="label -1, .*named by ignored="):
         of_labels(name)(SCORES[:3], np.array([-1, 1, 2]))
@@ -323,15 +379,21 @@ def test_labels_that_name_no_class_are_refused(name):
 
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_labels_that_do_not_fit_are_refused(name):
-    with pytest.raises(BatchError, match=r"scores of shape \(37, 4\) do not fit labels of shape \(36,\)"):
+    with pytest.raises(
+        BatchError, match=r"scores of shape \(37, 4\) do not fit labels of shape \(36,\)"
+    ):
         of_labels(name)(SCORES, LABELS[1:])
     with pytest.raises(BatchError, match="whole numbers, not float64"):
         of_labels(name)(SCORES, LABELS.astype(float))
-    with pytest.raises(BatchError, match=r"one NumPy array of scores, not a dict with keys \['pred'\]"):
+    with pytest.raises(
+        BatchError, match=r"one NumPy array of scores, not a dict with keys \['pred'\]"
+    ):
         of_labels(name)({"pred": SCORES}, LABELS)
 
 
 @pytest.mark.parametrize("name", ["confusion", "dice", "iou", "roc-auc"])
 def test_a_wrong_number_of_names_is_refused(name):
-    with pytest.raises(SettingError, match="was given 3 names of classes, and the scores have 4 classes"):
+    with pytest.raises(
+        SettingError, match="was given 3 names of classes, and the scores have 4 classes"
+    ):
         of_labels(name, classes=["a", "b", "c"])(SCORES, LABELS)

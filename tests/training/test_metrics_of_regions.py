@@ -28,10 +28,13 @@ def masks_of(*shape, classes=3, seed=0):
 PREDICTED, TRUE = masks_of(7, 7, 5), masks_of(7, 7, 5, seed=1)
 
 
-# Dice and IoU ----------------------------------------------------------------------------------------------------
+# Dice and IoU
+# ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("metric", "oracle"), [(Dice, sklearn.metrics.f1_score), (IoU, sklearn.metrics.jaccard_score)])
+@pytest.mark.parametrize(
+    ("metric", "oracle"), [(Dice, sklearn.metrics.f1_score), (IoU, sklearn.metrics.jaccard_score)]
+)
 def test_overlap_is_that_of_scikit_learn_sample_by_sample_and_over_all_voxels(metric, oracle):
     def each(predicted, true):
         return oracle(true.ravel(), predicted.ravel(), labels=range(3), average=None)
@@ -47,7 +50,11 @@ def test_overlap_is_that_of_scikit_learn_sample_by_sample_and_over_all_voxels(me
 def test_the_background_can_be_left_out_of_figures_and_mean():
     whole = Dice(classes=CLASSES)(scores_of(PREDICTED, 3), TRUE)
     found = Dice(classes=CLASSES, include_background=False)(scores_of(PREDICTED, 3), TRUE)
-    assert found == {"gm": whole["gm"], "wm": whole["wm"], "mean": pytest.approx((whole["gm"] + whole["wm"]) / 2)}
+    assert found == {
+        "gm": whole["gm"],
+        "wm": whole["wm"],
+        "mean": pytest.approx((whole["gm"] + whole["wm"]) / 2),
+    }
 
 
 def test_a_class_absent_from_mask_and_prediction_has_no_figure_and_one_absent_from_one_counts_zero():
@@ -85,13 +92,17 @@ def test_a_nan_score_makes_every_figure_nan_and_not_a_missing_sample():
 
 
 def test_settings_of_overlap_that_make_no_sense_are_refused():
-    with pytest.raises(SettingError, match="dice is taken over samples or voxels, not 'voxel'. Did you mean 'voxels'?"):
+    with pytest.raises(
+        SettingError,
+        match="dice is taken over samples or voxels, not 'voxel'. Did you mean 'voxels'?",
+    ):
         Dice(over="voxel")
     with pytest.raises(SettingError, match="iou: a class cannot be called 'mean'"):
         IoU(classes=["mean", "other"])
 
 
-# Hausdorff -------------------------------------------------------------------------------------------------------
+# Hausdorff
+# -------------------------------------------------------------------------------------------------------
 
 
 def directed(first, second):
@@ -119,7 +130,9 @@ def test_the_surface_of_a_region_is_its_voxels_with_a_neighbour_outside(shape):
 
 def blob(shape, centre, radius):
     grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"))
-    return (((grid - np.reshape(centre, (-1, *[1] * len(shape)))) ** 2).sum(axis=0) <= radius**2).astype(int)
+    return (
+        ((grid - np.reshape(centre, (-1, *[1] * len(shape)))) ** 2).sum(axis=0) <= radius**2
+    ).astype(int)
 
 
 @pytest.mark.parametrize("percentile", [100.0, 95.0])
@@ -131,16 +144,25 @@ def blob(shape, centre, radius):
         (blob((9, 11, 13), (4, 4, 5), 3), blob((9, 11, 13), (5, 6, 6), 4), (1.0, 2.0, 0.7)),
     ],
 )
-def test_the_distance_of_surfaces_is_that_of_brute_force_and_scipy(first, second, spacing, percentile):
+def test_the_distance_of_surfaces_is_that_of_brute_force_and_scipy(
+    first, second, spacing, percentile
+):
     points, others = (surface_by_hand(mask == 1) * np.array(spacing) for mask in (first, second))
     wanted = max(
-        np.percentile(directed(points, others), percentile), np.percentile(directed(others, points), percentile)
+        np.percentile(directed(points, others), percentile),
+        np.percentile(directed(others, points), percentile),
     )
     metric = Hausdorff(percentile=percentile, spacing=spacing)
     found = metric(scores_of(first[np.newaxis], 2), second[np.newaxis])
-    assert found == {"1": pytest.approx(wanted, rel=1e-13), "mean": pytest.approx(wanted, rel=1e-13)}
+    assert found == {
+        "1": pytest.approx(wanted, rel=1e-13),
+        "mean": pytest.approx(wanted, rel=1e-13),
+    }
     if percentile == 100:
-        ways = [scipy.spatial.distance.directed_hausdorff(*pair)[0] for pair in ((points, others), (others, points))]
+        ways = [
+            scipy.spatial.distance.directed_hausdorff(*pair)[0]
+            for pair in ((points, others), (others, points))
+        ]
         assert found["1"] == pytest.approx(max(ways), rel=1e-13)
 
 
@@ -169,7 +191,10 @@ def test_ignored_voxels_have_no_surface():
 
 def test_the_metric_by_name_and_its_percentile():
     assert metrics.metric("hausdorff95") == Hausdorff(percentile=95.0)
-    assert (metrics.metric("hausdorff").name, metrics.metric("hausdorff95").name) == ("hausdorff", "hausdorff95")
+    assert (metrics.metric("hausdorff").name, metrics.metric("hausdorff95").name) == (
+        "hausdorff",
+        "hausdorff95",
+    )
 
 
 def test_settings_of_the_distance_that_make_no_sense_are_refused():
@@ -185,5 +210,7 @@ def test_settings_of_the_distance_that_make_no_sense_are_refused():
 
 def test_without_scipy_the_distance_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
-    with pytest.raises(DataUnavailable, match=r"Hausdorff distance needs the package 'scipy'.*deliralike\[data\]"):
+    with pytest.raises(
+        DataUnavailable, match=r"Hausdorff distance needs the package 'scipy'.*deliralike\[data\]"
+    ):
         Hausdorff()(scores_of(PREDICTED, 3), TRUE)

@@ -51,13 +51,17 @@ class Count(Callback):
 
 CASES = [
     ("native", 2, {"steps": 2}),  # inside an epoch
-    pytest.param("native", None, {"steps": 3}, marks=pytest.mark.long),  # its last step is made, the evaluation is not
+    pytest.param(
+        "native", None, {"steps": 3}, marks=pytest.mark.long
+    ),  # its last step is made, the evaluation is not
     pytest.param("portable", 2, {"epochs": 1}, marks=pytest.mark.long),  # between two epochs
 ]
 
 
 @pytest.mark.parametrize(("rng", "replicas", "moment"), CASES)
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(backend, tmp_path, rng, replicas, moment):
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(
+    backend, tmp_path, rng, replicas, moment
+):
     devices = None if replicas is None else [backend.devices()[0]] * replicas
     runs.start_all_chance(11)
     whole = runs.trainer(backend.name, Keep(tmp_path / "c", **moment), rng=rng, devices=devices)
@@ -96,10 +100,21 @@ def checkpoints(tmp_path_factory):
     return folder, runs.outcome(whole["torch"])
 
 
-MOVES = [("torch", "chainer"), ("chainer", "jax"), ("jax", "torch")]  # each one writes, and each one reads
-MOVES += [pytest.param(*pair, marks=pytest.mark.long) for pair in (
-    ("torch", "jax"), ("jax", "chainer"), ("chainer", "torch"), ("chainer", "chainer"), ("jax", "jax"),
-)]  # fmt: skip
+MOVES = [
+    ("torch", "chainer"),
+    ("chainer", "jax"),
+    ("jax", "torch"),
+]  # each one writes, and each one reads
+MOVES += [
+    pytest.param(*pair, marks=pytest.mark.long)
+    for pair in (
+        ("torch", "jax"),
+        ("jax", "chainer"),
+        ("chainer", "torch"),
+        ("chainer", "chainer"),
+        ("jax", "jax"),
+    )
+]
 
 
 @pytest.mark.parametrize(("origin", "backend"), MOVES)
@@ -116,7 +131,9 @@ def test_a_checkpoint_goes_on_on_every_other_backend(checkpoints, origin, backen
 
 def test_native_draws_on_another_backend_follow_the_runs_seed_and_step(tmp_path):
     runs.start_all_chance(11)
-    runs.trainer("chainer", Keep(tmp_path / "c", steps=1), rng="native").fit(runs.loader(), epochs=1)
+    runs.trainer("chainer", Keep(tmp_path / "c", steps=1), rng="native").fit(
+        runs.loader(), epochs=1
+    )
     outcomes = []
     for number in (1, 2):
         runs.start_all_chance(number)
@@ -126,7 +143,8 @@ def test_native_draws_on_another_backend_follow_the_runs_seed_and_step(tmp_path)
     assert runs.differing(*outcomes) == []
 
 
-# What else is brought back ---------------------------------------------------------------------------------------
+# What else is brought back
+# ---------------------------------------------------------------------------------------
 
 
 class Plain(Network):
@@ -151,10 +169,14 @@ def plain_trainer(*callbacks, backend="torch", dtype="float64", rule=None, **opt
 
 
 def test_callbacks_go_on_by_class_and_number(tmp_path):
-    plain_trainer(Count(), Keep(tmp_path / "c", steps=3), Count()).fit(plain_samples(), epochs=1, batch_size=5)
+    plain_trainer(Count(), Keep(tmp_path / "c", steps=3), Count()).fit(
+        plain_samples(), epochs=1, batch_size=5
+    )
     first, second, new = Count(), Count(), Count()
     second.seen = first.seen = ["forgotten"]
-    plain_trainer(first, second, new).fit(plain_samples(), epochs=1, batch_size=5, resume=tmp_path / "c")
+    plain_trainer(first, second, new).fit(
+        plain_samples(), epochs=1, batch_size=5, resume=tmp_path / "c"
+    )
     assert first.seen == second.seen == [0, 1, 2, 3]
     assert new.seen == [3]
 
@@ -165,7 +187,9 @@ def test_another_number_of_replicas_goes_on(backend, tmp_path):
     resumed = plain_trainer(backend=backend.name, start=2, devices=backend.devices()[:1] * 2)
     resumed.fit(plain_samples(), epochs=1, batch_size=5, resume=tmp_path / "c")
     found = runs.outcome(resumed)
-    assert all(np.allclose(found[name], value, rtol=1e-12) for name, value in runs.outcome(whole).items())
+    assert all(
+        np.allclose(found[name], value, rtol=1e-12) for name, value in runs.outcome(whole).items()
+    )
 
 
 def stream(epoch):
@@ -175,8 +199,12 @@ def stream(epoch):
 
 LOADERS = {
     "a stream": lambda: data.Loader(data.Stream(stream), 4),
-    "threads that work ahead": lambda: data.Loader(plain_samples(), 4, prefetch=3, workers=2, transform=augmented),
-    "a sampler": lambda: data.Loader(plain_samples(), 4, sampler=data.WeightedSampler(np.arange(1.0, 21.0))),
+    "threads that work ahead": lambda: data.Loader(
+        plain_samples(), 4, prefetch=3, workers=2, transform=augmented
+    ),
+    "a sampler": lambda: data.Loader(
+        plain_samples(), 4, sampler=data.WeightedSampler(np.arange(1.0, 21.0))
+    ),
 }
 
 
@@ -214,7 +242,9 @@ def test_frozen_parameters_and_rates_set_by_hand_are_brought_back(backend, tmp_p
 
 def test_a_schedule_that_watches_goes_on(tmp_path):
     def fitted(*callbacks, start=1, **options):
-        plateau = schedules.Plateau("loss", mode="max", patience=1, gamma=0.5)  # of a loss that falls
+        plateau = schedules.Plateau(
+            "loss", mode="max", patience=1, gamma=0.5
+        )  # of a loss that falls
         trainer = plain_trainer(*callbacks, start=start, schedule=plateau)
         return trainer.fit(plain_samples(), plain_samples(), epochs=7, batch_size=10, **options)
 
@@ -270,11 +300,14 @@ def test_streams_of_flax_and_keys_with_a_type_go_on():
     jax.numpy(first(x))
     jax.load_random_state(second, jax.random_state(first))
     assert (jax.numpy(first(x)) == jax.numpy(second(x))).all()
-    with pytest.raises(ValueError, match="the random state has the streams .*, and the network has \\(none\\)"):
+    with pytest.raises(
+        ValueError, match="the random state has the streams .*, and the network has \\(none\\)"
+    ):
         jax.load_random_state(jax.wrap(nnx.Linear(3, 2, rngs=nnx.Rngs(0))), jax.random_state(first))
 
 
-# Runs that are not the same --------------------------------------------------------------------------------------
+# Runs that are not the same
+# --------------------------------------------------------------------------------------
 
 
 OTHERS = {
@@ -284,7 +317,12 @@ OTHERS = {
     "rng": ({"rng": "native"}, {}, {}, r"rng was 'portable', here it is 'native'"),
     "type": ({"dtype": "float32"}, {}, {}, r"dtype was 'float64', here it is 'float32'"),
     "accumulate": ({"accumulate": 2}, {}, {}, r"accumulate.default was 1, here it is 2"),
-    "schedule": ({"schedule": schedules.Constant()}, {}, {}, r"schedule.default was None, here it is Constant"),
+    "schedule": (
+        {"schedule": schedules.Constant()},
+        {},
+        {},
+        r"schedule.default was None, here it is Constant",
+    ),
     "average": ({"average": 0.5}, {}, {}, r"average was None, here it is WeightAverage"),
     "dropped batches": ({}, {}, {"drop_last": True}, r"drop_last was False, here it is True"),
     "optimizers": (
@@ -296,7 +334,9 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(("options", "samples", "fit", "message"), OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.parametrize(
+    ("options", "samples", "fit", "message"), OTHERS.values(), ids=OTHERS.keys()
+)
 def test_a_run_with_other_settings_is_refused_by_name(tmp_path, options, samples, fit, message):
     plain_trainer(Keep(tmp_path / "c", steps=1)).fit(plain_samples(), batch_size=5)
     other = plain_trainer(start=2, **options)
@@ -308,11 +348,15 @@ def test_a_run_with_other_settings_is_refused_by_name(tmp_path, options, samples
 
 @pytest.mark.parametrize("broken", ["network", "optimizer.default", "random", "callbacks"])
 def test_what_does_not_fit_changes_nothing(backend, tmp_path, broken):
-    plain_trainer(Count(), Keep(tmp_path / "c", steps=1), backend=backend.name).fit(plain_samples(), batch_size=5)
+    plain_trainer(Count(), Keep(tmp_path / "c", steps=1), backend=backend.name).fit(
+        plain_samples(), batch_size=5
+    )
     state = checkpoint.read(tmp_path / "c")
     state[broken] = {
         "network": lambda: {"first.weight": np.ones((2, 2))},
-        "optimizer.default": lambda: {"state": {"steps": np.array(3), "third.weight/momentum_buffer": np.ones(2)}},
+        "optimizer.default": lambda: {
+            "state": {"steps": np.array(3), "third.weight/momentum_buffer": np.ones(2)}
+        },
         "random": lambda: state["random"] | {"python": {}},
         "callbacks": lambda: {"Count.0": {}},
     }[broken]()
@@ -332,7 +376,9 @@ def test_what_does_not_fit_changes_nothing(backend, tmp_path, broken):
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     checkpoint.write(tmp_path / "c", {"network": {}})
-    with pytest.raises(CheckpointError, match="is not one of a run: it lacks average, callbacks, random"):
+    with pytest.raises(
+        CheckpointError, match="is not one of a run: it lacks average, callbacks, random"
+    ):
         plain_trainer().fit(plain_samples(), resume=tmp_path / "c")
     with pytest.raises(CheckpointMissing, match="there is no checkpoint"):
         plain_trainer().fit(plain_samples(), resume=tmp_path / "nowhere")
@@ -351,8 +397,12 @@ def test_no_state_is_taken_within_a_step():
 
 
 def test_a_finished_run_that_is_resumed_gives_its_records_and_makes_no_step(tmp_path):
-    whole = plain_trainer(Keep(tmp_path / "c", epochs=1)).fit(plain_samples(), plain_samples(9), batch_size=5)
-    more = plain_trainer(start=2).fit(plain_samples(), plain_samples(9), batch_size=5, resume=tmp_path / "c")
+    whole = plain_trainer(Keep(tmp_path / "c", epochs=1)).fit(
+        plain_samples(), plain_samples(9), batch_size=5
+    )
+    more = plain_trainer(start=2).fit(
+        plain_samples(), plain_samples(9), batch_size=5, resume=tmp_path / "c"
+    )
     assert more.steps == []
     assert more.epochs == whole.epochs
 

@@ -1,4 +1,5 @@
-"""The callback that writes checkpoints: when, which are kept, which is the best, and what it does in trouble."""
+"""The callback that writes checkpoints: when, which are kept, which is the best, and what it does
+in trouble."""
 
 import json
 import os
@@ -47,9 +48,12 @@ def trained(*callbacks, epochs=1, losses=None, **options):
 
 
 def steps_in(folder):
-    """The checkpoints there are by their steps, in the order of writing, each of which can be read."""
+    """The checkpoints there are by their steps, in the order of writing, each of which can be
+    read."""
     found = Checkpoints.all(folder)
-    assert [checkpoint.read(path)["run"]["position"]["step"] for path in found] == [int(p.name[5:]) for p in found]
+    assert [checkpoint.read(path)["run"]["position"]["step"] for path in found] == [
+        int(p.name[5:]) for p in found
+    ]
     return [int(path.name[5:]) for path in found]
 
 
@@ -65,15 +69,24 @@ def steps_in(folder):
         ({"every_steps": 1, "keep": 4}, 3, [3, 4, 5, 6]),
     ],
 )
-def test_checkpoints_are_written_when_due_and_at_the_end_and_the_newest_are_kept(tmp_path, options, epochs, steps):
+def test_checkpoints_are_written_when_due_and_at_the_end_and_the_newest_are_kept(
+    tmp_path, options, epochs, steps
+):
     trained(Checkpoint(tmp_path, **options), epochs=epochs)
     assert steps_in(tmp_path) == steps
     assert Checkpoints.latest(tmp_path).name == f"step-{steps[-1]:08d}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.json", *(f"step-{n:08d}" for n in steps)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoints.json",
+        *(f"step-{n:08d}" for n in steps),
+    ]
 
 
 def test_a_run_that_is_stopped_leaves_its_last_step(tmp_path):
-    trained(Script(act=lambda run: run.stop("enough") if run.step == 3 else None), Checkpoint(tmp_path), epochs=4)
+    trained(
+        Script(act=lambda run: run.stop("enough") if run.step == 3 else None),
+        Checkpoint(tmp_path),
+        epochs=4,
+    )
     assert steps_in(tmp_path) == [2, 3]
 
 
@@ -101,7 +114,11 @@ def test_the_best_epoch_is_kept_beside_the_newest(tmp_path, mode, values, epoch)
 
 
 def test_the_best_epoch_is_written_when_none_is_due_and_may_be_let_go(tmp_path):
-    trained(Script([3.0, 1.0, 2.0]), Checkpoint(tmp_path / "a", every_epochs=None, keep=1, monitor="score"), epochs=3)
+    trained(
+        Script([3.0, 1.0, 2.0]),
+        Checkpoint(tmp_path / "a", every_epochs=None, keep=1, monitor="score"),
+        epochs=3,
+    )
     assert steps_in(tmp_path / "a") == [4, 6]
     watch = Checkpoint(tmp_path / "b", keep=1, monitor="score", best=False)
     trained(Script([3.0, 1.0, 2.0]), watch, epochs=3)
@@ -129,7 +146,9 @@ def test_after_going_back_the_latest_is_the_one_that_was_written_last(tmp_path):
 
 def test_a_checkpoint_that_the_index_does_not_know_is_the_latest(tmp_path):
     trained(Checkpoint(tmp_path), epochs=3)
-    (tmp_path / "checkpoints.json").write_text(json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None}))
+    (tmp_path / "checkpoints.json").write_text(
+        json.dumps({"checkpoints": ["step-00000006", "gone"], "best": None})
+    )
     assert steps_in(tmp_path) == [6, 2, 4]
     (tmp_path / "checkpoints.json").unlink()
     assert steps_in(tmp_path) == [2, 4, 6]
@@ -152,20 +171,26 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path):
 def test_another_run_does_not_write_among_the_checkpoints_of_one(tmp_path):
     trained(Checkpoint(tmp_path))
     before = checkpoint.read(Checkpoints.latest(tmp_path))
-    with pytest.raises(CheckpointError, match="holds checkpoints already, step-00000002 the latest"):
+    with pytest.raises(
+        CheckpointError, match="holds checkpoints already, step-00000002 the latest"
+    ):
         trained(Checkpoint(tmp_path))
     assert checkpoint.read(Checkpoints.latest(tmp_path))["run"] == before["run"]
 
 
 def test_one_trainer_may_fit_several_times(tmp_path):
-    trainer = Trainer(Line.on("torch")(), rules.rule("sgd", lr=0.1), callbacks=[Checkpoint(tmp_path)])
+    trainer = Trainer(
+        Line.on("torch")(), rules.rule("sgd", lr=0.1), callbacks=[Checkpoint(tmp_path)]
+    )
     for _ in range(2):
         trainer.fit(samples(), batch_size=5)
     assert steps_in(tmp_path) == [2, 4]
 
 
 def test_a_metric_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(UnknownName, match="there is no metric 'scroe' on validation data. Did you mean 'score'?"):
+    with pytest.raises(
+        UnknownName, match="there is no metric 'scroe' on validation data. Did you mean 'score'?"
+    ):
         trained(Script([1.0]), Checkpoint(tmp_path, monitor="scroe"))
 
 
@@ -183,7 +208,8 @@ def test_options_that_make_no_sense_are_refused(tmp_path, options, message):
         Checkpoint(tmp_path, **options)
 
 
-# Trouble ---------------------------------------------------------------------------------------------------------
+# Trouble
+# ---------------------------------------------------------------------------------------------------------
 
 
 def interrupt(run):
@@ -230,7 +256,9 @@ def test_a_full_disk_ends_the_run_and_keeps_the_old_ones(tmp_path, monkeypatch):
 
             monkeypatch.setattr(os, "fsync", refuse)
 
-    with pytest.raises(CheckpointError, match="step-00000004 was not written.*No space left on device") as caught:
+    with pytest.raises(
+        CheckpointError, match="step-00000004 was not written.*No space left on device"
+    ) as caught:
         trained(Script(act=fill), Checkpoint(tmp_path), epochs=4)
     assert "in on_epoch of the callback Checkpoint" in caught.value.__notes__
     assert steps_in(tmp_path) == [2]

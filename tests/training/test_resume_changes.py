@@ -1,4 +1,5 @@
-"""What a run's future depends on is compared on resume: named when it differs, taken on purpose, never accused."""
+"""What a run's future depends on is compared on resume: named when it differs, taken on purpose,
+never accused."""
 
 import os
 import re
@@ -57,12 +58,24 @@ def pairs(shift=0.0, label=0):
     return data.Samples(signals, kinds)
 
 
-def fitted(backend, *watchers, source=None, rule=None, loss=entropy, transform=Shift(), rate=0.1, epochs=1, **options):
+def fitted(
+    backend,
+    *watchers,
+    source=None,
+    rule=None,
+    loss=entropy,
+    transform=Shift(),
+    rate=0.1,
+    epochs=1,
+    **options,
+):
     """Three updates an epoch."""
     given = {name: options.pop(name) for name in ("resume", "accept") if name in options}
     rule = rule or rules.rule("sgd", lr=0.1, momentum=0.9)
     settings = {"average": 0.9, "schedule": schedules.Cosine(30), "clip_norm": 2.0} | options
-    trainer = Trainer(Tower.on(backend, seed=3)(rate=rate), rule, loss, callbacks=watchers, **settings)
+    trainer = Trainer(
+        Tower.on(backend, seed=3)(rate=rate), rule, loss, callbacks=watchers, **settings
+    )
     loader = data.Loader(pairs() if source is None else source, 4, transform=transform)
     history = trainer.fit(loader, epochs=epochs, **given)
     return trainer, history
@@ -84,7 +97,10 @@ def written(tmp_path_factory):
 
 
 CHANGES = {
-    "optimizer": ({"rule": rules.rule("adam", lr=0.1)}, "optimizer.default was SGD, here it is Adam"),
+    "optimizer": (
+        {"rule": rules.rule("adam", lr=0.1)},
+        "optimizer.default was SGD, here it is Adam",
+    ),
     "momentum": (
         {"rule": rules.rule("sgd", lr=0.1, momentum=0.5)},
         "optimizer.default.momentum was 0.9, here it is 0.5",
@@ -93,22 +109,39 @@ CHANGES = {
         {"rule": rules.rule("sgd", lr=0.7, momentum=0.9)},
         "optimizer.default.lr was 0.1, here it is 0.7",
     ),
-    "data": ({"source": pairs(shift=1e-6)}, r"data.inputs was float32 \(11, 3\), digest \w+, here it is float32"),
+    "data": (
+        {"source": pairs(shift=1e-6)},
+        r"data.inputs was float32 \(11, 3\), digest \w+, here it is float32",
+    ),
     "labels": ({"source": pairs(label=1)}, r"data.labels was int64 \(11,\), digest"),
     "augmentation": ({"transform": Shift(0.5)}, "transform.by was 0.25, here it is 0.5"),
-    "dropout": ({"rate": 0.3}, "network.rate was 0.1, here it is 0.3; network.drop.p was 0.1, here it is 0.3"),
-    "loss": ({"loss": scaled_entropy}, "loss was function entropy, here it is function scaled_entropy"),
+    "dropout": (
+        {"rate": 0.3},
+        "network.rate was 0.1, here it is 0.3; network.drop.p was 0.1, here it is 0.3",
+    ),
+    "loss": (
+        {"loss": scaled_entropy},
+        "loss was function entropy, here it is function scaled_entropy",
+    ),
     "clipping": ({"clip_norm": 1.5}, "clip_norm.default was 2.0, here it is 1.5"),
     "clipping of values": ({"clip_value": 1.5}, "clip_value.default was None, here it is 1.5"),
     "averaging decay": ({"average": 0.5}, "average.decay was 0.9, here it is 0.5"),
-    "schedule": ({"schedule": schedules.Cosine(31)}, "schedule.default.steps was 30, here it is 31"),
+    "schedule": (
+        {"schedule": schedules.Cosine(31)},
+        "schedule.default.steps was 30, here it is 31",
+    ),
 }
 
 
 # What is compared is the same on all backends, but for networks and rules.
 OF_THE_BACKEND = ("momentum", "dropout")
-ON = [pytest.param(name, change, marks=() if name == "torch" or change in OF_THE_BACKEND else pytest.mark.long)
-      for name in BACKENDS for change in CHANGES]  # fmt: skip
+ON = [
+    pytest.param(
+        name, change, marks=() if name == "torch" or change in OF_THE_BACKEND else pytest.mark.long
+    )
+    for name in BACKENDS
+    for change in CHANGES
+]
 
 
 @pytest.mark.parametrize(("backend", "change"), ON)
@@ -131,17 +164,23 @@ def test_precision_is_compared(tmp_path):
 
 def test_nothing_is_accused_when_nothing_differs_on_this_or_another_backend(backend, written):
     for origin in ("torch", "chainer", "jax"):
-        _, history = fitted(backend.name, epochs=2, resume=written(origin), devices=[backend.devices()[0]] * 2)
+        _, history = fitted(
+            backend.name, epochs=2, resume=written(origin), devices=[backend.devices()[0]] * 2
+        )
         assert len(history.steps) == 3
 
 
 def test_another_optimizer_begins_anew_with_its_own_rate(backend, written):
     rule, options = rules.rule("adam", lr=0.003), {"schedule": None, "epochs": 2}
     accept = ["optimizer", "schedule"]
-    trainer, _ = fitted(backend.name, rule=rule, resume=written(backend.name), accept=accept, **options)
+    trainer, _ = fitted(
+        backend.name, rule=rule, resume=written(backend.name), accept=accept, **options
+    )
     state = trainer.optimizers["default"].neutral_state()
     assert trainer.optimizers["default"].lr == 0.003
-    assert {name: float(value) for name, value in state.items() if name.endswith("/step")} == dict.fromkeys(
+    assert {
+        name: float(value) for name, value in state.items() if name.endswith("/step")
+    } == dict.fromkeys(
         ("stem.weight/step", "stem.bias/step", "head.weight/step", "head.bias/step"), 3.0
     )
     assert int(state["steps"]) == 6
@@ -149,7 +188,14 @@ def test_another_optimizer_begins_anew_with_its_own_rate(backend, written):
 
 def test_only_what_is_accepted_is_taken(written):
     with pytest.raises(CheckpointError) as caught:
-        fitted("torch", loss=scaled_entropy, clip_norm=1.0, resume=written("torch"), accept=["loss"], epochs=2)
+        fitted(
+            "torch",
+            loss=scaled_entropy,
+            clip_norm=1.0,
+            resume=written("torch"),
+            accept=["loss"],
+            epochs=2,
+        )
     assert "clip_norm.default was 2.0" in str(caught.value)
     assert "loss was" not in str(caught.value)
     with pytest.raises(SettingError, match="accept: a run has no 'los'. Did you mean 'loss'?"):
@@ -160,11 +206,18 @@ def test_an_average_and_a_schedule_that_come_later_begin_there(backend, tmp_path
     fitted(backend.name, Checkpoint(tmp_path), average=None, schedule=None)
     changes = {"average": 0.0, "schedule": schedules.StepDecay(3, gamma=0.5)}
     trainer, history = fitted(
-        backend.name, epochs=2, resume=Checkpoints.latest(tmp_path), accept=["average", "schedule"], **changes
+        backend.name,
+        epochs=2,
+        resume=Checkpoints.latest(tmp_path),
+        accept=["average", "schedule"],
+        **changes,
     )
     assert [step.lr for step in history.steps] == pytest.approx([0.05] * 3)
     own = trainer.network.neutral_state()
-    for name, value in trainer.average.neutral_state().items():  # with a decay of 0 it is the latest weights
+    for (
+        name,
+        value,
+    ) in trainer.average.neutral_state().items():  # with a decay of 0 it is the latest weights
         assert np.allclose(value, own[name], rtol=1e-6), name
 
 
@@ -173,18 +226,24 @@ def test_data_that_end_before_the_position_are_refused(tmp_path):
     within, between = Checkpoints.all(tmp_path)
     fewer = pairs().take(slice(4))  # one batch
     options = {"source": fewer, "epochs": 2, "accept": ["data", "samples"]}
-    with pytest.raises(CheckpointError, match="stands after batch 2 of its epoch, and an epoch has 1 here"):
+    with pytest.raises(
+        CheckpointError, match="stands after batch 2 of its epoch, and an epoch has 1 here"
+    ):
         fitted("torch", resume=within, **options)
     assert len(fitted("torch", resume=between, **options)[1].steps) == 1
 
 
-def test_a_checkpoint_without_fingerprints_goes_on_and_says_what_was_not_compared(backend, tmp_path):
+def test_a_checkpoint_without_fingerprints_goes_on_and_says_what_was_not_compared(
+    backend, tmp_path
+):
     fitted(backend.name, Checkpoint(tmp_path))
     path = Checkpoints.latest(tmp_path)
     state = checkpoint.read(path)
     del state["run"]["fingerprints"]
     checkpoint.write(path, state)
-    with pytest.warns(UserWarning, match="was not compared: .*data, hooks, loss, network, optimizer"):
+    with pytest.warns(
+        UserWarning, match="was not compared: .*data, hooks, loss, network, optimizer"
+    ):
         _, history = fitted(backend.name, epochs=2, resume=path)
     assert len(history.steps) == 3
     adam = rules.rule("adam", lr=0.1)
@@ -214,7 +273,8 @@ def test_a_setting_that_a_run_changes_by_itself_is_not_compared(tmp_path):
     assert counts == [1, 2, 3, 4, 5, 6]
 
 
-# Values as texts -----------------------------------------------------------------------------------------------------
+# Values as texts
+# -----------------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import functools, threading
@@ -251,7 +311,13 @@ def test_texts_are_the_same_in_every_process_and_hold_no_place(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     run = [sys.executable, str(tmp_path / "script.py")]
     first, second = (
-        subprocess.run(run, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed, **_environment()})
+        subprocess.run(
+            run,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, **_environment()},
+        )
         for seed in ("1", "2")
     )
     assert first.stdout == second.stdout
@@ -296,23 +362,42 @@ def test_arrays_above_the_limit_are_sampled_over_their_whole_length():
     many = described("many", {str(number): np.zeros(8) for number in range(9)}, array_bytes=64)
     assert len(many) == 10
     assert array_text(np.zeros((0, 3))) != array_text(np.zeros((0, 4)))
-    assert array_text(np.arange(3, dtype=">i8")).split()[-1] == array_text(np.arange(3, dtype="<i8")).split()[-1]
+    assert (
+        array_text(np.arange(3, dtype=">i8")).split()[-1]
+        == array_text(np.arange(3, dtype="<i8")).split()[-1]
+    )
 
 
-# What a checkpoint may set -------------------------------------------------------------------------------------------
+# What a checkpoint may set
+# -------------------------------------------------------------------------------------------
 
 FORGED = {
-    "another attribute": (lambda run: run["position"].update(trainer="x"), r"has a field 'trainer', wanted epoch"),
+    "another attribute": (
+        lambda run: run["position"].update(trainer="x"),
+        r"has a field 'trainer', wanted epoch",
+    ),
     "a method": (lambda run: run["position"].update(tell=1), "has a field 'tell'"),
-    "a text": (lambda run: run["position"].update(step="7"), r"\['step'\] is '7', wanted a whole number of at least 0"),
+    "a text": (
+        lambda run: run["position"].update(step="7"),
+        r"\['step'\] is '7', wanted a whole number of at least 0",
+    ),
     "below zero": (lambda run: run["position"].update(batch=-1), r"\['batch'\] is -1"),
     "a flag": (lambda run: run["position"].update(epoch=True), r"\['epoch'\] is True"),
     "nothing": (lambda run: run["position"].pop("step"), "lacks the field 'step'"),
-    "no nest": (lambda run: run.update(position=[1, 2, 3]), r"\['position'\] is \[1, 2, 3\], wanted a nest by name"),
-    "frozen": (lambda run: run.update(frozen="stem.weight"), r"\['frozen'\] is 'stem.weight', wanted a list of texts"),
+    "no nest": (
+        lambda run: run.update(position=[1, 2, 3]),
+        r"\['position'\] is \[1, 2, 3\], wanted a nest by name",
+    ),
+    "frozen": (
+        lambda run: run.update(frozen="stem.weight"),
+        r"\['frozen'\] is 'stem.weight', wanted a list of texts",
+    ),
     "records": (lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]), "record of an epoch"),
-    "fingerprints": (lambda run: run.update(fingerprints={"loss": 3}), r"\['fingerprints'\] is .*, wanted texts"),
-}  # fmt: skip
+    "fingerprints": (
+        lambda run: run.update(fingerprints={"loss": 3}),
+        r"\['fingerprints'\] is .*, wanted texts",
+    ),
+}
 
 
 @pytest.mark.parametrize(("forge", "message"), FORGED.values(), ids=FORGED.keys())
@@ -324,13 +409,16 @@ def test_a_state_sets_the_fields_of_a_run_alone(written, tmp_path, forge, messag
         fitted("torch", epochs=2, resume=tmp_path / "c")
 
 
-# Networks and optimizers of a framework's own ------------------------------------------------------------------------
+# Networks and optimizers of a framework's own
+# ------------------------------------------------------------------------
 
 
 def torch_parts(rate, momentum):
     import torch
 
-    layers = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Dropout(rate))
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Dropout(rate)
+    )
     module = torch.nn.Sequential(layers, torch.nn.Linear(5, 4))
     return module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum)
 
@@ -343,7 +431,10 @@ def chainer_parts(rate, momentum):
             super().__init__()
             self.rate = rate
             with self.init_scope():
-                self.first, self.norm = chainer.links.Linear(3, 5), chainer.links.BatchNormalization(5)
+                self.first, self.norm = (
+                    chainer.links.Linear(3, 5),
+                    chainer.links.BatchNormalization(5),
+                )
                 self.last = chainer.links.Linear(5, 4)
 
         def __call__(self, x):
@@ -357,7 +448,11 @@ def jax_parts(rate, momentum):
     from flax import nnx
 
     rngs = nnx.Rngs(0)
-    layers = [nnx.Linear(3, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs), nnx.Dropout(rate, rngs=rngs)]
+    layers = [
+        nnx.Linear(3, 5, rngs=rngs),
+        nnx.BatchNorm(5, rngs=rngs),
+        nnx.Dropout(rate, rngs=rngs),
+    ]
     module = nnx.Sequential(*layers, nnx.Linear(5, 4, rngs=rngs))
     return module, rules.rule("sgd", lr=0.1, momentum=momentum)
 
@@ -373,7 +468,9 @@ def native_trainer(backend, *watchers, rate=0.2, momentum=0.9):
     return Trainer(network, optimizer, entropy, callbacks=watchers, rng="native")
 
 
-def test_networks_and_optimizers_of_a_frameworks_own_are_compared_by_their_numbers(backend, tmp_path):
+def test_networks_and_optimizers_of_a_frameworks_own_are_compared_by_their_numbers(
+    backend, tmp_path
+):
     native_trainer(backend, Checkpoint(tmp_path)).fit(pairs(), epochs=1, batch_size=4)
     latest = Checkpoints.latest(tmp_path)
     history = native_trainer(backend).fit(pairs(), epochs=2, batch_size=4, resume=latest)

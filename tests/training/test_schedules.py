@@ -1,4 +1,5 @@
-"""Learning-rate schedules: those of torch.optim.lr_scheduler to 1e-12, closed formulas, and a table of plateaus."""
+"""Learning-rate schedules: those of torch.optim.lr_scheduler to 1e-12, closed formulas, and a table
+of plateaus."""
 
 import json
 import math
@@ -34,7 +35,9 @@ def of_torch(make, steps, lr=BASE):
     for _ in range(steps - 1):
         native.step()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # SequentialLR warns of its own way to step
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # SequentialLR warns of its own way to step
             scheduler.step()
         trace.append(native.param_groups[0]["lr"])
     return np.array(trace)
@@ -42,7 +45,9 @@ def of_torch(make, steps, lr=BASE):
 
 def one_cycle_of_torch(steps, **settings):
     """PyTorch refuses to go on after the end, and needs a momentum unless told."""
-    return lambda native: lr_scheduler.OneCycleLR(native, total_steps=steps, cycle_momentum=False, **settings)
+    return lambda native: lr_scheduler.OneCycleLR(
+        native, total_steps=steps, cycle_momentum=False, **settings
+    )
 
 
 def warm_then_cosine(native):
@@ -53,13 +58,21 @@ def warm_then_cosine(native):
 
 # Ours, PyTorch's (``lr`` is the base rate, BASE, wherever a rate is asked for), and how many steps.
 SAME = {
-    "step: step_size is every": (StepDecay(4, gamma=0.5), lambda o: lr_scheduler.StepLR(o, 4, gamma=0.5), 23),
+    "step: step_size is every": (
+        StepDecay(4, gamma=0.5),
+        lambda o: lr_scheduler.StepLR(o, 4, gamma=0.5),
+        23,
+    ),
     "milestones": (
         StepDecay(milestones=(3, 4, 11), gamma=0.3),
         lambda o: lr_scheduler.MultiStepLR(o, [3, 4, 11], gamma=0.3),
         23,
     ),
-    "cosine: T_max is steps": (Cosine(21), lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21), 22),
+    "cosine: T_max is steps": (
+        Cosine(21),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21),
+        22,
+    ),
     "cosine: eta_min is final * lr": (
         Cosine(21, final=0.2),
         lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21, eta_min=0.2 * BASE),
@@ -68,11 +81,21 @@ SAME = {
     "one cycle: max_lr is peak * lr": (OneCycle(23), one_cycle_of_torch(23, max_lr=BASE), 23),
     "one cycle: div_factor is 1 / start, final_div_factor is start / final": (
         OneCycle(30, peak=4.0, warmup=0.25, start=0.2, final=0.01),
-        one_cycle_of_torch(30, max_lr=4 * BASE, pct_start=0.25, div_factor=5.0, final_div_factor=20.0),
+        one_cycle_of_torch(
+            30, max_lr=4 * BASE, pct_start=0.25, div_factor=5.0, final_div_factor=20.0
+        ),
         30,
     ),
-    "one cycle, all up": (OneCycle(7, warmup=1.0), one_cycle_of_torch(7, max_lr=BASE, pct_start=1.0), 7),
-    "one cycle, all down": (OneCycle(7, warmup=0.0), one_cycle_of_torch(7, max_lr=BASE, pct_start=0.0), 7),
+    "one cycle, all up": (
+        OneCycle(7, warmup=1.0),
+        one_cycle_of_torch(7, max_lr=BASE, pct_start=1.0),
+        7,
+    ),
+    "one cycle, all down": (
+        OneCycle(7, warmup=0.0),
+        one_cycle_of_torch(7, max_lr=BASE, pct_start=0.0),
+        7,
+    ),
     "warm-up: start_factor is start": (Warmup(5, Cosine(20), start=0.1), warm_then_cosine, 25),
 }
 
@@ -89,7 +112,10 @@ PLATEAUS = {
     "max": ({"mode": "max"}, [1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]),
     "no patience": ({"patience": 0}, [3, 2, 2, 2, 1, 1]),
     "cooldown": ({"patience": 1, "cooldown": 3}, [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]),
-    "better within the cooldown": ({"patience": 1, "cooldown": 2}, [3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1]),
+    "better within the cooldown": (
+        {"patience": 1, "cooldown": 2},
+        [3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1],
+    ),
     "a threshold": ({"threshold": 0.1, "patience": 1}, [10, 9.5, 9.1, 8.9, 8.1, 8.02, 7, 7]),
     "a minimum": ({"patience": 0, "minimum": 0.2}, [1, 1, 1, 1, 1, 1]),
     "NaN": ({"patience": 1}, [NAN, NAN, NAN, 2, NAN, 1, NAN, NAN, 0.5]),
@@ -100,12 +126,15 @@ PLATEAUS = {
 
 @pytest.mark.parametrize("case", PLATEAUS)
 def test_a_plateau_is_that_of_pytorch_where_values_are_not_negative(case):
-    """PyTorch's factor is gamma, its min_lr is minimum * lr; eps, the smallest change, is 0 here."""
+    """PyTorch's factor is gamma, its min_lr is minimum * lr; eps, the smallest change, is 0
+    here."""
     settings, values = PLATEAUS[case]
     own = Plateau("loss", **{"gamma": 0.5, "patience": 2} | settings)
     native = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE)
     options = {name: getattr(own, name) for name in ("mode", "patience", "threshold", "cooldown")}
-    other = lr_scheduler.ReduceLROnPlateau(native, factor=own.gamma, min_lr=own.minimum * BASE, eps=0, **options)
+    other = lr_scheduler.ReduceLROnPlateau(
+        native, factor=own.gamma, min_lr=own.minimum * BASE, eps=0, **options
+    )
     for value in values:
         own.observe(value)
         other.step(value)
@@ -179,7 +208,19 @@ def test_a_cycle_of_one_update_and_one_without_a_fractional_top_are_defined():
 
 def test_a_warm_up_starts_at_zero_and_what_follows_counts_from_its_end():
     own = Warmup(4, StepDecay(3, gamma=0.5))
-    assert [own.factor(step) for step in range(11)] == [0, 0.25, 0.5, 0.75, 1, 1, 1, 0.5, 0.5, 0.5, 0.25]
+    assert [own.factor(step) for step in range(11)] == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+        0.5,
+        0.25,
+    ]
 
 
 def test_a_warm_up_leads_to_where_the_next_schedule_begins():
@@ -188,7 +229,9 @@ def test_a_warm_up_leads_to_where_the_next_schedule_begins():
 
 
 def test_a_warm_up_of_no_steps_is_what_follows():
-    assert [Warmup(0, Cosine(5)).factor(step) for step in range(6)] == [Cosine(5).factor(step) for step in range(6)]
+    assert [Warmup(0, Cosine(5)).factor(step) for step in range(6)] == [
+        Cosine(5).factor(step) for step in range(6)
+    ]
 
 
 def test_what_a_warm_up_leads_to_is_told_what_is_observed():
@@ -210,9 +253,14 @@ def test_a_function_of_the_steps_has_no_state_and_asks_for_no_metric(own):
     assert own.state() == {}
     assert own.metric is None
     assert [own.factor(step) for step in range(9)] == factors
-    assert hash(own) == hash(type(own)(**{name: getattr(own, name) for name in own.__dataclass_fields__}))
-    with pytest.raises(StateError, match=f"{type(own.then if isinstance(own, Warmup) else own).__name__} has no state, "
-                                         "but one came with 'best'"):  # fmt: skip
+    assert hash(own) == hash(
+        type(own)(**{name: getattr(own, name) for name in own.__dataclass_fields__})
+    )
+    with pytest.raises(
+        StateError,
+        match=f"{type(own.then if isinstance(own, Warmup) else own).__name__} has no state, "
+        "but one came with 'best'",
+    ):
         own.load_state({"best": 1.0})
 
 
@@ -220,7 +268,9 @@ def test_the_state_of_something_else_is_refused_by_a_plateau_and_changes_nothing
     own = Plateau("loss")
     own.observe(2.0)
     before = own.state()
-    with pytest.raises(StateError, match=r"Plateau: the state has \['best'\], wanted \['best', 'resting', 'sc"):
+    with pytest.raises(
+        StateError, match=r"Plateau: the state has \['best'\], wanted \['best', 'resting', 'sc"
+    ):
         own.load_state({"best": 1.0})
     assert own.state() == before
 
@@ -248,30 +298,95 @@ def test_a_nested_schedule_is_made_by_its_own_name():
 
 
 BAD = {
-    "unknown": (lambda: schedule("cosin"), UnknownName, "there is no schedule 'cosin'. Did you mean 'cosine'"),
-    "unknown setting": (lambda: schedule("cosine", step=3), ArgumentError,
-                        "schedule 'cosine' has no setting 'step'. Did you mean 'steps'"),
-    "hidden setting": (lambda: schedule("plateau", metric="loss", _seen={}), ArgumentError, "has no setting '_seen'"),
-    "missing setting": (lambda: schedule("one_cycle"), ArgumentError, "schedule 'one_cycle' needs a setting 'steps'"),
-    "nested without a name": (lambda: schedule("warmup", steps=1, then={"steps": 1}), ArgumentError,
-                              "a schedule in a schedule needs a name"),
-    "nested by text": (lambda: schedule("warmup", steps=1, then="cosine"), ArgumentError,
-                       "Warmup: then='cosine' is no schedule"),
-    "steps": (lambda: Cosine(0), SettingError, "Cosine: steps=0 must be a whole number of at least 1"),
-    "half a step": (lambda: OneCycle(2.5), SettingError, "OneCycle: steps=2.5 must be a whole number"),
-    "a flag": (lambda: Warmup(True), SettingError, "Warmup: steps=True must be a whole number of at least 0"),
-    "below zero": (lambda: Cosine(3, final=-0.1), SettingError, "Cosine: final=-0.1 must be at least 0"),
+    "unknown": (
+        lambda: schedule("cosin"),
+        UnknownName,
+        "there is no schedule 'cosin'. Did you mean 'cosine'",
+    ),
+    "unknown setting": (
+        lambda: schedule("cosine", step=3),
+        ArgumentError,
+        "schedule 'cosine' has no setting 'step'. Did you mean 'steps'",
+    ),
+    "hidden setting": (
+        lambda: schedule("plateau", metric="loss", _seen={}),
+        ArgumentError,
+        "has no setting '_seen'",
+    ),
+    "missing setting": (
+        lambda: schedule("one_cycle"),
+        ArgumentError,
+        "schedule 'one_cycle' needs a setting 'steps'",
+    ),
+    "nested without a name": (
+        lambda: schedule("warmup", steps=1, then={"steps": 1}),
+        ArgumentError,
+        "a schedule in a schedule needs a name",
+    ),
+    "nested by text": (
+        lambda: schedule("warmup", steps=1, then="cosine"),
+        ArgumentError,
+        "Warmup: then='cosine' is no schedule",
+    ),
+    "steps": (
+        lambda: Cosine(0),
+        SettingError,
+        "Cosine: steps=0 must be a whole number of at least 1",
+    ),
+    "half a step": (
+        lambda: OneCycle(2.5),
+        SettingError,
+        "OneCycle: steps=2.5 must be a whole number",
+    ),
+    "a flag": (
+        lambda: Warmup(True),
+        SettingError,
+        "Warmup: steps=True must be a whole number of at least 0",
+    ),
+    "below zero": (
+        lambda: Cosine(3, final=-0.1),
+        SettingError,
+        "Cosine: final=-0.1 must be at least 0",
+    ),
     "NaN": (lambda: Constant(NAN), SettingError, "Constant: value=nan must be at least 0"),
-    "neither": (lambda: StepDecay(), SettingError, r"StepDecay: give either every=... or milestones="),
+    "neither": (
+        lambda: StepDecay(),
+        SettingError,
+        r"StepDecay: give either every=... or milestones=",
+    ),
     "both": (lambda: StepDecay(3, milestones=(1,)), SettingError, r"StepDecay: give either every"),
-    "not rising": (lambda: StepDecay(milestones=(3, 3)), SettingError, r"milestones=\(3, 3\) must rise"),
-    "no milestones": (lambda: StepDecay(milestones=3), SettingError, "milestones=3 must be whole numbers"),
-    "more than all": (lambda: OneCycle(3, warmup=1.5), SettingError, "warmup=1.5 is a part of the cycle"),
-    "mode": (lambda: Plateau("loss", mode="low"), SettingError, "mode='low' must be 'min' or 'max'"),
+    "not rising": (
+        lambda: StepDecay(milestones=(3, 3)),
+        SettingError,
+        r"milestones=\(3, 3\) must rise",
+    ),
+    "no milestones": (
+        lambda: StepDecay(milestones=3),
+        SettingError,
+        "milestones=3 must be whole numbers",
+    ),
+    "more than all": (
+        lambda: OneCycle(3, warmup=1.5),
+        SettingError,
+        "warmup=1.5 is a part of the cycle",
+    ),
+    "mode": (
+        lambda: Plateau("loss", mode="low"),
+        SettingError,
+        "mode='low' must be 'min' or 'max'",
+    ),
     "no drop": (lambda: Plateau("loss", gamma=1.0), SettingError, "gamma=1.0 must be below 1"),
-    "patience": (lambda: Plateau("loss", patience=-1), SettingError, "Plateau: patience=-1 must be a whole number"),
-    "no number": (lambda: Plateau("loss").observe("low"), ArgumentError, "Plateau: loss='low' is no number"),
-}  # fmt: skip
+    "patience": (
+        lambda: Plateau("loss", patience=-1),
+        SettingError,
+        "Plateau: patience=-1 must be a whole number",
+    ),
+    "no number": (
+        lambda: Plateau("loss").observe("low"),
+        ArgumentError,
+        "Plateau: loss='low' is no number",
+    ),
+}
 
 
 @pytest.mark.parametrize("bad", BAD)

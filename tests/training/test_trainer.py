@@ -1,4 +1,5 @@
-"""The trainer: what it validates by, windows of batches, several optimizers, devices, and bad input."""
+"""The trainer: what it validates by, windows of batches, several optimizers, devices, and bad
+input."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ SGD = rules.rule("sgd", lr=0.1, momentum=0.9)
 
 
 def network(name="torch", **options):
-    return zoo.build("mlp", backend=name, in_features=5, hidden=(7,), out_features=3, dtype="float64", **options)
+    return zoo.build(
+        "mlp", backend=name, in_features=5, hidden=(7,), out_features=3, dtype="float64", **options
+    )
 
 
 def cross_entropy(scores, labels):
@@ -25,7 +28,10 @@ def cross_entropy(scores, labels):
 
 
 def weights_by_hand(state):
-    return [state[name] for name in ("layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias")]
+    return [
+        state[name]
+        for name in ("layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias")
+    ]
 
 
 def scores_by_hand(net, x):
@@ -48,13 +54,17 @@ def test_losses_stand_beside_metrics_unless_one_has_their_name():
     wanted = cross_entropy(scores_by_hand(net, SAMPLES.inputs), SAMPLES.labels).mean()
     assert list(found) == ["loss", "accuracy"]
     assert found["loss"] == pytest.approx(2 * wanted, rel=1e-12)
-    assert Trainer(net, SGD, metrics={"loss": lambda scores, labels: 5.0}).evaluate(SAMPLES) == {"loss": 5.0}
+    assert Trainer(net, SGD, metrics={"loss": lambda scores, labels: 5.0}).evaluate(SAMPLES) == {
+        "loss": 5.0
+    }
 
 
 def test_several_losses_are_summed_and_each_is_recorded():
     net = network()
-    losses = {name: lambda scores, labels, f=factor: net.nn.cross_entropy(scores, labels) * f
-              for name, factor in (("one", 1.0), ("three", 3.0))}  # fmt: skip
+    losses = {
+        name: lambda scores, labels, f=factor: net.nn.cross_entropy(scores, labels) * f
+        for name, factor in (("one", 1.0), ("three", 3.0))
+    }
     step, *_ = Trainer(net, SGD, losses).fit(SAMPLES, batch_size=23).steps
     assert list(step.losses) == ["loss", "one", "three"]
     assert step.losses["three"] == pytest.approx(3 * step.losses["one"], rel=1e-12)
@@ -62,11 +72,15 @@ def test_several_losses_are_summed_and_each_is_recorded():
 
 
 WINDOWS = [(1, 2, [8, 8, 7]), (2, 4, [16, 7])]
-WINDOWS += [pytest.param(*each, marks=pytest.mark.long) for each in ((1, 4, [16, 7]), (2, 2, [8, 8, 7]))]
+WINDOWS += [
+    pytest.param(*each, marks=pytest.mark.long) for each in ((1, 4, [16, 7]), (2, 2, [8, 8, 7]))
+]
 
 
 @pytest.mark.parametrize(("replicas", "accumulate", "sizes"), WINDOWS)
-def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(backend, replicas, accumulate, sizes):
+def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(
+    backend, replicas, accumulate, sizes
+):
     """Of four batches in a window the last window has two: it waits for no more of them."""
     devices = None if replicas == 1 else [backend.devices()[0]] * replicas
     runs = []
@@ -97,11 +111,21 @@ def test_an_optimizer_that_accumulates_keeps_doing_so():
 
 def test_a_schedule_counts_updates_whatever_the_number_of_replicas_or_batches_in_a_window(backend):
     traces = []
-    for devices, accumulate, batch_size in ((None, 1, 8), ([backend.devices()[0]] * 2, 1, 8), (None, 2, 4)):
+    for devices, accumulate, batch_size in (
+        (None, 1, 8),
+        ([backend.devices()[0]] * 2, 1, 8),
+        (None, 2, 4),
+    ):
         trainer = Trainer(
-            network(backend.name), SGD, devices=devices, accumulate=accumulate, schedule=schedules.Cosine(6)
+            network(backend.name),
+            SGD,
+            devices=devices,
+            accumulate=accumulate,
+            schedule=schedules.Cosine(6),
         )
-        traces.append([step.lr for step in trainer.fit(SAMPLES, epochs=2, batch_size=batch_size).steps])
+        traces.append(
+            [step.lr for step in trainer.fit(SAMPLES, epochs=2, batch_size=batch_size).steps]
+        )
     wanted = [0.05 * (1 + np.cos(np.pi * t / 6)) for t in range(6)]
     for trace in traces:
         np.testing.assert_allclose(trace, wanted, rtol=1e-12)
@@ -111,7 +135,11 @@ def test_a_rule_under_the_name_of_a_block_updates_that_block_only():
     net = network()
     before = net.neutral_state()
     Trainer(net, {"layers.1": SGD}).fit(SAMPLES, batch_size=23)
-    changed = [name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])]
+    changed = [
+        name
+        for name, value in net.neutral_state().items()
+        if not np.array_equal(value, before[name])
+    ]
     assert changed == ["layers.1.weight", "layers.1.bias"]
 
 
@@ -127,7 +155,11 @@ def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
         ({"rng": "portabel"}, SettingError, "rng='portabel' is unknown. Did you mean 'portable'?"),
         ({"optimizer": {}}, SettingError, "there is no optimizer: give an update rule"),
         ({"optimizer": 0.1}, ArgumentError, "optimizer 'default' is a float, wanted a rule"),
-        ({"schedule": {"generater": None}}, SettingError, "there is no optimizer 'generater' for a schedule"),
+        (
+            {"schedule": {"generater": None}},
+            SettingError,
+            "there is no optimizer 'generater' for a schedule",
+        ),
         ({"accumulate": 0}, SettingError, "accumulate=0 must be a whole number of at least 1"),
         ({"clip_norm": -1.0}, SettingError, "clip_norm=-1.0 must be a number above 0"),
         ({"loss_scale": 512.0}, SettingError, "loss_scale=512.0 belongs to a shorter type"),
@@ -159,7 +191,9 @@ def test_a_trainer_takes_what_users_of_mmengine_write():
 @pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
 def test_batch_normalisation_with_several_batches_in_one_update_is_warned_of(backend):
     net = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=3)
-    with pytest.warns(UserWarning, match=r"accumulate=3 with batch normalisation \(\d+ layers, first '.*bn1'\)"):
+    with pytest.warns(
+        UserWarning, match=r"accumulate=3 with batch normalisation \(\d+ layers, first '.*bn1'\)"
+    ):
         Trainer(net, SGD, accumulate=3)
 
 
@@ -180,7 +214,9 @@ def test_a_step_that_returns_no_losses_by_name_is_refused():
             return 1.0
 
     net = Odd.on("torch")(5, 3)
-    with pytest.raises(ArgumentError, match="train_step of Odd gave a float: it returns its losses by name"):
+    with pytest.raises(
+        ArgumentError, match="train_step of Odd gave a float: it returns its losses by name"
+    ):
         Trainer(net, SGD).fit(SAMPLES)
 
 
@@ -211,5 +247,9 @@ def test_a_native_network_is_taken_as_it_is(backend):
     after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
     np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
     np.testing.assert_allclose(np.concatenate(list(predict(layer, x))), x @ after.T, atol=1e-5)
-    squares = evaluate(layer, (x, y), metrics={"squares": lambda outputs, targets: ((outputs - targets) ** 2).mean()})
+    squares = evaluate(
+        layer,
+        (x, y),
+        metrics={"squares": lambda outputs, targets: ((outputs - targets) ** 2).mean()},
+    )
     assert squares["squares"] == pytest.approx(((x @ after.T - y) ** 2).mean(), abs=1e-5)

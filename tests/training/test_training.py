@@ -48,7 +48,9 @@ def samples(count=20):
 
 
 def optimizer_of(network, **numbers):
-    return network.backend.optimizer(rules.rule("sgd", **({"lr": 0.1, "momentum": 0.9} | numbers)), network)
+    return network.backend.optimizer(
+        rules.rule("sgd", **({"lr": 0.1, "momentum": 0.9} | numbers)), network
+    )
 
 
 def built(backend, p=0.0, network=Small):
@@ -70,19 +72,26 @@ def test_losses_and_weights_are_those_of_a_hand_written_torch_loop():
     history = fit(optimizer_of(network), samples(), epochs=2, batch_size=6, seed=7)
     assert history.losses.tolist() == pytest.approx(losses, rel=1e-12)
     wanted = reference.state_dict()
-    assert all(np.allclose(value, wanted[name], rtol=1e-11) for name, value in network.neutral_state().items())
+    assert all(
+        np.allclose(value, wanted[name], rtol=1e-11)
+        for name, value in network.neutral_state().items()
+    )
 
 
 def test_histories_are_equal_on_all_backends_with_dropout():
     histories = {
-        name: fit(optimizer_of(built(name, p=0.3)), samples(), samples(9), epochs=5, batch_size=5, seed=2)
+        name: fit(
+            optimizer_of(built(name, p=0.3)), samples(), samples(9), epochs=5, batch_size=5, seed=2
+        )
         for name in ("torch", "chainer", "jax")
     }
     reference = histories.pop("torch")
     assert len(reference.losses) == 20
     for history in histories.values():
         assert history.losses.tolist() == pytest.approx(reference.losses.tolist(), rel=1e-10)
-        assert history.held_out("loss").tolist() == pytest.approx(reference.held_out("loss").tolist(), rel=1e-10)
+        assert history.held_out("loss").tolist() == pytest.approx(
+            reference.held_out("loss").tolist(), rel=1e-10
+        )
         assert history.held_out("accuracy").tolist() == reference.held_out("accuracy").tolist()
 
 
@@ -93,7 +102,14 @@ def test_every_step_has_its_own_place_in_the_portable_stream():
         seen.append(random.current())
         return classification_loss(network, inputs, labels)
 
-    fit(optimizer_of(built("torch")), samples(), epochs=2, batch_size=10, seed=4, loss_function=watched)
+    fit(
+        optimizer_of(built("torch")),
+        samples(),
+        epochs=2,
+        batch_size=10,
+        seed=4,
+        loss_function=watched,
+    )
     assert seen == [random.Stream(4, step) for step in range(4)]
     assert random.current() is None
 
@@ -104,7 +120,9 @@ def test_evaluation_leaves_no_trace(backend, training):
     before = network.neutral_state()
     first, second = evaluate(network, samples()), evaluate(network, samples(), batch_size=3)
     assert first == pytest.approx(second, rel=1e-12)
-    assert [block.training for _, block in network.named_blocks() if hasattr(block, "training")] == [training] * 5
+    assert [
+        block.training for _, block in network.named_blocks() if hasattr(block, "training")
+    ] == [training] * 5
     assert all((value == before[name]).all() for name, value in network.neutral_state().items())
 
 
@@ -120,7 +138,9 @@ def test_the_mode_is_restored_between_two_batches(backend):
     network = built(backend.name).train(True)
     for _ in predict(network, samples().inputs, batch_size=8):
         assert network.training
-        fit(optimizer_of(network), samples(), batch_size=20)  # no inference mode leaks out of the generator
+        fit(
+            optimizer_of(network), samples(), batch_size=20
+        )  # no inference mode leaks out of the generator
 
 
 def test_predictions_come_batch_by_batch_in_order(backend):
@@ -168,7 +188,14 @@ def test_callbacks_see_every_moment_in_order():
 
     listen = Listen()
     fit(optimizer_of(built("torch")), samples(), epochs=2, batch_size=12, callbacks=[listen])
-    steps = ["step 0 of 12", "step 1 of 8", "epoch 0 after 2", "step 2 of 12", "step 3 of 8", "epoch 1 after 4"]
+    steps = [
+        "step 0 of 12",
+        "step 1 of 8",
+        "epoch 0 after 2",
+        "step 2 of 12",
+        "step 3 of 8",
+        "epoch 1 after 4",
+    ]
     assert listen.seen == ["start 2x2", *steps, "end"]
 
 
@@ -191,12 +218,16 @@ def test_metrics_are_those_of_torch():
         np.random.default_rng(2).integers(0, 4, (11, 3)),
     )
     tensors = torch.from_numpy(scores), torch.from_numpy(labels)
-    assert cross_entropy(scores, labels) == pytest.approx(float(torch.nn.functional.cross_entropy(*tensors)), rel=1e-13)
+    assert cross_entropy(scores, labels) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(*tensors)), rel=1e-13
+    )
     assert accuracy(scores, labels) == float((tensors[0].argmax(1) == tensors[1]).double().mean())
 
 
 def test_scores_that_do_not_fit_the_labels_are_refused():
-    with pytest.raises(BatchError, match=r"scores of shape \(3, 2\) do not fit labels of shape \(4,\)"):
+    with pytest.raises(
+        BatchError, match=r"scores of shape \(3, 2\) do not fit labels of shape \(4,\)"
+    ):
         accuracy(np.zeros((3, 2)), np.zeros(4, np.int64))
 
 
@@ -212,7 +243,14 @@ def test_every_record_is_one_line_of_strict_json(tmp_path):
         return network.nn.sum(network(inputs)) * float("nan")
 
     log = JsonLines(tmp_path / "metrics.jsonl", backend="torch")
-    fit(optimizer_of(built("torch")), samples(), samples(), batch_size=10, loss_function=nan_loss, callbacks=[log])
+    fit(
+        optimizer_of(built("torch")),
+        samples(),
+        samples(),
+        batch_size=10,
+        loss_function=nan_loss,
+        callbacks=[log],
+    )
 
     def refuse(constant):
         raise ValueError(constant)

@@ -1,4 +1,5 @@
-"""flax's own files: networks of nnx, saved by flax and Orbax, give the same outputs from our networks."""
+"""flax's own files: networks of nnx, saved by flax and Orbax, give the same outputs from our
+networks."""
 
 import numpy as np
 import pytest
@@ -110,21 +111,33 @@ def test_a_network_that_flax_saved_gives_its_outputs_from_ours(tmp_path, module,
     path = SAVED[label](tmp_path, nnx.state(module, WEIGHTS))
     network = Ours.on("torch", seed=5)()
     report = zoo.load(network, path)
-    assert set(report.loaded) == {name for name in network.neutral_slots() if not name.endswith("tracked")}
+    assert set(report.loaded) == {
+        name for name in network.neutral_slots() if not name.endswith("tracked")
+    }
     with network.training_mode(False), network.backend.evaluating():
         got = network.backend.numpy(network(network.backend.array(x)))
     np.testing.assert_allclose(got, wanted, atol=2e-6)
 
 
 def test_the_keys_of_dropout_are_no_weights(tmp_path, module):
-    path = save_msgpack(tmp_path / "x", {"fc": nnx.to_pure_dict(nnx.state(module.fc)),
-                                         "rngs": {"dropout": {"count": np.zeros((), np.uint32)}}})  # fmt: skip
+    path = save_msgpack(
+        tmp_path / "x",
+        {
+            "fc": nnx.to_pure_dict(nnx.state(module.fc)),
+            "rngs": {"dropout": {"count": np.zeros((), np.uint32)}},
+        },
+    )
     assert set(weights.read(path)) == {"fc.weight", "fc.bias"}
 
 
 def test_linens_collections_are_one_state(tmp_path):
-    tree = {"params": {"bn": {"scale": np.ones(3), "bias": np.zeros(3)}, "emb": {"embedding": np.ones((5, 3))}},
-            "batch_stats": {"bn": {"mean": np.full(3, 2.0), "var": np.ones(3)}}}  # fmt: skip
+    tree = {
+        "params": {
+            "bn": {"scale": np.ones(3), "bias": np.zeros(3)},
+            "emb": {"embedding": np.ones((5, 3))},
+        },
+        "batch_stats": {"bn": {"mean": np.full(3, 2.0), "var": np.ones(3)}},
+    }
     read = weights.read(save_msgpack(tmp_path / "x", tree))
     assert set(read) == {"bn.weight", "bn.bias", "bn.running_mean", "bn.running_var", "emb.weight"}
     assert read["emb.weight"].shape == (5, 3)
@@ -147,7 +160,11 @@ def test_what_is_written_is_what_flaxs_own_modules_restore(tmp_path, module, x, 
     zoo.load(network, save_msgpack(tmp_path / "x", nnx.to_pure_dict(nnx.state(module, WEIGHTS))))
     path = tmp_path / f"y{suffix}"
     weights.write(path, network)
-    tree = serialization.msgpack_restore(path.read_bytes()) if suffix == ".msgpack" else _restored(path)
+    tree = (
+        serialization.msgpack_restore(path.read_bytes())
+        if suffix == ".msgpack"
+        else _restored(path)
+    )
     del tree["bn1"]["num_batches_tracked"]  # flax's norms do not count
     tree["layers"] = {int(number): layer for number, layer in tree["layers"].items()}
     fresh = Theirs()
@@ -155,7 +172,9 @@ def test_what_is_written_is_what_flaxs_own_modules_restore(tmp_path, module, x, 
     nnx.replace_by_pure_dict(state, tree)
     nnx.update(fresh, state)
     fresh.eval()
-    np.testing.assert_allclose(run(fresh, jax.numpy.asarray(x.transpose(0, 2, 3, 1))), wanted, atol=1e-6)
+    np.testing.assert_allclose(
+        run(fresh, jax.numpy.asarray(x.transpose(0, 2, 3, 1))), wanted, atol=1e-6
+    )
 
 
 def _restored(path):
@@ -182,7 +201,9 @@ def test_a_folder_that_is_there_is_not_replaced(tmp_path):
 def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
     weights.write(tmp_path / "x.orbax", {"a.weight": np.ones((2, 3))})
     (tmp_path / "x.orbax" / "_METADATA").write_text("{")
-    with pytest.raises(WeightFileError, match=r"x\.orbax is a damaged folder of Orbax: its '_METADATA'"):
+    with pytest.raises(
+        WeightFileError, match=r"x\.orbax is a damaged folder of Orbax: its '_METADATA'"
+    ):
         weights.read(tmp_path / "x.orbax")
 
 
@@ -209,10 +230,15 @@ def test_names_that_do_not_nest_are_refused(tmp_path):
 def test_without_jax_the_error_says_so(tmp_path, monkeypatch):
     path = save_msgpack(tmp_path / "x", {"a": {"kernel": np.ones((2, 3))}})
     entry = backends.Entry(
-        "absent:BACKEND", ("no_such_package",), "pip install it", backends.known()["jax"].weight_files
+        "absent:BACKEND",
+        ("no_such_package",),
+        "pip install it",
+        backends.known()["jax"].weight_files,
     )
     monkeypatch.setitem(backends._OWN, "jax", entry)
-    with pytest.raises(BackendUnavailable, match="is a flax checkpoint .*: backend 'jax' needs the package"):
+    with pytest.raises(
+        BackendUnavailable, match="is a flax checkpoint .*: backend 'jax' needs the package"
+    ):
         weights.read(path)
 
 
@@ -220,7 +246,10 @@ def test_a_tree_with_other_names_is_fitted_where_its_series_tell(tmp_path):
     """Numbered layers of flax's linen, whose order is known by their numbers, past ten."""
     generator = np.random.default_rng(0)
     sizes = [3, *[6] * 11, 2]
-    kernels = [generator.standard_normal(shape).astype(np.float32) for shape in zip(sizes, sizes[1:], strict=False)]
+    kernels = [
+        generator.standard_normal(shape).astype(np.float32)
+        for shape in zip(sizes, sizes[1:], strict=False)
+    ]
     tree = {f"Dense_{i}": {"kernel": kernel, "bias": kernel[0]} for i, kernel in enumerate(kernels)}
     path = save_msgpack(tmp_path / "x.msgpack", {"params": tree})
     settings = {"in_features": 3, "out_features": 2, "hidden": (6,) * 11}
@@ -232,11 +261,14 @@ def test_a_tree_with_other_names_is_fitted_where_its_series_tell(tmp_path):
 
 
 def test_a_tree_whose_order_is_unknown_is_refused(tmp_path):
-    tree = {name: {"kernel": np.ones((6, 6)), "bias": np.ones(6)} for name in ("query", "key", "value")}
+    tree = {
+        name: {"kernel": np.ones((6, 6)), "bias": np.ones(6)} for name in ("query", "key", "value")
+    }
     path = save_msgpack(tmp_path / "x.msgpack", tree)
     settings = {"in_features": 6, "out_features": 6, "hidden": (6, 6)}
     with pytest.raises(
-        StateError, match=r"3 layers of one shape .* the order of 'query', 'key', 'value' does not tell"
+        StateError,
+        match=r"3 layers of one shape .* the order of 'query', 'key', 'value' does not tell",
     ):
         zoo.convert(path, tmp_path / "y.npz", "mlp", **settings)
     assert not (tmp_path / "y.npz").exists()

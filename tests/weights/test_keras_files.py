@@ -15,13 +15,20 @@ from deliralike.errors import BackendUnavailable, StateError, WeightFileError
 h5py = pytest.importorskip("h5py")
 
 GENERATOR = np.random.default_rng(0)
-FIRST, SECOND = GENERATOR.standard_normal((3, 3, 1, 4)), GENERATOR.standard_normal((3, 3, 4, 6))  # (h, w, in, out)
-NORMS = [GENERATOR.uniform(0.5, 1.5, (4, 4)), GENERATOR.uniform(0.5, 1.5, (4, 6))]  # gamma, beta, mean, variance
+FIRST, SECOND = (
+    GENERATOR.standard_normal((3, 3, 1, 4)),
+    GENERATOR.standard_normal((3, 3, 4, 6)),
+)  # (h, w, in, out)
+NORMS = [
+    GENERATOR.uniform(0.5, 1.5, (4, 4)),
+    GENERATOR.uniform(0.5, 1.5, (4, 6)),
+]  # gamma, beta, mean, variance
 DENSE = GENERATOR.standard_normal((6, 5))
 
 
 def keras_3(path, layers):
-    """As ``save_weights("x.weights.h5")`` of Keras 3: groups by class, numbered; arrays numbered within ``vars``."""
+    """As ``save_weights("x.weights.h5")`` of Keras 3: groups by class, numbered; arrays numbered
+    within ``vars``."""
     with h5py.File(path, "w") as file:
         for group, (name, arrays) in layers.items():
             variables = file.create_group(f"layers/{group}/vars")
@@ -33,7 +40,8 @@ def keras_3(path, layers):
 
 
 def keras_2(path, layers, root=""):
-    """As ``save_weights("x.h5")``: layers in order in ``layer_names``, each with its ``weight_names``."""
+    """As ``save_weights("x.h5")``: layers in order in ``layer_names``, each with its
+    ``weight_names``."""
     with h5py.File(path, "w") as file:
         base = file.create_group(root) if root else file
         base.attrs["layer_names"] = [name.encode() for name in layers]
@@ -67,8 +75,13 @@ OLD = {
 def pytorchs():
     """The same network with its arrays put where PyTorch has them, by hand."""
     nn = torch.nn
-    module = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6),
-                           nn.Linear(6, 5)).double()  # fmt: skip
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.Conv2d(4, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.Linear(6, 5),
+    ).double()
     with torch.no_grad():
         for at, kernel in ((0, FIRST), (2, SECOND)):
             for place in np.ndindex(*kernel.shape):
@@ -77,7 +90,9 @@ def pytorchs():
         module[4].weight[:] = torch.from_numpy(DENSE).T
         for at, (gamma, beta, mean, variance) in zip((1, 3), NORMS, strict=True):
             values = {"weight": gamma, "bias": beta, "running_mean": mean, "running_var": variance}
-            module[at].load_state_dict({name: torch.from_numpy(value) for name, value in values.items()}, strict=False)
+            module[at].load_state_dict(
+                {name: torch.from_numpy(value) for name, value in values.items()}, strict=False
+            )
     return module
 
 
@@ -90,8 +105,14 @@ def file(request, tmp_path):
 
 def test_layers_have_their_own_names_and_pytorchs_layouts(file):
     read, module = weights.read(file), pytorchs()
-    wanted = {f"{name}.{leaf}": value for name, layer in zip(("conv_z", "norm_b", "conv_y", "norm_a", "last"), module,
-              strict=True) for leaf, value in layer.state_dict().items() if leaf != "num_batches_tracked"}  # fmt: skip
+    wanted = {
+        f"{name}.{leaf}": value
+        for name, layer in zip(
+            ("conv_z", "norm_b", "conv_y", "norm_a", "last"), module, strict=True
+        )
+        for leaf, value in layer.state_dict().items()
+        if leaf != "num_batches_tracked"
+    }
     assert set(read) == set(wanted)
     for name, value in wanted.items():
         np.testing.assert_array_equal(read[name], value)
@@ -105,8 +126,12 @@ def _like_keras():
         def __init__(self):
             super().__init__()
             nn = self.nn
-            self.body = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3),
-                                      nn.BatchNorm2d(6))  # fmt: skip
+            self.body = nn.Sequential(
+                nn.Conv2d(1, 4, 3, bias=False),
+                nn.BatchNorm2d(4),
+                nn.Conv2d(4, 6, 3),
+                nn.BatchNorm2d(6),
+            )
             self.head = nn.Linear(6, 5)
 
         def forward(self, x):
@@ -126,7 +151,9 @@ def test_layers_are_fitted_by_their_order_and_shapes(file, tmp_path):
     report = zoo.convert(file, tmp_path / "y.safetensors", "like_keras", check=True)
     assert (report.kind, report.largest_difference) == ("an HDF5 file of Keras", 0)
     assert report.reshaped == ("body.0.weight", "body.2.weight", "head.weight")
-    network = zoo.build("like_keras", backend="torch", dtype="float64", weights=tmp_path / "y.safetensors")
+    network = zoo.build(
+        "like_keras", backend="torch", dtype="float64", weights=tmp_path / "y.safetensors"
+    )
     x, module = torch.from_numpy(GENERATOR.standard_normal((2, 1, 9, 9))), pytorchs().eval()
     wanted = module[4](module[:4](x).mean((2, 3)))
     with network.training_mode(False):
@@ -145,10 +172,16 @@ def test_a_whole_model_of_keras_3_holds_the_same_file(tmp_path):
 
 def test_a_depthwise_kernel_becomes_one_in_groups(tmp_path):
     kernel = GENERATOR.standard_normal((3, 3, 4, 2))  # (h, w, in, multiplier)
-    read = weights.read(keras_3(tmp_path / "x.h5", {"depthwise_conv2d": ("d", [kernel])}))["d.weight"]
+    read = weights.read(keras_3(tmp_path / "x.h5", {"depthwise_conv2d": ("d", [kernel])}))[
+        "d.weight"
+    ]
     x = GENERATOR.standard_normal((1, 4, 3, 3))
-    got = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(read), groups=4)[0, :, 0, 0]
-    wanted = np.einsum("chw,hwcm->cm", x[0], kernel).reshape(-1)  # Keras: output channel c * multiplier + m
+    got = torch.nn.functional.conv2d(torch.from_numpy(x), torch.from_numpy(read), groups=4)[
+        0, :, 0, 0
+    ]
+    wanted = np.einsum("chw,hwcm->cm", x[0], kernel).reshape(
+        -1
+    )  # Keras: output channel c * multiplier + m
     np.testing.assert_allclose(got, wanted, atol=1e-12)
     old = weights.read(keras_2(tmp_path / "y.h5", {"d": {"depthwise_kernel": kernel}}))["d.weight"]
     np.testing.assert_array_equal(old, read)
@@ -156,14 +189,21 @@ def test_a_depthwise_kernel_becomes_one_in_groups(tmp_path):
 
 def test_a_transposed_kernel_is_pytorchs(tmp_path):
     kernel = GENERATOR.standard_normal((2, 2, 3, 4))  # (h, w, out, in)
-    read = weights.read(keras_3(tmp_path / "x.h5", {"conv2d_transpose": ("t", [kernel])}))["t.weight"]
+    read = weights.read(keras_3(tmp_path / "x.h5", {"conv2d_transpose": ("t", [kernel])}))[
+        "t.weight"
+    ]
     x = GENERATOR.standard_normal((1, 4, 1, 1))
-    got = torch.nn.functional.conv_transpose2d(torch.from_numpy(x), torch.from_numpy(read), stride=2)
+    got = torch.nn.functional.conv_transpose2d(
+        torch.from_numpy(x), torch.from_numpy(read), stride=2
+    )
     np.testing.assert_allclose(got[0], np.einsum("i,hwoi->ohw", x[0, :, 0, 0], kernel), atol=1e-12)
 
 
 def test_layers_past_ten_keep_their_order(tmp_path):
-    layers = {f"dense{f'_{i}' if i else ''}": (f"n{i}", [np.full((3, 3), i), np.zeros(3)]) for i in range(12)}
+    layers = {
+        f"dense{f'_{i}' if i else ''}": (f"n{i}", [np.full((3, 3), i), np.zeros(3)])
+        for i in range(12)
+    }
     path = keras_3(tmp_path / "x.h5", layers)
     zoo.convert(path, tmp_path / "y.npz", "mlp", in_features=3, out_features=3, hidden=(3,) * 11)
     read = weights.read(tmp_path / "y.npz")
@@ -171,13 +211,16 @@ def test_layers_past_ten_keep_their_order(tmp_path):
 
 
 def test_an_order_that_does_not_tell_is_refused(tmp_path):
-    """Keras makes the shortcut before the last convolution: the same shapes, but not in our order."""
+    """Keras makes the shortcut before the last convolution: the same shapes, but not in our
+    order."""
     square = {"kernel": np.ones((1, 1, 64, 256))}
     norm = dict(zip(WORDS, np.ones((4, 256)), strict=True))
     path = keras_2(tmp_path / "x.h5", {"a": square, "b": square, "bn_a": norm, "bn_b": norm})
     wanted = {"conv3.weight": (256, 64, 1, 1), "downsample.weight": (256, 64, 1, 1)}
     wanted |= {
-        f"{n}.{leaf}": (256,) for n in ("bn3", "bnd") for leaf in ("weight", "bias", "running_mean", "running_var")
+        f"{n}.{leaf}": (256,)
+        for n in ("bn3", "bnd")
+        for leaf in ("weight", "bias", "running_mean", "running_var")
     }
     wanted = {name: wanted[name] for name in sorted(wanted, key=lambda name: "d" in name)}
     found = weights.contents(path)
@@ -193,7 +236,10 @@ def test_an_order_that_does_not_tell_is_refused(tmp_path):
             {"lstm": ("l", [np.ones((3, 8)), np.ones((2, 8)), np.ones(8)])},
             "the layer 'lstm' .* has no counterpart here",
         ),
-        ({"batch_normalization": ("b", [np.ones(3)] * 3)}, "the layer 'batch_normalization' .* has no counterpart"),
+        (
+            {"batch_normalization": ("b", [np.ones(3)] * 3)},
+            "the layer 'batch_normalization' .* has no counterpart",
+        ),
         ({}, "without layers of Keras"),
         ({"dense": ("x", [np.array([[b"a"]])])}, "no array of numbers"),
     ],
@@ -207,7 +253,10 @@ def test_what_has_no_counterpart_is_refused(tmp_path, layers, message):
 def test_layers_of_one_name_go_by_their_places(tmp_path):
     layers = {"dense": ("x", [np.ones((2, 3))]), "block/layers/dense": ("x", [np.zeros((2, 3))])}
     read = weights.read(keras_3(tmp_path / "x.h5", layers))
-    assert {name: array.max() for name, array in read.items()} == {"dense.weight": 1, "block.dense.weight": 0}
+    assert {name: array.max() for name, array in read.items()} == {
+        "dense.weight": 1,
+        "block.dense.weight": 0,
+    }
 
 
 def test_another_number_of_layers_is_told(tmp_path, file):
@@ -219,7 +268,9 @@ def test_damage_is_a_clear_error(tmp_path, file):
     whole = file.read_bytes()
     for cut in (8, 100, len(whole) // 2):
         (tmp_path / "cut").write_bytes(whole[:cut])
-        with pytest.raises(WeightFileError, match="cut looks like an HDF5 file of Keras but cannot be read"):
+        with pytest.raises(
+            WeightFileError, match="cut looks like an HDF5 file of Keras but cannot be read"
+        ):
             weights.read(tmp_path / "cut")
 
 
@@ -251,7 +302,9 @@ def test_an_array_that_is_one_of_another_files_is_not_read(tmp_path, kind):
 
 def test_an_array_of_nothing_but_its_size_is_not_unpacked(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_group("layers/dense/vars").create_dataset("0", (2**20, 2**20), "f8", chunks=(1024, 1024))
+        file.create_group("layers/dense/vars").create_dataset(
+            "0", (2**20, 2**20), "f8", chunks=(1024, 1024)
+        )
     with pytest.raises(WeightFileError, match="damaged or hostile"):
         weights.read(tmp_path / "x.h5")
 
@@ -289,9 +342,13 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
     x = np.random.default_rng(1).standard_normal((2, 1, 9, 9))
     for name in ("x.weights.h5", "y.h5", "z.keras"):
         zoo.convert(tmp_path / name, tmp_path / f"{name}.npz", "like_keras")
-        network = zoo.build("like_keras", backend="torch", dtype="float64", weights=tmp_path / f"{name}.npz")
+        network = zoo.build(
+            "like_keras", backend="torch", dtype="float64", weights=tmp_path / f"{name}.npz"
+        )
         with network.training_mode(False):
-            np.testing.assert_allclose(network(torch.from_numpy(x)).detach(), np.load(tmp_path / "out.npy"), rtol=1e-4)
+            np.testing.assert_allclose(
+                network(torch.from_numpy(x)).detach(), np.load(tmp_path / "out.npy"), rtol=1e-4
+            )
 
 
 def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):

@@ -1,4 +1,5 @@
-"""What we wrote is read exactly, whatever its names are; what others wrote is guessed, reported, and kept whole."""
+"""What we wrote is read exactly, whatever its names are; what others wrote is guessed, reported,
+and kept whole."""
 
 import json
 import logging
@@ -29,7 +30,11 @@ def stand_ins(shapes):
     state = {}
     for number, (name, axes) in enumerate(shapes.items()):
         shape = (3, 2, 1, 2, 1)[:axes]
-        state[name] = (np.arange(np.prod(shape, dtype=int)) + 100.0 * number).astype(np.float32).reshape(shape)
+        state[name] = (
+            (np.arange(np.prod(shape, dtype=int)) + 100.0 * number)
+            .astype(np.float32)
+            .reshape(shape)
+        )
     return state
 
 
@@ -88,9 +93,14 @@ HOSTILE = {
 
 # A folder of Orbax's takes a while to write, and takes names as a file of flax's does.
 AXES = [
-    (suffix, axes) for suffix in SUFFIXES for axes in (1, 2, 4) if (suffix, axes) not in ((".orbax", 1), (".orbax", 4))
+    (suffix, axes)
+    for suffix in SUFFIXES
+    for axes in (1, 2, 4)
+    if (suffix, axes) not in ((".orbax", 1), (".orbax", 4))
 ]
-AXES += [pytest.param(".orbax", axes, marks=pytest.mark.long) for axes in (1, 4) if ".orbax" in SUFFIXES]
+AXES += [
+    pytest.param(".orbax", axes, marks=pytest.mark.long) for axes in (1, 4) if ".orbax" in SUFFIXES
+]
 
 
 @pytest.mark.parametrize(("suffix", "axes"), AXES)
@@ -100,11 +110,14 @@ def test_hostile_names_come_back(tmp_path, suffix, axes, subtests):
             assert_comes_back(tmp_path / f"{number}{suffix}", stand_ins(dict.fromkeys(names, axes)))
 
 
-def test_names_that_files_cannot_hold_are_refused_before_anything_is_written(tmp_path, suffix, subtests):
+def test_names_that_files_cannot_hold_are_refused_before_anything_is_written(
+    tmp_path, suffix, subtests
+):
     for name in ("a\0b", "a\ud800", "x" * 70_000):
         with subtests.test(name=ascii(name)[:20]):
             with pytest.raises(
-                WeightFileError, match=r"cannot hold weights by the name .*; rename the layer or the par"
+                WeightFileError,
+                match=r"cannot hold weights by the name .*; rename the layer or the par",
             ):
                 weights.write(tmp_path / f"x{suffix}", {"fine": np.ones(2), name: np.ones(3)})
             assert not list(tmp_path.iterdir())
@@ -128,7 +141,9 @@ def test_an_archive_that_is_marked_is_read_by_those_who_do_not_know_of_it(tmp_pa
             name: array.tobytes() for name, array in state.items()
         }
     with np.load(tmp_path / "x.npz", allow_pickle=False) as theirs:
-        assert {name: theirs[name].tobytes() for name in theirs} == {name: a.tobytes() for name, a in state.items()}
+        assert {name: theirs[name].tobytes() for name in theirs} == {
+            name: a.tobytes() for name, a in state.items()
+        }
 
 
 @needs_jax
@@ -137,7 +152,10 @@ def test_flax_sees_nothing_of_the_mark(tmp_path):
 
     weights.write(tmp_path / "x.msgpack", stand_ins({"model.weight": 4, "head.weight": 1}))
     tree = serialization.msgpack_restore((tmp_path / "x.msgpack").read_bytes())
-    assert {key: set(layer) for key, layer in tree.items()} == {"model": {"kernel"}, "head": {"scale"}}
+    assert {key: set(layer) for key, layer in tree.items()} == {
+        "model": {"kernel"},
+        "head": {"scale"},
+    }
     assert tree["model"]["kernel"].shape == (1, 2, 2, 3)
 
 
@@ -147,7 +165,10 @@ def test_a_list_of_names_that_lies_is_refused(tmp_path):
     weights.write(path, stand_ins({"a.weight": 2, "b.weight": 2}))
     listing = (path / "deliralike.json").read_text()
     for lie, message in [
-        (listing.replace('["b", "kernel"]', '["a", "kernel"]'), r"the list of their names differ: 'b\.kernel'"),
+        (
+            listing.replace('["b", "kernel"]', '["a", "kernel"]'),
+            r"the list of their names differ: 'b\.kernel'",
+        ),
         (listing[:-3], "damaged or of a later version"),
         (listing.replace("weights 1", "weights 2"), "damaged or of a later version"),
     ]:
@@ -156,7 +177,8 @@ def test_a_list_of_names_that_lies_is_refused(tmp_path):
             weights.read(path)
 
 
-# Files of others -------------------------------------------------------------------------------------------------
+# Files of others
+# -------------------------------------------------------------------------------------------------
 
 
 @needs_jax
@@ -184,20 +206,38 @@ def test_nothing_that_may_be_weights_is_left_out_of_flaxs_trees(tmp_path, caplog
 def test_what_is_left_aside_is_reported(tmp_path, caplog):
     from flax import serialization
 
-    state = {"params": {"fc": {"bias": np.ones(2)}}, "step": 3, "opt_state": {"mu": np.ones(2)},
-             "ema_params": {"fc": {"bias": np.zeros(2)}}}  # fmt: skip
+    state = {
+        "params": {"fc": {"bias": np.ones(2)}},
+        "step": 3,
+        "opt_state": {"mu": np.ones(2)},
+        "ema_params": {"fc": {"bias": np.zeros(2)}},
+    }
     (tmp_path / "x").write_bytes(serialization.to_bytes(state))
     assert set(weights.read(tmp_path / "x")) == {"fc.bias"}
     assert "read as a training state; 'step', 'opt_state' left aside" in caplog.text
-    assert "the weights under 'params' were taken; there are others under 'ema_params'" in caplog.text
+    assert (
+        "the weights under 'params' were taken; there are others under 'ema_params'" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
     ("names", "wanted", "report"),
     [
-        (["W", "b", "gamma", "beta", "N", "avg_mean"], ["W", "b", "gamma", "beta", "N", "avg_mean"], ""),
-        (["fc/W", "fc/b"], ["fc.weight", "fc.bias"], "names taken for Chainer's, such as 'fc/W' for 'fc.weight'"),
-        (["updater/model:main/a/W", "extra"], ["updater.model:main.a.weight", "extra"], "names taken for Chainer's"),
+        (
+            ["W", "b", "gamma", "beta", "N", "avg_mean"],
+            ["W", "b", "gamma", "beta", "N", "avg_mean"],
+            "",
+        ),
+        (
+            ["fc/W", "fc/b"],
+            ["fc.weight", "fc.bias"],
+            "names taken for Chainer's, such as 'fc/W' for 'fc.weight'",
+        ),
+        (
+            ["updater/model:main/a/W", "extra"],
+            ["updater.model:main.a.weight", "extra"],
+            "names taken for Chainer's",
+        ),
         (["updater/model:main/a/W", "updater/t"], ["a.weight"], "and 1 other entries left aside"),
         (["module.a", "module.b"], ["a", "b"], "the prefix 'module.' was taken off all names"),
     ],
@@ -222,7 +262,9 @@ def test_what_is_written_for_chainer_is_read_as_chainers(tmp_path):
 
 def test_two_names_that_chainer_would_not_tell_apart_are_refused(tmp_path):
     weights.write(tmp_path / "x.npz", stand_ins({"a.weight": 2, "a.W": 2}))
-    with pytest.raises(StateError, match=r"'a\.weight' and 'a\.W' would both be 'a/W' under Chainer's names"):
+    with pytest.raises(
+        StateError, match=r"'a\.weight' and 'a\.W' would both be 'a/W' under Chainer's names"
+    ):
         zoo.convert(tmp_path / "x.npz", tmp_path / "y.npz", to="chainer")
 
 
@@ -239,12 +281,17 @@ def test_a_network_with_children_of_those_names_is_loaded_from_every_format(tmp_
     from torch import nn
 
     def made():
-        return backends.get("torch").wrap(nn.ModuleDict({"model": nn.Linear(3, 2), "head": nn.Linear(2, 5)}))
+        return backends.get("torch").wrap(
+            nn.ModuleDict({"model": nn.Linear(3, 2), "head": nn.Linear(2, 5)})
+        )
 
     first, second = made(), made()
     weights.write(tmp_path / f"x{suffix}", first)
     assert weights.load(second, tmp_path / f"x{suffix}").complete
-    assert all((array == second.neutral_state()[name]).all() for name, array in first.neutral_state().items())
+    assert all(
+        (array == second.neutral_state()[name]).all()
+        for name, array in first.neutral_state().items()
+    )
 
 
 def test_the_metadata_of_safetensors_hold_the_mark(tmp_path):
@@ -267,6 +314,10 @@ def test_a_damaged_folder_of_orbax_is_named(tmp_path, damage):
 
 
 def test_a_path_with_a_nul_is_refused():
-    for use in (weights.read, weights.read_metadata, lambda path: weights.write(path, {"w": np.ones(1)})):
+    for use in (
+        weights.read,
+        weights.read_metadata,
+        lambda path: weights.write(path, {"w": np.ones(1)}),
+    ):
         with pytest.raises(WeightFileError, match=r"'a\\x00b\.npz' has a NUL character in it"):
             use("a\0b.npz")

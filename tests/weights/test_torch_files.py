@@ -9,7 +9,19 @@ import pytest
 from deliralike import backends, weights
 from deliralike.errors import WeightFileError
 from tests.conftest import BACKENDS
-from tests.fuzz.pickle_writing import called, checkpoint, dtype, many, named, number, raw, storage, table, tensor, text
+from tests.fuzz.pickle_writing import (
+    called,
+    checkpoint,
+    dtype,
+    many,
+    named,
+    number,
+    raw,
+    storage,
+    table,
+    tensor,
+    text,
+)
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif("torch" not in BACKENDS, reason="reads PyTorch's own files")
@@ -23,43 +35,117 @@ def nested(depth):
 
 
 HOSTILE = {
-    "bytes from nothing": (table(w=called(named("builtins", "bytearray"), number(2**31 - 1))), {}, "bytearray"),
-    "a tensor from nothing": (table(w=called(named("torch", "FloatTensor"), number(2**31 - 1))), {}, "FloatTensor"),
-    "forged flags": (table(w=called(SCALAR, dtype("f8", flags=63), raw(b"A" * 8))), {}, "no.*tensors by name"),
+    "bytes from nothing": (
+        table(w=called(named("builtins", "bytearray"), number(2**31 - 1))),
+        {},
+        "bytearray",
+    ),
+    "a tensor from nothing": (
+        table(w=called(named("torch", "FloatTensor"), number(2**31 - 1))),
+        {},
+        "FloatTensor",
+    ),
+    "forged flags": (
+        table(w=called(SCALAR, dtype("f8", flags=63), raw(b"A" * 8))),
+        {},
+        "no.*tensors by name",
+    ),
     "forged size": (table(w=called(SCALAR, dtype("V8", size=2**31 - 9))), {}, "tensors by name"),
     "system": (table(w=called(named("os", "system"), text("true"))), {}, "GLOBAL os.system"),
-    "getattr": (table(w=called(named("builtins", "getattr"), text("a"), text("b"))), {}, "GLOBAL builtins.getattr"),
-    "3 bytes for 16": (table(w=tensor()), {"0": b"abc"}, "has 3 bytes, and 4 elements of float32 take 16"),
-    "20 bytes for 16": (table(w=tensor()), {"0": bytes(20)}, "has 20 bytes, and 4 elements of float32 take 16"),
+    "getattr": (
+        table(w=called(named("builtins", "getattr"), text("a"), text("b"))),
+        {},
+        "GLOBAL builtins.getattr",
+    ),
+    "3 bytes for 16": (
+        table(w=tensor()),
+        {"0": b"abc"},
+        "has 3 bytes, and 4 elements of float32 take 16",
+    ),
+    "20 bytes for 16": (
+        table(w=tensor()),
+        {"0": bytes(20)},
+        "has 20 bytes, and 4 elements of float32 take 16",
+    ),
     "no record": (table(w=tensor()), {}, "no item named 'archive/data/0'"),
-    "negative stride": (table(w=tensor(offset=3, strides=(-1,))), None, "wanted whole numbers from 0"),
+    "negative stride": (
+        table(w=tensor(offset=3, strides=(-1,))),
+        None,
+        "wanted whole numbers from 0",
+    ),
     "negative offset": (table(w=tensor(offset=-1)), None, "wanted whole numbers from 0"),
     "negative size": (table(w=tensor(shape=(-4,))), None, "wanted whole numbers from 0"),
-    "beyond the end": (table(w=tensor(offset=1)), None, "ends outside of its storage '0', after element 5 of 4"),
-    "huge stride": (table(w=tensor(shape=(2,), strides=(2**61,))), None, "ends outside of its storage"),
-    "huge storage": (table(w=tensor(storage(2**40), shape=(2**40,))), None, "claims to hold 4,398,046,511,104 bytes"),
+    "beyond the end": (
+        table(w=tensor(offset=1)),
+        None,
+        "ends outside of its storage '0', after element 5 of 4",
+    ),
+    "huge stride": (
+        table(w=tensor(shape=(2,), strides=(2**61,))),
+        None,
+        "ends outside of its storage",
+    ),
+    "huge storage": (
+        table(w=tensor(storage(2**40), shape=(2**40,))),
+        None,
+        "claims to hold 4,398,046,511,104 bytes",
+    ),
     "more axes than strides": (table(w=tensor(shape=(2, 2))), None, "do not fit each other"),
     "many axes": (table(w=tensor(shape=(1,) * 70, strides=(1,) * 70)), None, "a tensor of 70 axes"),
-    "unfolded": (table(w=tensor(shape=(2**20, 2**20), strides=(0, 0))), None, "claims to hold 4,398,046,511,104 bytes"),
+    "unfolded": (
+        table(w=tensor(shape=(2**20, 2**20), strides=(0, 0))),
+        None,
+        "claims to hold 4,398,046,511,104 bytes",
+    ),
     "two types of one storage": (
-        table(v=tensor(), w=tensor(storage(2, "0", "DoubleStorage"), shape=(2,))), None, "in two ways"),
-    "a quantised storage": (table(w=tensor(storage(4, "0", "QInt8Storage"))), {"0": bytes(4)}, "NumPy cannot hold"),
-    "an unknown storage": (table(w=tensor(storage(4, "0", "SevenStorage"))), None, "GLOBAL torch.SevenStorage"),
+        table(v=tensor(), w=tensor(storage(2, "0", "DoubleStorage"), shape=(2,))),
+        None,
+        "in two ways",
+    ),
+    "a quantised storage": (
+        table(w=tensor(storage(4, "0", "QInt8Storage"))),
+        {"0": bytes(4)},
+        "NumPy cannot hold",
+    ),
+    "an unknown storage": (
+        table(w=tensor(storage(4, "0", "SevenStorage"))),
+        None,
+        "GLOBAL torch.SevenStorage",
+    ),
     "a path as key": (table(w=tensor(storage(4, "../../../etc/passwd"))), None, "no item named"),
     "the key of the pickle": (table(w=tensor(storage(4, "../data.pkl"))), None, "no item named"),
-    "a dict in itself": (b"}q\x00X\x05\x00\x00\x00modelh\x00s", None, "in place of tensors by name"),
+    "a dict in itself": (
+        b"}q\x00X\x05\x00\x00\x00modelh\x00s",
+        None,
+        "in place of tensors by name",
+    ),
     "a key that takes for ever": (b"}" + nested(60) + tensor() + b"s", None, "not tensors by name"),
-    "a call of a call": (called(called(named("builtins", "set"), b"]"), text("x")), None, "calls a Other"),
+    "a call of a call": (
+        called(called(named("builtins", "set"), b"]"), text("x")),
+        None,
+        "calls a Other",
+    ),
     "an order of bytes": (table(w=tensor()), None, "refuses"),
     "a call without a tuple": (named("builtins", "set") + b"]R", None, "calls a"),
     "nothing on the stack": (b"R", None, "damaged"),
     "a memo that is empty": (b"h\x07", None, "damaged"),
     "a tensor of a text": (table(w=tensor(text("storage"))), None, "damaged"),
     "a list repeated": (
-        b"](" + called(named("collections", "OrderedDict"), b"]q\x00(" + many(number(1), b"N") * 99 + b"e")
-        + called(named("collections", "OrderedDict"), b"h\x00") * 99 + b"e", None, "repeats itself"),
-    "reading another file": (table(w=called(named("numpy", "fromfile"), text("/etc/passwd"))), {}, "GLOBAL numpy.from"),
-}  # fmt: skip
+        b"]("
+        + called(
+            named("collections", "OrderedDict"), b"]q\x00(" + many(number(1), b"N") * 99 + b"e"
+        )
+        + called(named("collections", "OrderedDict"), b"h\x00") * 99
+        + b"e",
+        None,
+        "repeats itself",
+    ),
+    "reading another file": (
+        table(w=called(named("numpy", "fromfile"), text("/etc/passwd"))),
+        {},
+        "GLOBAL numpy.from",
+    ),
+}
 
 
 @pytest.mark.parametrize("label", HOSTILE)
@@ -83,7 +169,10 @@ def test_a_wrong_checksum_is_refused(tmp_path):
 
 def test_members_of_one_name_are_refused(tmp_path):
     checkpoint(tmp_path / "x.pth", table(w=tensor()))
-    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(tmp_path / "x.pth", "a") as archive:
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        zipfile.ZipFile(tmp_path / "x.pth", "a") as archive,
+    ):
         archive.writestr("archive/data/0", b"A" * 16)
     with pytest.raises(WeightFileError, match="two members of one name"):
         weights.read(tmp_path / "x.pth")
@@ -108,10 +197,14 @@ def test_an_old_file_that_claims_more_than_it_has_is_refused(tmp_path):
     torch.save({"w": torch.arange(4.0)}, tmp_path / "x.pth", _use_new_zipfile_serialization=False)
     content = (tmp_path / "x.pth").read_bytes()
     (tmp_path / "x.pth").write_bytes(content[:-4])
-    with pytest.raises(WeightFileError, match="has 4 elements and 12 bytes are left, wanted 4 of float32"):
+    with pytest.raises(
+        WeightFileError, match="has 4 elements and 12 bytes are left, wanted 4 of float32"
+    ):
         weights.read(tmp_path / "x.pth")
     (tmp_path / "x.pth").write_bytes(content[:-24] + (2**40).to_bytes(8, "little") + content[-16:])
-    with pytest.raises(WeightFileError, match="has 1,099,511,627,776 elements and 16 bytes are left"):
+    with pytest.raises(
+        WeightFileError, match="has 1,099,511,627,776 elements and 16 bytes are left"
+    ):
         weights.read(tmp_path / "x.pth")
 
 
@@ -119,11 +212,21 @@ def test_an_old_file_that_claims_more_than_it_has_is_refused(tmp_path):
 def test_numpy_values_beside_the_weights_are_passed_over(tmp_path, new_format):
     state = {"fc.weight": torch.arange(6.0).reshape(2, 3).T, "fc.bias": torch.arange(2)}
     beside = {
-        "best": np.float64(0.5), "history": np.arange(5), "classes": {"a", "b"}, "rng": torch.Generator().get_state(),
-        "device": torch.device("cpu"), "dtype": torch.float16, "size": torch.Size([3]), "z": 1j, "raw": b"\xff",
-        "numpy": np.dtype(">f4"), (1, 2): "key",
-    }  # fmt: skip
-    torch.save({"state_dict": state, **beside}, tmp_path / "x", _use_new_zipfile_serialization=new_format)
+        "best": np.float64(0.5),
+        "history": np.arange(5),
+        "classes": {"a", "b"},
+        "rng": torch.Generator().get_state(),
+        "device": torch.device("cpu"),
+        "dtype": torch.float16,
+        "size": torch.Size([3]),
+        "z": 1j,
+        "raw": b"\xff",
+        "numpy": np.dtype(">f4"),
+        (1, 2): "key",
+    }
+    torch.save(
+        {"state_dict": state, **beside}, tmp_path / "x", _use_new_zipfile_serialization=new_format
+    )
     read = weights.read(tmp_path / "x")
     for name, value in state.items():
         np.testing.assert_array_equal(read[name], value.numpy(), strict=True)
@@ -131,9 +234,24 @@ def test_numpy_values_beside_the_weights_are_passed_over(tmp_path, new_format):
 
 @pytest.mark.parametrize(
     "dtype",
-    ["float64", "float32", "float16", "bfloat16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8",
-     "uint16", "uint32", "uint64", "bool"],
-)  # fmt: skip
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "complex128",
+        "complex64",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    ],
+)
 def test_every_type_that_numpy_holds_is_read_as_pytorch_reads_it(tmp_path, dtype):
     made = torch.arange(-3, 9).abs().reshape(3, 4).to(getattr(torch, dtype))
     saved = {
@@ -156,7 +274,9 @@ def test_every_type_that_numpy_holds_is_read_as_pytorch_reads_it(tmp_path, dtype
 def test_numbers_in_the_other_order_of_bytes_are_turned(tmp_path):
     content = np.arange(4, dtype=">f4").tobytes()
     checkpoint(tmp_path / "x.pth", table(w=tensor()), {"0": content}, order=b"big")
-    np.testing.assert_array_equal(weights.read(tmp_path / "x.pth")["w"], np.arange(4, dtype=np.float32), strict=True)
+    np.testing.assert_array_equal(
+        weights.read(tmp_path / "x.pth")["w"], np.arange(4, dtype=np.float32), strict=True
+    )
 
 
 def test_a_later_protocol_of_pickles_is_read(tmp_path):
@@ -170,17 +290,23 @@ def test_a_storage_that_is_shared_is_read_once(tmp_path, monkeypatch):
     opened = []
     read = zipfile.ZipFile.read
     monkeypatch.setattr(
-        zipfile.ZipFile, "read", lambda self, info, *more: opened.append(info) or read(self, info, *more)
+        zipfile.ZipFile,
+        "read",
+        lambda self, info, *more: opened.append(info) or read(self, info, *more),
     )
     assert list(weights.read(tmp_path / "x.pth")) == ["a", "b", "c"]
     assert len([info for info in opened if "/data/" in info.filename]) == 1
 
 
 def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
-    """Two parts that were saved side by side, beside an optimizer, a counter and a tensor of its own."""
+    """Two parts that were saved side by side, beside an optimizer, a counter and a tensor of its
+    own."""
     parts = {"model": torch.nn.Linear(3, 2), "head": torch.nn.Linear(2, 1)}
     checkpoint = {name: part.state_dict() for name, part in parts.items()}
-    checkpoint |= {"optimizer": torch.optim.Adam(parts["head"].parameters()).state_dict(), "scale": torch.ones(2)}
+    checkpoint |= {
+        "optimizer": torch.optim.Adam(parts["head"].parameters()).state_dict(),
+        "scale": torch.ones(2),
+    }
     torch.save(checkpoint | {"epoch": 3, "seen": torch.tensor(7)}, tmp_path / "x.pth")
     found = weights.contents(tmp_path / "x.pth").states
     assert {key: list(state) for key, state in found.items()} == {
@@ -190,4 +316,7 @@ def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
     }
     np.testing.assert_array_equal(found["head"]["weight"], parts["head"].weight.detach())
     weights.read(tmp_path / "x.pth")
-    assert "the weights under 'model' were taken; there are others under 'head', '(top level)'" in caplog.text
+    assert (
+        "the weights under 'model' were taken; there are others under 'head', '(top level)'"
+        in caplog.text
+    )

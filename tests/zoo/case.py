@@ -1,4 +1,5 @@
-"""One case: an architecture at a size that a test can afford, with the reference implementation of the same network."""
+"""One case: an architecture at a size that a test can afford, with the reference implementation of
+the same network."""
 
 from __future__ import annotations
 
@@ -23,13 +24,17 @@ class Case:
     Attributes:
         name: The architecture.
         settings: What to change in it. No dropout: masks differ between libraries.
-        shape: One sample's shape (or list of shapes, or of `zoo.Input`) instead of the architecture's own.
+        shape: One sample's shape (or list of shapes, or of `zoo.Input`) instead of the
+            architecture's own.
         batch: Number of samples.
-        reference: Makes the same network with the reference implementation; None when nobody has one.
-        call: ``(reference, *inputs)`` to outputs nested as ours; calls the reference when not given.
+        reference: Makes the same network with the reference implementation; None when nobody has
+            one.
+        call: ``(reference, *inputs)`` to outputs nested as ours; calls the reference when not
+            given.
         covers: The names of the zoo that are this same network at this size; `name` when not given.
         of: A suffix that tells cases of one architecture apart.
-        zero: Patterns of parameters whose gradient is zero in exact arithmetic (a bias before a normalisation).
+        zero: Patterns of parameters whose gradient is zero in exact arithmetic (a bias before a
+            normalisation).
     """
 
     name: str
@@ -53,7 +58,8 @@ class Case:
         return self.covers or (self.name,)
 
     def as_parameter(self, *more: Any, long: bool = False) -> Any:
-        """The label (and more) as parameters of a test; tests of one case share results, so one process runs them."""
+        """The label (and more) as parameters of a test; tests of one case share results, so one
+        process runs them."""
         marks = [pytest.mark.xdist_group(self.label), *([pytest.mark.long] if long else [])]
         return pytest.param(self.label, *more, marks=marks)
 
@@ -64,7 +70,9 @@ class Case:
     def entries(self) -> tuple[zoo.Input, ...]:
         """What one sample consists of."""
         return (
-            zoo.find(self.name).inputs_for(**self.settings) if self.shape is None else zoo.registry.inputs(self.shape)
+            zoo.find(self.name).inputs_for(**self.settings)
+            if self.shape is None
+            else zoo.registry.inputs(self.shape)
         )
 
     def inputs(self, dtype: str = "float64") -> tuple[np.ndarray, ...]:
@@ -74,7 +82,8 @@ class Case:
 
 
 def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A state with norms, biases and statistics away from their start values; integers and matrices as they were."""
+    """A state with norms, biases and statistics away from their start values; integers and matrices
+    as they were."""
     generator = np.random.default_rng(1)
     changed = {}
     for name, value in state.items():
@@ -95,7 +104,8 @@ class Results:
     """What a network gives in double precision: arrays by path.
 
     Attributes:
-        trained: Outputs in training mode; on JAX only the loss tells, since compiling them again takes long.
+        trained: Outputs in training mode; on JAX only the loss tells, since compiling them again
+            takes long.
         loss: Of the training pass.
         parameters: Gradients by name.
         inputs: Gradients with respect to the floating inputs.
@@ -122,7 +132,9 @@ def cotangents(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
 
 def weighted_mean(outputs: Any, weights: Any, mean: Callable[[Any], Any]) -> Any:
     """The loss: the sum over the leaves of the mean of ``leaf * weight``."""
-    return sum(mean(leaf * weight) for leaf, weight in zip(nest.leaves(outputs), weights, strict=True))
+    return sum(
+        mean(leaf * weight) for leaf, weight in zip(nest.leaves(outputs), weights, strict=True)
+    )
 
 
 @cache
@@ -134,7 +146,9 @@ def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.nda
     torch.manual_seed(0)
     module = case.reference().double()
     state = scrambled({name: value.numpy() for name, value in module.state_dict().items()})
-    module.load_state_dict({name: torch.from_numpy(np.asarray(value)) for name, value in state.items()})
+    module.load_state_dict(
+        {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
+    )
     start = {name: value.clone().numpy() for name, value in module.state_dict().items()}
     inputs = [torch.from_numpy(x) for x in case.inputs()]
     floating = [x.requires_grad_() for x in inputs if x.is_floating_point()]
@@ -145,25 +159,36 @@ def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.nda
     loss = weighted_mean(outputs, [torch.from_numpy(c) for c in cotangents(trained)], torch.mean)
     loss.backward()
     parameters = {
-        name: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for name, p in module.named_parameters()
+        name: np.zeros(p.shape) if p.grad is None else p.grad.numpy()
+        for name, p in module.named_parameters()
     }
     after = {name: value.detach().numpy() for name, value in module.state_dict().items()}
-    return evaluated, Results(trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after), start
+    return (
+        evaluated,
+        Results(trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after),
+        start,
+    )
 
 
 @cache
 def built(label: str, backend_name: str) -> Any:
-    """Our network on a backend in double precision, for all who load a state into it or change nothing."""
+    """Our network on a backend in double precision, for all who load a state into it or change
+    nothing."""
     from tests.zoo.cases import CASES
 
     return CASES[label].build(backend_name)
 
 
 def started(label: str, backend_name: str, dtype: str = "float64") -> Any:
-    """Our network on a backend, with the reference's state (or a scrambled one where there is none)."""
+    """Our network on a backend, with the reference's state (or a scrambled one where there is
+    none)."""
     from tests.zoo.cases import CASES
 
-    network = built(label, backend_name) if dtype == "float64" else CASES[label].build(backend_name, dtype)
+    network = (
+        built(label, backend_name)
+        if dtype == "float64"
+        else CASES[label].build(backend_name, dtype)
+    )
     network.load_neutral_state(start_state(label))
     return network
 
@@ -183,7 +208,11 @@ def ours(label: str, backend_name: str) -> Results:
 
     case, backend, network = CASES[label], backends.get(backend_name), started(label, backend_name)
     inputs = case.inputs()
-    trained = {} if backend_name == "jax" else evaluate(backend, copy.deepcopy(network), inputs, training=True)
+    trained = (
+        {}
+        if backend_name == "jax"
+        else evaluate(backend, copy.deepcopy(network), inputs, training=True)
+    )
     weights = cotangents(ours(label, "torch").trained if backend_name != "torch" else trained)
 
     def loss(network, *batch):
@@ -210,7 +239,9 @@ def start_state(label: str) -> dict[str, np.ndarray]:
     return scrambled(built(label, "torch").neutral_state())
 
 
-def evaluate(backend: Any, network: Any, inputs: tuple[np.ndarray, ...], training: bool = False) -> dict[str, Any]:
+def evaluate(
+    backend: Any, network: Any, inputs: tuple[np.ndarray, ...], training: bool = False
+) -> dict[str, Any]:
     """The outputs by path, without a graph; on JAX through ``nnx.jit``."""
     call = network
     if backend.name == "jax":
@@ -229,8 +260,14 @@ def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.nd
     """The losses of two training steps with SGD, and the state after them."""
     from tests.zoo.cases import CASES
 
-    weights = cotangents(ours(label, "torch").trained)  # first, as it trains the network that all share
-    backend, network, inputs = backends.get(backend_name), started(label, backend_name), CASES[label].inputs()
+    weights = cotangents(
+        ours(label, "torch").trained
+    )  # first, as it trains the network that all share
+    backend, network, inputs = (
+        backends.get(backend_name),
+        started(label, backend_name),
+        CASES[label].inputs(),
+    )
 
     def loss(network, *batch):
         return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
@@ -240,7 +277,9 @@ def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.nd
     return losses, network.neutral_state()
 
 
-def close(came: Any, wanted: Any, tolerance: float, scale: float | None = None, name: str = "") -> None:
+def close(
+    came: Any, wanted: Any, tolerance: float, scale: float | None = None, name: str = ""
+) -> None:
     """Equal up to a tolerance relative to each number and to the largest."""
     scale = np.abs(wanted).max(initial=1e-30) if scale is None else scale
     np.testing.assert_allclose(came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name)

@@ -5,14 +5,27 @@ import sys
 
 
 def pytest_runtest_teardown(item, nextitem):
-    """Forget a case's results and compiled programs after its last test, or a process grows to many gigabytes.
+    """Forget a case's results and compiled programs after its last test, or a process grows to many
+    gigabytes.
 
-    Under pytest-xdist a case's tests follow each other; without it they do not, and results are kept to the end.
+    Under pytest-xdist a case's tests follow each other; without it they do not, and results are
+    kept to the end.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ and _group(item) is not None and _group(item) != _group(nextitem):
+    if (
+        "PYTEST_XDIST_WORKER" in os.environ
+        and _group(item) is not None
+        and _group(item) != _group(nextitem)
+    ):
         from tests.zoo import case
 
-        for results in (case.theirs, case.built, case.evaluated, case.ours, case.start_state, case.stepped):
+        for results in (
+            case.theirs,
+            case.built,
+            case.evaluated,
+            case.ours,
+            case.start_state,
+            case.stepped,
+        ):
             results.cache_clear()
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()

@@ -1,4 +1,5 @@
-"""Running a network as one program: on JAX each operation by itself would be compiled, which takes far longer."""
+"""Running a network as one program: on JAX each operation by itself would be compiled, which takes
+far longer."""
 
 
 def as_one_program(backend, function):

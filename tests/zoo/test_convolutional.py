@@ -1,4 +1,5 @@
-"""What is particular to the convolutional classifiers: bad input, old names, auxiliary classifiers, start values."""
+"""What is particular to the convolutional classifiers: bad input, old names, auxiliary classifiers,
+start values."""
 
 from itertools import product
 
@@ -17,17 +18,34 @@ from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_di
 from tests.zoo.case import close
 from tests.zoo.cases.inception import SMALL, reference
 
-LEAST = {"vgg11": 32, "vgg19_bn": 32, "alexnet": 63, "densenet121": 29, "squeezenet1_0": 21, "squeezenet1_1": 17,
-         "googlenet": 15, "inception_v3": 75}  # fmt: skip
-STEMS = {"vgg16": "features.0", "alexnet": "features.0", "densenet121": "features.conv0",
-         "mobilenet_v2": "features.0.0", "mobilenet_v3_small": "features.0.0",
-         "squeezenet1_1": "features.0", "shufflenet_v2_x1_0": "conv1.0",
-         "regnet_y_400mf": "stem.0", "mnasnet0_5": "layers.0", "googlenet": "conv1.conv",
-         "inception_v3": "Conv2d_1a_3x3.conv"}  # fmt: skip
+LEAST = {
+    "vgg11": 32,
+    "vgg19_bn": 32,
+    "alexnet": 63,
+    "densenet121": 29,
+    "squeezenet1_0": 21,
+    "squeezenet1_1": 17,
+    "googlenet": 15,
+    "inception_v3": 75,
+}
+STEMS = {
+    "vgg16": "features.0",
+    "alexnet": "features.0",
+    "densenet121": "features.conv0",
+    "mobilenet_v2": "features.0.0",
+    "mobilenet_v3_small": "features.0.0",
+    "squeezenet1_1": "features.0",
+    "shufflenet_v2_x1_0": "conv1.0",
+    "regnet_y_400mf": "stem.0",
+    "mnasnet0_5": "layers.0",
+    "googlenet": "conv1.conv",
+    "inception_v3": "Conv2d_1a_3x3.conv",
+}
 FIVE = [name for name in STEMS if not name.startswith(("squeezenet", "alexnet", "inception"))]
 
 
-# Bad input ------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests):
@@ -35,7 +53,10 @@ def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests)
         stages = "|".join([*zoo.stages(name), "transition3", "maxpool3"])
         message = rf"too small for the stage '({stages})': it needs at least {least} elements"
         with subtests.test(name):
-            assert next(iter(torchvision.models.get_model_weights(name))).meta["min_size"] == (least, least)
+            assert next(iter(torchvision.models.get_model_weights(name))).meta["min_size"] == (
+                least,
+                least,
+            )
             assert zoo.outline(name, (3, least, least + 1)).output == (1, 1000)
             with pytest.raises(ShapeError, match=message):
                 zoo.outline(name, (3, least + 9, least - 1))
@@ -51,17 +72,29 @@ def test_a_wrong_number_of_channels_names_the_stem(subtests):
 
 
 NONSENSE = [
-    ("vgg11", {"layers": (1, 2)}), ("vgg11", {"pooled": 0}), ("vgg11", {"dims": 4}), ("vgg11", {"num_classes": -1}),
-    ("alexnet", {"hidden": 0}), ("densenet121", {"layers": ()}), ("densenet121", {"growth_rate": 0}),
-    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}), ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
-    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}), ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
-    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}), ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
-    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}), ("regnet_x_400mf", {"layers": (1, 2)}),
-    ("regnet_x_400mf", {"squeeze": 1.5}), ("mnasnet1_0", {"stacks": ((1, 2),)}), ("googlenet", {"blocks": {"6a": ()}}),
+    ("vgg11", {"layers": (1, 2)}),
+    ("vgg11", {"pooled": 0}),
+    ("vgg11", {"dims": 4}),
+    ("vgg11", {"num_classes": -1}),
+    ("alexnet", {"hidden": 0}),
+    ("densenet121", {"layers": ()}),
+    ("densenet121", {"growth_rate": 0}),
+    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}),
+    ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
+    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}),
+    ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}),
+    ("regnet_x_400mf", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"squeeze": 1.5}),
+    ("mnasnet1_0", {"stacks": ((1, 2),)}),
+    ("googlenet", {"blocks": {"6a": ()}}),
     ("googlenet", {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}}),
-    ("googlenet", {"transform_input": True, "in_channels": 1}), ("inception_v3", {"pool_features": ()}),
+    ("googlenet", {"transform_input": True, "in_channels": 1}),
+    ("inception_v3", {"pool_features": ()}),
     ("inception_v3", {"last": 0}),
-]  # fmt: skip
+]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):
@@ -70,7 +103,8 @@ def test_settings_that_make_no_sense_are_refused(subtests):
             zoo.outline(name, **settings)
 
 
-# Stages, stem and head ------------------------------------------------------------------------------------------------
+# Stages, stem and head
+# ------------------------------------------------------------------------------------------------
 
 
 def test_there_are_stages_at_five_halvings(subtests):
@@ -83,7 +117,11 @@ def test_there_are_stages_at_five_halvings(subtests):
 def test_without_classes_there_is_no_head(subtests):
     for name, stem in STEMS.items():
         whole, headless = (zoo.find(name).on(OUTLINE)(num_classes=classes) for classes in (1000, 0))
-        kept = [key for key in whole.neutral_slots() if not key.startswith((*whole.head_paths, "aux", "Aux"))]
+        kept = [
+            key
+            for key in whole.neutral_slots()
+            if not key.startswith((*whole.head_paths, "aux", "Aux"))
+        ]
         with subtests.test(name):
             assert list(headless.neutral_slots()) == kept
             assert (whole.stem_paths, headless.head_paths) == ((stem,), ())
@@ -96,8 +134,14 @@ def test_stages_run_no_further_than_is_asked_for(backend):
 
 
 def test_dilation_keeps_the_size_and_the_names():
-    plain, dilated = (zoo.stages("mobilenet_v3_large", dilated=dilated) for dilated in (False, True))
-    assert list(plain) == list(dilated) == ["features.1", "features.3", "features.6", "features.12", "features.16"]
+    plain, dilated = (
+        zoo.stages("mobilenet_v3_large", dilated=dilated) for dilated in (False, True)
+    )
+    assert (
+        list(plain)
+        == list(dilated)
+        == ["features.1", "features.3", "features.6", "features.12", "features.16"]
+    )
     assert [stage.reduction[0] for stage in dilated.values()] == [2, 4, 8, 16, 16]
     reduced = zoo.stages("mobilenet_v3_large", reduced_tail=True)
     assert [stage.channels for stage in reduced.values()] == [16, 24, 40, 112, 480]
@@ -107,7 +151,9 @@ def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
     from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
 
     names = ("mobilenet_v3_large", "mobilenet_v3_small")
-    for name, arguments in product(names, ({"reduced_tail": True}, {"width_mult": 0.75}, {"dilated": True})):
+    for name, arguments in product(
+        names, ({"reduced_tail": True}, {"width_mult": 0.75}, {"dilated": True})
+    ):
         with torch.device("meta"):
             net = MobileNetV3(*_mobilenet_v3_conf(name, **arguments))
         wanted = [(key, tuple(value.shape)) for key, value in net.state_dict().items()]
@@ -116,20 +162,26 @@ def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
             assert [(key, slot.shape) for key, slot in slots.items()] == wanted
 
 
-# Old names ------------------------------------------------------------------------------------------------------------
+# Old names
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatch):
     keymap = {keymap.name: keymap for keymap in zoo.find("densenet121").network.keymaps}["old"]
     state = zoo.build("densenet121", backend="torch").neutral_state()
     old = keymap.rename(list(state))
-    assert old["features.denseblock1.denselayer2.norm1.weight"] == "features.denseblock1.denselayer2.norm.1.weight"
+    assert (
+        old["features.denseblock1.denselayer2.norm1.weight"]
+        == "features.denseblock1.denselayer2.norm.1.weight"
+    )
     assert old["features.transition1.conv.weight"] == "features.transition1.conv.weight"
 
     class Weights:
         def get_state_dict(self, **kwargs):
             arrays = {old[key]: torch.from_numpy(np.array(value)) for key, value in state.items()}
-            return {key: value for key, value in arrays.items() if "num_batches" not in key}  # as the files of 2017
+            return {
+                key: value for key, value in arrays.items() if "num_batches" not in key
+            }  # as the files of 2017
 
     net = densenet.densenet121()
     densenet._load_state_dict(net, Weights(), progress=False)  # torchvision's own renaming
@@ -137,7 +189,8 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
         assert "num_batches" in key or np.array_equal(value.numpy(), state[key]), key
 
 
-# Auxiliary classifiers ------------------------------------------------------------------------------------------------
+# Auxiliary classifiers
+# ------------------------------------------------------------------------------------------------
 
 
 def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
@@ -145,7 +198,11 @@ def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
     ours = Auxiliary.on(backend, dtype="float64")(6, 4).train()
     ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
     x = np.random.default_rng(0).standard_normal((3, 6, 17, 18))
-    close(backend.numpy(ours(backend.prepare(x, ours))), theirs(torch.from_numpy(x)).detach().numpy(), 1e-9)
+    close(
+        backend.numpy(ours(backend.prepare(x, ours))),
+        theirs(torch.from_numpy(x)).detach().numpy(),
+        1e-9,
+    )
 
 
 def test_inception_in_training_gives_both_outputs_as_torchvision():
@@ -153,7 +210,9 @@ def test_inception_in_training_gives_both_outputs_as_torchvision():
     theirs.AuxLogits = inception.InceptionAux(768, 5)
     ours = zoo.build("inception_v3", backend="torch", **SMALL)
     ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 299, 299)).astype(np.float32))
+    x = torch.from_numpy(
+        np.random.default_rng(0).standard_normal((2, 3, 299, 299)).astype(np.float32)
+    )
     with torch.no_grad():
         came, wanted = ours.train()(x), theirs.train()(x)
     assert isinstance(came, tuple)
@@ -164,20 +223,26 @@ def test_inception_in_training_gives_both_outputs_as_torchvision():
 
 
 def test_the_published_googlenet_is_counted_without_its_auxiliary_classifiers():
-    assert zoo.outline("googlenet").parameters - zoo.outline("googlenet", aux_logits=False).parameters == sum(
+    assert zoo.outline("googlenet").parameters - zoo.outline(
+        "googlenet", aux_logits=False
+    ).parameters == sum(
         value.numel() for width in (512, 528) for value in GoogLeNetAux(width, 1000).parameters()
     )
 
 
-# Start values ---------------------------------------------------------------------------------------------------------
+# Start values
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Narrow(torch.nn.Linear):
-    """Linear layers of torchvision's VGG and AlexNet, whose widths are no settings, with 64 in the place of 4096."""
+    """Linear layers of torchvision's VGG and AlexNet, whose widths are no settings, with 64 in the
+    place of 4096."""
 
     def __init__(self, in_features, out_features, bias=True):
         super().__init__(
-            {25088: 512, 4096: 64}.get(in_features, in_features), {4096: 64}.get(out_features, out_features), bias
+            {25088: 512, 4096: 64}.get(in_features, in_features),
+            {4096: 64}.get(out_features, out_features),
+            bias,
         )
 
 
@@ -185,11 +250,15 @@ class Narrow(torch.nn.Linear):
 def test_start_values_have_torchvisions_distributions(name, monkeypatch):
     """Constants exactly; deviations of whatever has enough elements to tell."""
     less = {"hidden": 64} if name.startswith(("vgg", "alexnet")) else {}
-    state = zoo.build(name, backend="torch", **less, **({"pooled": 1} if name.startswith("vgg") else {})).state_dict()
+    state = zoo.build(
+        name, backend="torch", **less, **({"pooled": 1} if name.startswith("vgg") else {})
+    ).state_dict()
     monkeypatch.setattr(torch.nn, "Linear", Narrow)
     more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     theirs = torchvision.models.get_model(name, **more)
-    normal = {"googlenet": {"": 0.01}, "inception_v3": {"": 0.1, "AuxLogits.fc": 0.001}}.get(name, {})
+    normal = {"googlenet": {"": 0.01}, "inception_v3": {"": 0.1, "AuxLogits.fc": 0.001}}.get(
+        name, {}
+    )
     for path, start in normal.items():  # in place of SciPy's slow truncated normal
         for block in theirs.get_submodule(path).modules():
             if isinstance(block, torch.nn.Conv2d | torch.nn.Linear):
@@ -201,15 +270,20 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
             assert torch.equal(came, wanted), key
         elif len(wanted) > 400:
             compared += 1
-            assert came.std().item() == pytest.approx(wanted.std().item(), rel=6 * len(wanted) ** -0.5), key
+            assert came.std().item() == pytest.approx(
+                wanted.std().item(), rel=6 * len(wanted) ** -0.5
+            ), key
             kurtosis = [float(((v - v.mean()) ** 4).mean() / v.var() ** 2) for v in (came, wanted)]
-            assert abs(kurtosis[0] - kurtosis[1]) < 50 * len(wanted) ** -0.5, key  # 1.8 if uniform, 3 if normal
+            assert abs(kurtosis[0] - kurtosis[1]) < 50 * len(wanted) ** -0.5, (
+                key
+            )  # 1.8 if uniform, 3 if normal
         else:
             assert came.std() > 0, key
     assert compared > 5
 
 
-# Shared blocks --------------------------------------------------------------------------------------------------------
+# Shared blocks
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_shared_blocks_are_torchvisions():
@@ -218,10 +292,14 @@ def test_shared_blocks_are_torchvisions():
 
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 6, 9, 7)))
     pairs = [
-        (ConvNormActivation.on("torch", dtype="float64")(6, 4, 5, 2, 2, 2, "SiLU", 1e-2, 0.3),
-         Conv2dNormActivation(6, 4, 5, 2, None, 2, lambda n: torch.nn.BatchNorm2d(n, 1e-2, 0.3), torch.nn.SiLU, 2)),
+        (
+            ConvNormActivation.on("torch", dtype="float64")(6, 4, 5, 2, 2, 2, "SiLU", 1e-2, 0.3),
+            Conv2dNormActivation(
+                6, 4, 5, 2, None, 2, lambda n: torch.nn.BatchNorm2d(n, 1e-2, 0.3), torch.nn.SiLU, 2
+            ),
+        ),
         (SqueezeExcitation.on("torch", dtype="float64")(6, 3, "SiLU"), Theirs(6, 3, torch.nn.SiLU)),
-    ]  # fmt: skip
+    ]
     for ours, theirs in pairs:
         theirs = theirs.double()
         ours.load_neutral_state({key: value.numpy() for key, value in theirs.state_dict().items()})

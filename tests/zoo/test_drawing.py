@@ -16,7 +16,11 @@ class Branches(Network):
     def __init__(self):
         super().__init__()
         nn = self.nn
-        self.first, self.left, self.right = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1)
+        self.first, self.left, self.right = (
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.Conv2d(4, 4, 1),
+            nn.Conv2d(4, 2, 1),
+        )
         self.stack = nn.Sequential(nn.ReLU(), nn.ReLU(), nn.ReLU())
         self.last = nn.Conv2d(6, 4, 1)
 
@@ -29,15 +33,24 @@ class Branches(Network):
 def test_boxes_take_their_inputs_from_where_the_data_come_from():
     boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1, idle=True)
     assert [(box.name, box.sources) for box in boxes] == [
-        ("", ()), ("", ()), ("first", (0,)), ("left", (2,)), ("right", (2,)), ("last", (3, 4)), ("stack", (5,)),
+        ("", ()),
+        ("", ()),
+        ("first", (0,)),
         ("left", (2,)),
-    ]  # fmt: skip
+        ("right", (2,)),
+        ("last", (3, 4)),
+        ("stack", (5,)),
+        ("left", (2,)),
+    ]
     assert columns(boxes) == [0, 0, 1, 2, 2, 3, 4, 2]
 
 
 def test_deeper_boxes_replace_the_block_that_they_make_up_and_equal_ones_collapse():
     boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=2, idle=True)
-    assert [(box.name, box.type, box.count) for box in boxes[-2:]] == [("stack.0", "ReLU", 3), ("left", "Conv2d", 1)]
+    assert [(box.name, box.type, box.count) for box in boxes[-2:]] == [
+        ("stack.0", "ReLU", 3),
+        ("left", "Conv2d", 1),
+    ]
 
 
 def test_what_has_no_parameters_and_keeps_the_shape_is_left_out_on_request():
@@ -67,8 +80,10 @@ def test_equal_blocks_whose_output_is_used_elsewhere_stay_apart():
 
     boxes = flow(Outer, (3,), depth=2)
     assert [(box.name, box.count, box.sources) for box in boxes[1:]] == [
-        ("dense.a", 1, (0,)), ("dense.b", 1, (1,)), ("last", 1, (1, 2)),
-    ]  # fmt: skip
+        ("dense.a", 1, (0,)),
+        ("dense.b", 1, (1,)),
+        ("last", 1, (1, 2)),
+    ]
 
 
 @pytest.mark.parametrize("name", ["resnet50", "unet", "lenet"])
@@ -78,7 +93,9 @@ def test_boxes_are_called_as_in_the_real_network_and_hold_all_its_parameters(nam
 
     net, seen = zoo.build(name, backend="torch").eval(), []
     for path, block in net.named_children():
-        block.register_forward_hook(lambda _b, _i, output, path=path: seen.append((path, tuple(output.shape))))
+        block.register_forward_hook(
+            lambda _b, _i, output, path=path: seen.append((path, tuple(output.shape)))
+        )
     net(torch.zeros(1, *zoo.find(name).input_shape))
     boxes = flow(name, depth=1, idle=True)
     assert [(box.name, box.output) for box in boxes if box.sources] == seen
@@ -95,18 +112,37 @@ def test_the_unet_joins_each_level_with_the_one_of_equal_size():
             assert (sizes[skip], sizes[coarse]) == (box.output[2], box.output[2] // 2)
 
 
-FIRST = {zoo.find(name).network: name for name in reversed(zoo.list())}  # one name for each class of network
+FIRST = {
+    zoo.find(name).network: name for name in reversed(zoo.list())
+}  # one name for each class of network
 
 
 #: Branches, joins at several levels, lists of outputs, several inputs, tokens, recurrent layers.
-VARIED = {"alexnet", "attention_unet", "bert_tiny", "conv_vae", "ddpm_cifar10", "densenet121", "fcn_resnet50",
-          "googlenet", "gpt_mini", "lstm_classifier", "lenet", "nnunet", "swin_unetr", "unetplusplus"}  # fmt: skip
+VARIED = {
+    "alexnet",
+    "attention_unet",
+    "bert_tiny",
+    "conv_vae",
+    "ddpm_cifar10",
+    "densenet121",
+    "fcn_resnet50",
+    "googlenet",
+    "gpt_mini",
+    "lstm_classifier",
+    "lenet",
+    "nnunet",
+    "swin_unetr",
+    "unetplusplus",
+}
 assert set(FIRST.values()) >= VARIED
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in VARIED else [pytest.mark.long]) for name in reversed(FIRST.values())],
+    [
+        pytest.param(name, marks=[] if name in VARIED else [pytest.mark.long])
+        for name in reversed(FIRST.values())
+    ],
 )
 def test_every_architecture_can_be_drawn(name):
     boxes = flow(name)
@@ -121,9 +157,13 @@ def test_every_architecture_can_be_drawn(name):
         assert low <= text.get_position()[1] <= high
     corners = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
     assert all(left <= c.x0 and c.x1 <= right and low <= c.y0 and c.y1 <= high for c in corners)
-    boxes_drawn = [c for c, patch in zip(corners, axes.patches, strict=True) if "Bbox" in type(patch).__name__]
+    boxes_drawn = [
+        c for c, patch in zip(corners, axes.patches, strict=True) if "Bbox" in type(patch).__name__
+    ]
     assert len(boxes_drawn) == len(boxes)
-    assert len({(round(c.x0, 3), round(c.y0, 3)) for c in boxes_drawn}) == len(boxes), "two boxes in one place"
+    assert len({(round(c.x0, 3), round(c.y0, 3)) for c in boxes_drawn}) == len(boxes), (
+        "two boxes in one place"
+    )
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
@@ -151,7 +191,8 @@ def test_another_format_or_depth_is_refused(tmp_path):
 
 
 def test_what_only_gives_a_mask_its_type_is_no_source_of_it():
-    """The mask of the tokens to come is made once, in the embedding's type, and goes to each block."""
+    """The mask of the tokens to come is made once, in the embedding's type, and goes to each
+    block."""
     boxes = {box.name: box for box in flow("gpt2", depth=2, idle=True, n_layer=2)}
     names = list(boxes)
     assert [names[i] for i in boxes["transformer.wpe"].sources] == []

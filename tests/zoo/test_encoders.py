@@ -1,4 +1,5 @@
-"""Any classifier of the zoo as an encoder: what the decoders take, published counts, quirks, bad input."""
+"""Any classifier of the zoo as an encoder: what the decoders take, published counts, quirks, bad
+input."""
 
 from functools import partial
 
@@ -18,7 +19,8 @@ from deliralike.zoo.encoders import Encoder
 from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.encoders import DECODERS, NARROW, SHORT, SHORT_BOTTLENECK, smp, without_dropout
 
-# Encoders of every family ---------------------------------------------------------------------------------------------
+# Encoders of every family
+# ---------------------------------------------------------------------------------------------
 
 PYRAMIDS = {
     "resnet50": (64, 256, 512, 1024, 2048),
@@ -30,7 +32,8 @@ PYRAMIDS = {
 
 
 def test_the_taps_are_the_references_and_its_state_is_ours(subtests):
-    """At full size: the channels that the reference lists, and the names and shapes of a whole network."""
+    """At full size: the channels that the reference lists, and the names and shapes of a whole
+    network."""
     for encoder, channels in PYRAMIDS.items():
         taps = Encoder.of(encoder).taps([2, 4, 8, 16, 32], "Decoder")
         with torch.device("meta"):
@@ -44,36 +47,63 @@ def test_the_taps_are_the_references_and_its_state_is_ours(subtests):
 
 
 SMALL = {
-    "densenet121": ({"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6},
-                    {"growth_rate": 4, "block_config": (1, 2, 1, 2), "num_init_features": 6,
-                     "out_channels": [3, 6, 10, 13, 10, 13]}),
-    "mobilenet_v2": ({"width_mult": 0.1}, {"width_mult": 0.1, "out_channels": [3, 8, 8, 8, 16, 1280]}),
-}  # fmt: skip
+    "densenet121": (
+        {"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6},
+        {
+            "growth_rate": 4,
+            "block_config": (1, 2, 1, 2),
+            "num_init_features": 6,
+            "out_channels": [3, 6, 10, 13, 10, 13],
+        },
+    ),
+    "mobilenet_v2": (
+        {"width_mult": 0.1},
+        {"width_mult": 0.1, "out_channels": [3, 8, 8, 8, 16, 1280]},
+    ),
+}
 
 
-@pytest.mark.parametrize("encoder", [pytest.param("densenet121", marks=pytest.mark.long), "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "encoder", [pytest.param("densenet121", marks=pytest.mark.long), "mobilenet_v2"]
+)
 def test_a_network_on_another_encoder_computes_what_the_reference_does(encoder, backend):
     ours, theirs = SMALL[encoder]
     settings = {"decoder_channels": (6, 5, 6, 4, 4)}
-    smp.encoders.encoders["small"] = {"encoder": smp.encoders.encoders[encoder]["encoder"], "params": theirs}
+    smp.encoders.encoders["small"] = {
+        "encoder": smp.encoders.encoders[encoder]["encoder"],
+        "params": theirs,
+    }
     reference = smp.Unet("small", encoder_weights=None, **settings).double().eval()
     state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
-    reference.load_state_dict({name: torch.from_numpy(np.asarray(value)) for name, value in state.items()})
-    net = zoo.build("encoder_unet", backend=backend.name, dtype="float64", encoder=encoder, encoder_settings=ours,
-                    **settings).eval()  # fmt: skip
+    reference.load_state_dict(
+        {name: torch.from_numpy(np.asarray(value)) for name, value in state.items()}
+    )
+    net = zoo.build(
+        "encoder_unet",
+        backend=backend.name,
+        dtype="float64",
+        encoder=encoder,
+        encoder_settings=ours,
+        **settings,
+    ).eval()
     net.load_neutral_state(state)
     x = np.random.default_rng(0).standard_normal((2, 3, 64, 96))
     (came,) = evaluate(backend, net, (x,)).values()
     close(came, reference(torch.from_numpy(x)).detach().numpy(), 1e-9)
 
 
-UNPADDED = ("alexnet", "inception_v3")  # their stages are smaller than the size divided by a power of two
+UNPADDED = (
+    "alexnet",
+    "inception_v3",
+)  # their stages are smaller than the size divided by a power of two
 
 
 def is_usable(name):
     """Whether a classifier has stages at 1/4 to 1/32 of the input's size."""
     stages = zoo.stages(name).values()
-    return {4, 8, 16, 32} <= {2 ** round(np.log2(stage.reduction[0])) for stage in stages if stage.reduction}
+    return {4, 8, 16, 32} <= {
+        2 ** round(np.log2(stage.reduction[0])) for stage in stages if stage.reduction
+    }
 
 
 def usable():
@@ -87,7 +117,14 @@ def usable():
 
 def test_every_classifier_with_the_stages_is_an_encoder(subtests):
     names = usable()
-    for name in ("resnet18", "vgg11", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "convnext_tiny"):
+    for name in (
+        "resnet18",
+        "vgg11",
+        "densenet121",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "convnext_tiny",
+    ):
         assert is_usable(name)
         assert zoo.find(name).network in {zoo.find(usable).network for usable in names}
     for name in names:
@@ -130,7 +167,12 @@ OWN = {"encoder": Own, "encoder_depth": 2, "decoder_channels": (5, 4)}
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
     net = zoo.build(
-        "encoder_unet", backend=backend.name, dims=dims, encoder_settings={"width": 3}, num_classes=2, **OWN
+        "encoder_unet",
+        backend=backend.name,
+        dims=dims,
+        encoder_settings={"width": 3},
+        num_classes=2,
+        **OWN,
     )
     slots = net.neutral_slots()
     assert slots["encoder.first.weight"].shape == (3, 3, *(3,) * dims)
@@ -140,7 +182,10 @@ def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
     (came,) = evaluate(backend, net, (x,), training=True).values()
     assert came.shape == (2, 2, *(8, 6, 5)[:dims])
     assert list(zoo.stages("encoder_unet", (3, *(8, 6, 5)[:dims]), dims=dims, **OWN)) == [
-        "half", "half of half", "decoder"]  # fmt: skip
+        "half",
+        "half of half",
+        "decoder",
+    ]
 
 
 def test_an_encoder_is_named_or_given():
@@ -150,14 +195,26 @@ def test_an_encoder_is_named_or_given():
         assert slots["encoder.first.weight"].shape == (width, 3, 3, 3)
 
 
-# Depth, dilation, joins -----------------------------------------------------------------------------------------------
+# Depth, dilation, joins
+# -----------------------------------------------------------------------------------------------
 
 
 def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
-    net = zoo.build("pspnet", backend=backend.name, encoder="resnet18", encoder_settings={"layers": (1,) * 4})
+    net = zoo.build(
+        "pspnet", backend=backend.name, encoder="resnet18", encoder_settings={"layers": (1,) * 4}
+    )
     before = net.neutral_state()
-    evaluate(backend, net, (np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype("float32"),), training=True)
-    moved = {name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])}
+    evaluate(
+        backend,
+        net,
+        (np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype("float32"),),
+        training=True,
+    )
+    moved = {
+        name
+        for name, value in net.neutral_state().items()
+        if not np.array_equal(value, before[name])
+    }
     assert any(name.startswith("encoder.layer2") for name in moved)
     assert not any(name.startswith(("encoder.layer3", "encoder.layer4")) for name in moved)
     assert "encoder.layer4.0.conv1.weight" in before
@@ -165,9 +222,18 @@ def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
 
 @pytest.mark.parametrize("output_stride", [8, 16])
 def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
-    """Every 3x3 convolution of the stage, the first one too, which torchvision's own switch leaves out."""
-    reference = smp.encoders.get_encoder("short_bottleneck", weights=None, output_stride=output_stride).double().eval()
-    settings = {**SHORT_BOTTLENECK["encoder_settings"], "output_stride": output_stride, "num_classes": 0}
+    """Every 3x3 convolution of the stage, the first one too, which torchvision's own switch leaves
+    out."""
+    reference = (
+        smp.encoders.get_encoder("short_bottleneck", weights=None, output_stride=output_stride)
+        .double()
+        .eval()
+    )
+    settings = {
+        **SHORT_BOTTLENECK["encoder_settings"],
+        "output_stride": output_stride,
+        "num_classes": 0,
+    }
     net = zoo.build("resnet50", backend="torch", dtype="float64", **settings).eval()
     net.load_neutral_state({name: value.numpy() for name, value in reference.state_dict().items()})
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 48)))
@@ -178,50 +244,106 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
 @pytest.mark.parametrize(
     ("name", "ours", "theirs", "size"),
     [
-        ("fpn", {"encoder_depth": 3, "merge": "cat", "pyramid_channels": 6, "segmentation_channels": 32},
-         {"encoder_depth": 3, "decoder_merge_policy": "cat", "decoder_pyramid_channels": 6,
-          "decoder_segmentation_channels": 32, "upsampling": 1}, (32, 48)),
-        ("pspnet", {"encoder_depth": 5, "psp_channels": 5}, {"encoder_depth": 5, "psp_out_channels": 5,
-                                                              "upsampling": 32}, (64, 96)),
-        ("deeplabv3", {"encoder_depth": 3, "output_stride": 16, "decoder_channels": 5, "separable": True},
-         {"encoder_depth": 3, "decoder_channels": 5, "encoder_output_stride": 16, "decoder_aspp_separable": True},
-         (32, 40)),
-        ("deeplabv3plus", {"encoder_depth": 3, "output_stride": 8, "decoder_channels": 5, "separable": False},
-         {"encoder_depth": 3, "encoder_output_stride": 8, "decoder_channels": 5, "decoder_aspp_separable": False},
-         (32, 40)),
-        ("unetplusplus", {"encoder_depth": 2, "decoder_channels": (16, 16), "attention": "scse", "center": False},
-         {"encoder_depth": 2, "decoder_channels": (16, 16), "decoder_attention_type": "scse"}, (32, 36)),
+        (
+            "fpn",
+            {
+                "encoder_depth": 3,
+                "merge": "cat",
+                "pyramid_channels": 6,
+                "segmentation_channels": 32,
+            },
+            {
+                "encoder_depth": 3,
+                "decoder_merge_policy": "cat",
+                "decoder_pyramid_channels": 6,
+                "decoder_segmentation_channels": 32,
+                "upsampling": 1,
+            },
+            (32, 48),
+        ),
+        (
+            "pspnet",
+            {"encoder_depth": 5, "psp_channels": 5},
+            {"encoder_depth": 5, "psp_out_channels": 5, "upsampling": 32},
+            (64, 96),
+        ),
+        (
+            "deeplabv3",
+            {"encoder_depth": 3, "output_stride": 16, "decoder_channels": 5, "separable": True},
+            {
+                "encoder_depth": 3,
+                "decoder_channels": 5,
+                "encoder_output_stride": 16,
+                "decoder_aspp_separable": True,
+            },
+            (32, 40),
+        ),
+        (
+            "deeplabv3plus",
+            {"encoder_depth": 3, "output_stride": 8, "decoder_channels": 5, "separable": False},
+            {
+                "encoder_depth": 3,
+                "encoder_output_stride": 8,
+                "decoder_channels": 5,
+                "decoder_aspp_separable": False,
+            },
+            (32, 40),
+        ),
+        (
+            "unetplusplus",
+            {
+                "encoder_depth": 2,
+                "decoder_channels": (16, 16),
+                "attention": "scse",
+                "center": False,
+            },
+            {"encoder_depth": 2, "decoder_channels": (16, 16), "decoder_attention_type": "scse"},
+            (32, 36),
+        ),
     ],
     ids=["fpn, cat", "pspnet, 5", "deeplabv3, 3", "deeplabv3plus, 3", "unetplusplus, gated"],
-)  # fmt: skip
+)
 def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
     dilates = name.startswith("deeplab")  # the reference cannot dilate a VGG
     encoder, narrow = ("short", SHORT) if dilates else ("vgg_narrow", NARROW)
-    reference = without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs)).double().eval()
+    reference = (
+        without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs)).double().eval()
+    )
     state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
-    reference.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in state.items()})
+    reference.load_state_dict(
+        {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    )
     net = zoo.build(name, backend="torch", dtype="float64", **narrow, **ours).eval()
-    net.load_neutral_state({key: value for key, value in state.items() if key in net.neutral_slots()})
+    net.load_neutral_state(
+        {key: value for key, value in state.items() if key in net.neutral_slots()}
+    )
     assert [key for key in state if "decoder.center" not in key] == list(net.neutral_slots())
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size)))
     close(net(x).detach().numpy(), reference(x).detach().numpy(), 1e-9)
 
 
-# Start values ---------------------------------------------------------------------------------------------------------
+# Start values
+# ---------------------------------------------------------------------------------------------------------
 
 
 def short_resnet(network, head):
     """Torchvision's network on a residual one of one block a stage."""
-    layers = resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], replace_stride_with_dilation=[False, True, True])
+    layers = resnet.ResNet(
+        resnet.Bottleneck, [1, 1, 1, 1], replace_stride_with_dilation=[False, True, True]
+    )
     return network(IntermediateLayerGetter(layers, {"layer4": "out"}), head(2048, 21))
 
 
 TORCHVISION = {
     "fcn_resnet50": partial(short_resnet, FCN, FCNHead),
     "deeplabv3_resnet50": partial(short_resnet, DeepLabV3, DeepLabHead),
-    "lraspp_mobilenet_v3_large": partial(torchvision.models.get_model, weights=None, weights_backbone=None,
-                                         name="lraspp_mobilenet_v3_large"),
-}  # fmt: skip
+    "lraspp_mobilenet_v3_large": partial(
+        torchvision.models.get_model,
+        weights=None,
+        weights_backbone=None,
+        name="lraspp_mobilenet_v3_large",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *TORCHVISION])
@@ -230,7 +352,9 @@ def test_start_values_have_the_spread_of_the_references(name):
     if name.endswith("resnet50"):
         settings = {"backbone_settings": {"layers": (1, 1, 1, 1)}}
     torch.manual_seed(0)
-    reference = DECODERS[name]("short", encoder_weights=None) if name in DECODERS else TORCHVISION[name]()
+    reference = (
+        DECODERS[name]("short", encoder_weights=None) if name in DECODERS else TORCHVISION[name]()
+    )
     state = zoo.build(name, backend="torch", **settings).neutral_state()
     for key, value in reference.state_dict().items():
         came, wanted = state[key], value.numpy()
@@ -243,37 +367,109 @@ def test_start_values_have_the_spread_of_the_references(name):
         assert np.abs(came).max() == pytest.approx(np.abs(wanted).max(), rel=0.35), key
 
 
-# Bad input ------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------------------------------------
 
 BAD = {
-    "unknown encoder": ("fpn", {"encoder": "resnet81"}, UnknownName, "Did you mean 'resnet8' or 'resnet18'"),
-    "no stages at all": ("fpn", {"encoder": "plain"}, SettingError, "be an encoder: Plain has no forward_stages"),
-    "too few halvings": ("linknet", {"encoder": "resnet20"}, SettingError,
-                         r"LinkNet: encoder 'resnet20' has no stage at 1/8, 1/16, 1/32 .* are stem \(1/1\)"),
-    "no images": ("fpn", {"encoder": "vit_b_16"}, SettingError, r"has no stage at 1/4, 1/8.*\(no image\)"),
-    "no half": ("encoder_unet", {"encoder": "convnext_tiny"}, SettingError, "'convnext_tiny' has no stage at 1/2 of"),
-    "not dilated": ("deeplabv3", {"encoder": "vgg11"}, SettingError,
-                    r"DeepLabV3: encoder 'vgg11' cannot keep its last stages at 1/8 .* take a residual network"),
-    "other stride": ("pspnet", {"output_stride": 4, "encoder_depth": 5}, SettingError, "output_stride=4; wanted 8, 16"),
-    "too deep": ("encoder_unet", {"encoder_depth": 6}, SettingError, "=6; wanted a whole number from 1 to 5"),
-    "too flat": ("deeplabv3plus", {"encoder_depth": 2}, SettingError, "wanted a whole number from 3 to 5"),
-    "widths": ("unetplusplus", {"decoder_channels": (4, 4)}, SettingError, "wanted encoder_depth=5 widths"),
+    "unknown encoder": (
+        "fpn",
+        {"encoder": "resnet81"},
+        UnknownName,
+        "Did you mean 'resnet8' or 'resnet18'",
+    ),
+    "no stages at all": (
+        "fpn",
+        {"encoder": "plain"},
+        SettingError,
+        "be an encoder: Plain has no forward_stages",
+    ),
+    "too few halvings": (
+        "linknet",
+        {"encoder": "resnet20"},
+        SettingError,
+        r"LinkNet: encoder 'resnet20' has no stage at 1/8, 1/16, 1/32 .* are stem \(1/1\)",
+    ),
+    "no images": (
+        "fpn",
+        {"encoder": "vit_b_16"},
+        SettingError,
+        r"has no stage at 1/4, 1/8.*\(no image\)",
+    ),
+    "no half": (
+        "encoder_unet",
+        {"encoder": "convnext_tiny"},
+        SettingError,
+        "'convnext_tiny' has no stage at 1/2 of",
+    ),
+    "not dilated": (
+        "deeplabv3",
+        {"encoder": "vgg11"},
+        SettingError,
+        r"DeepLabV3: encoder 'vgg11' cannot keep its last stages at 1/8 .* take a residual network",
+    ),
+    "other stride": (
+        "pspnet",
+        {"output_stride": 4, "encoder_depth": 5},
+        SettingError,
+        "output_stride=4; wanted 8, 16",
+    ),
+    "too deep": (
+        "encoder_unet",
+        {"encoder_depth": 6},
+        SettingError,
+        "=6; wanted a whole number from 1 to 5",
+    ),
+    "too flat": (
+        "deeplabv3plus",
+        {"encoder_depth": 2},
+        SettingError,
+        "wanted a whole number from 3 to 5",
+    ),
+    "widths": (
+        "unetplusplus",
+        {"decoder_channels": (4, 4)},
+        SettingError,
+        "wanted encoder_depth=5 widths",
+    ),
     "no classes": ("linknet", {"num_classes": 0}, SettingError, "num_classes"),
     "no channels": ("fpn", {"in_channels": 0}, SettingError, "in_channels"),
     "dims": ("fpn", {"dims": 4}, SettingError, "dims=4; wanted 1, 2 or 3"),
-    "encoder's setting": ("fpn", {"encoder_settings": {"layer": (1,)}}, ArgumentError, "no setting 'layer'. Did you"),
+    "encoder's setting": (
+        "fpn",
+        {"encoder_settings": {"layer": (1,)}},
+        ArgumentError,
+        "no setting 'layer'. Did you",
+    ),
     "merge": ("fpn", {"merge": "mean"}, SettingError, "merge='mean'; wanted 'add' or 'cat'"),
     "groups": ("fpn", {"segmentation_channels": 48}, SettingError, "32"),
-    "interpolation": ("encoder_unet", {"interpolation": "cubic"}, SettingError, "Known: bilinear, nearest"),
+    "interpolation": (
+        "encoder_unet",
+        {"interpolation": "cubic"},
+        SettingError,
+        "Known: bilinear, nearest",
+    ),
     "attention": ("encoder_unet", {"attention": "se"}, SettingError, "wanted 'scse' or None"),
     "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted dilations"),
     "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
-    "basic backbone": ("fcn_resnet50", {"backbone": "resnet18"}, SettingError, "block='bottleneck' does"),
-    "blocks": ("lraspp_mobilenet_v3_large", {"blocks": ((3, 8, 8, False, "ReLU", 1),)}, SettingError,
-               "two or more that halve"),
-    "two ways to dilate": ("resnet50", {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
-                           SettingError, "32 beside replace_stride_with_dilation"),
-}  # fmt: skip
+    "basic backbone": (
+        "fcn_resnet50",
+        {"backbone": "resnet18"},
+        SettingError,
+        "block='bottleneck' does",
+    ),
+    "blocks": (
+        "lraspp_mobilenet_v3_large",
+        {"blocks": ((3, 8, 8, False, "ReLU", 1),)},
+        SettingError,
+        "two or more that halve",
+    ),
+    "two ways to dilate": (
+        "resnet50",
+        {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
+        SettingError,
+        "32 beside replace_stride_with_dilation",
+    ),
+}
 
 
 class Plain(Network):
@@ -291,7 +487,14 @@ def test_bad_settings_are_named(subtests):
             zoo.build(name, backend="torch", **given)
 
 
-MULTIPLES = {"fpn": 32, "pspnet": 8, "deeplabv3plus": 16, "linknet": 32, "unetplusplus": 32, "deeplabv3": 8}
+MULTIPLES = {
+    "fpn": 32,
+    "pspnet": 8,
+    "deeplabv3plus": 16,
+    "linknet": 32,
+    "unetplusplus": 32,
+    "deeplabv3": 8,
+}
 
 
 def test_sizes_that_cannot_be_joined_are_told_what_to_pad_to(subtests):

@@ -1,4 +1,5 @@
-"""Each family computes what its source says: against the same formulas written with PyTorch's or NumPy's functions."""
+"""Each family computes what its source says: against the same formulas written with PyTorch's or
+NumPy's functions."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from deliralike.zoo.classification.resnet import Subsample
 
 
 def scrambled(name, **settings):
-    """A network on PyTorch in evaluation mode, with every number in its state away from its start value."""
+    """A network on PyTorch in evaluation mode, with every number in its state away from its start
+    value."""
     net = zoo.build(name, backend="torch", dtype="float64", seed=2, **settings).eval()
     generator = np.random.default_rng(1)
     state = net.neutral_state()
@@ -36,11 +38,17 @@ def residual_block(x, state, at, stride, groups, dilations):
     for i, (step, pad) in enumerate(convs, start=1):
         dilation = dilations if pad is None else 1
         pad = dilation if pad is None else pad
-        y = F.conv2d(y, state[f"{at}.conv{i}.weight"], None, step, pad, dilation, groups if pad else 1)
+        y = F.conv2d(
+            y, state[f"{at}.conv{i}.weight"], None, step, pad, dilation, groups if pad else 1
+        )
         y = batch_norm(y, state, f"{at}.bn{i}")
         y = F.relu(y) if i < len(convs) else y
     if f"{at}.downsample.0.weight" in state:
-        x = batch_norm(F.conv2d(x, state[f"{at}.downsample.0.weight"], None, stride), state, f"{at}.downsample.1")
+        x = batch_norm(
+            F.conv2d(x, state[f"{at}.downsample.0.weight"], None, stride),
+            state,
+            f"{at}.downsample.1",
+        )
     return F.relu(x + y)
 
 
@@ -49,7 +57,9 @@ def residual_network(x, state, counts, groups=1, dilations=((1, 1),) * 4, stride
     x = F.max_pool2d(x, 3, 2, 1)
     for stage, count in enumerate(counts):
         for block in range(count):
-            step, dilation = (strides[stage], dilations[stage][0]) if block == 0 else (1, dilations[stage][1])
+            step, dilation = (
+                (strides[stage], dilations[stage][0]) if block == 0 else (1, dilations[stage][1])
+            )
             x = residual_block(x, state, f"layer{stage + 1}.{block}", step, groups, dilation)
     return F.linear(x.mean((2, 3)), state["fc.weight"], state["fc.bias"])
 
@@ -86,7 +96,11 @@ def test_the_small_residual_network_computes_what_the_paper_says():
         for block in range(3):
             at = f"layer{stage}.{block}"
             stride = 2 if stage > 1 and block == 0 else 1
-            y = F.relu(batch_norm(F.conv2d(x, state[f"{at}.conv1.weight"], None, stride, 1), state, f"{at}.bn1"))
+            y = F.relu(
+                batch_norm(
+                    F.conv2d(x, state[f"{at}.conv1.weight"], None, stride, 1), state, f"{at}.bn1"
+                )
+            )
             y = batch_norm(F.conv2d(y, state[f"{at}.conv2.weight"], None, 1, 1), state, f"{at}.bn2")
             shortcut = x if stride == 1 else torch.zeros_like(y)
             if stride == 2:
@@ -108,7 +122,9 @@ def test_the_shortcut_without_parameters_subsamples_and_adds_zeros(backend):
 
 def two_convolutions(x, state, at, conv, norm):
     for i in (0, 1):
-        x = conv(x, state[f"{at}.conv_{i}.conv.weight"], state[f"{at}.conv_{i}.conv.bias"], padding=1)
+        x = conv(
+            x, state[f"{at}.conv_{i}.conv.weight"], state[f"{at}.conv_{i}.conv.bias"], padding=1
+        )
         x = F.leaky_relu(norm(x, state, f"{at}.conv_{i}.adn.N"), 0.1)
     return x
 
@@ -128,7 +144,9 @@ NORMS = {"instance": instance_norm, "batch": batch_norm, "group": group_norm, No
 @pytest.mark.parametrize("upsample", ["deconv", "nontrainable"])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_the_unet_computes_what_monais_does(dims, upsample, norm):
-    net, state = scrambled("unet", dims=dims, features=(4, 8, 12, 8), upsample=upsample, norm=norm, num_groups=4)
+    net, state = scrambled(
+        "unet", dims=dims, features=(4, 8, 12, 8), upsample=upsample, norm=norm, num_groups=4
+    )
     conv = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[dims - 1]
     transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
@@ -136,24 +154,45 @@ def test_the_unet_computes_what_monais_does(dims, upsample, norm):
     sample = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 1, *(11, 13, 9)[:dims])))
     skips = [two_convolutions(sample, state, "conv_0", conv, NORMS[norm])]
     for level in (1, 2):
-        skips.append(two_convolutions(pool(skips[-1], 2), state, f"down_{level}.convs", conv, NORMS[norm]))
+        skips.append(
+            two_convolutions(pool(skips[-1], 2), state, f"down_{level}.convs", conv, NORMS[norm])
+        )
     x = skips.pop()
     for level in (2, 1):
         at, skip = f"upcat_{level}", skips.pop()
         if upsample == "deconv":
-            x = transposed(x, state[f"{at}.upsample.deconv.weight"], state[f"{at}.upsample.deconv.bias"], stride=2)
+            x = transposed(
+                x,
+                state[f"{at}.upsample.deconv.weight"],
+                state[f"{at}.upsample.deconv.bias"],
+                stride=2,
+            )
         else:
-            x = conv(x, state[f"{at}.upsample.preconv.weight"], state[f"{at}.upsample.preconv.bias"])
+            x = conv(
+                x, state[f"{at}.upsample.preconv.weight"], state[f"{at}.upsample.preconv.bias"]
+            )
             x = F.interpolate(x, scale_factor=2, mode=mode, align_corners=True)
-        pads = [n for axis in reversed(range(2, dims + 2)) for n in (0, skip.shape[axis] - x.shape[axis])]
-        x = two_convolutions(torch.cat([skip, F.pad(x, pads, "replicate")], 1), state, f"{at}.convs", conv, NORMS[norm])
+        pads = [
+            n
+            for axis in reversed(range(2, dims + 2))
+            for n in (0, skip.shape[axis] - x.shape[axis])
+        ]
+        x = two_convolutions(
+            torch.cat([skip, F.pad(x, pads, "replicate")], 1),
+            state,
+            f"{at}.convs",
+            conv,
+            NORMS[norm],
+        )
     expected = conv(x, state["final_conv.weight"], state["final_conv.bias"])
     torch.testing.assert_close(net(sample).detach(), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 def test_the_perceptron_computes_products_and_activations(activation):
-    net, state = scrambled("mlp", in_features=6, out_features=3, hidden=(5, 4), activation=activation)
+    net, state = scrambled(
+        "mlp", in_features=6, out_features=3, hidden=(5, 4), activation=activation
+    )
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((7, 6)))
     expected = x
     for i in range(3):
@@ -185,13 +224,20 @@ def test_lenet_computes_two_convolutions_and_three_products():
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 2, 21, 21)))
     y = F.max_pool2d(F.relu(F.conv2d(x, s["conv1.weight"], s["conv1.bias"], padding=2)), 2)
     y = F.max_pool2d(F.relu(F.conv2d(y, s["conv2.weight"], s["conv2.bias"])), 2).flatten(1)
-    y = F.relu(F.linear(F.relu(F.linear(y, s["fc1.weight"], s["fc1.bias"])), s["fc2.weight"], s["fc2.bias"]))
+    y = F.relu(
+        F.linear(
+            F.relu(F.linear(y, s["fc1.weight"], s["fc1.bias"])), s["fc2.weight"], s["fc2.bias"]
+        )
+    )
     torch.testing.assert_close(net(x).detach(), F.linear(y, s["fc3.weight"], s["fc3.bias"]))
 
 
 def spread(name, **settings):
     """The standard deviation of each start value."""
-    return {key: value.std() for key, value in zoo.build(name, backend="torch", **settings).neutral_state().items()}
+    return {
+        key: value.std()
+        for key, value in zoo.build(name, backend="torch", **settings).neutral_state().items()
+    }
 
 
 def test_convolutions_of_residual_networks_start_he_normal_by_fan_out():
@@ -214,9 +260,13 @@ def test_small_residual_networks_start_he_normal_by_fan_in():
     assert std["layer2.0.downsample.0.weight"] == pytest.approx((2 / 16) ** 0.5, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "last", "other"), [("resnet18", "bn2", "bn1"), ("resnet50", "bn3", "bn2")])
+@pytest.mark.parametrize(
+    ("name", "last", "other"), [("resnet18", "bn2", "bn1"), ("resnet50", "bn3", "bn2")]
+)
 def test_zero_init_residual_silences_the_last_normalisation_alone(name, last, other, backend):
-    state = zoo.build(name, backend=backend, zero_init_residual=True, layers=(1, 1, 1, 1)).neutral_state()
+    state = zoo.build(
+        name, backend=backend, zero_init_residual=True, layers=(1, 1, 1, 1)
+    ).neutral_state()
     for stage in (1, 2, 3, 4):
         np.testing.assert_array_equal(state[f"layer{stage}.0.{last}.weight"], 0.0)
         np.testing.assert_array_equal(state[f"layer{stage}.0.{other}.weight"], 1.0)
@@ -225,7 +275,11 @@ def test_zero_init_residual_silences_the_last_normalisation_alone(name, last, ot
 
 
 NONSENSE = {
-    "no classes": ("resnet18", {"num_classes": -1}, "num_classes must be a whole number of at least 1, not -1"),
+    "no classes": (
+        "resnet18",
+        {"num_classes": -1},
+        "num_classes must be a whole number of at least 1, not -1",
+    ),
     "fractional classes": ("resnet20", {"num_classes": 2.5}, "num_classes"),
     "no channels": ("resnet18", {"in_channels": 0}, "in_channels"),
     "no input channels": ("resnet8", {"in_channels": 0}, "in_channels"),
@@ -238,8 +292,16 @@ NONSENSE = {
     "three stages": ("resnet18", {"layers": (2, 2, 2)}, "wanted 4 numbers of blocks"),
     "empty stage": ("resnet18", {"layers": (2, 2, 2, 0)}, "layers must be a whole number"),
     "groups in basic": ("resnet18", {"groups": 2}, "block='bottleneck' does"),
-    "dilated basic": ("resnet18", {"replace_stride_with_dilation": (True, True, True)}, "block='bottleneck' does"),
-    "one dilation": ("resnet50", {"replace_stride_with_dilation": True}, "three times True or False"),
+    "dilated basic": (
+        "resnet18",
+        {"replace_stride_with_dilation": (True, True, True)},
+        "block='bottleneck' does",
+    ),
+    "one dilation": (
+        "resnet50",
+        {"replace_stride_with_dilation": True},
+        "three times True or False",
+    ),
     "groups that do not divide": ("resnet50", {"groups": 0}, "groups must be"),
     "depth": ("resnet20", {"depth": 21}, "wanted 6n \\+ 2"),
     "shortcut": ("resnet20", {"shortcut": "C"}, "wanted 'A' or 'B'"),
@@ -266,7 +328,8 @@ def test_settings_that_make_no_sense_are_refused(label):
 
 
 def whole(net):
-    """The network's call; on JAX one program: what runs before a layer refuses would be compiled bit by bit."""
+    """The network's call; on JAX one program: what runs before a layer refuses would be compiled
+    bit by bit."""
     if net.backend.name != "jax":
         return net
     from flax import nnx
@@ -283,7 +346,11 @@ UNFIT = {
     "unet axes": ("unet", (2, 1, 33), "Conv2d at 'conv_0.conv_0.conv'"),
     "unet size": ("unet", (2, 1, 15, 33), r"the stage 'down_4': it needs at least 16 elements"),
     "one value": ("unet", (2, 1, 16, 16), "'down_4.convs.conv_0.adn.N'"),
-    "one value in training": ("resnet18", (1, 3, 32, 32), "BatchNorm2d at 'layer4.0.bn1'.*more than one value"),
+    "one value in training": (
+        "resnet18",
+        (1, 3, 32, 32),
+        "BatchNorm2d at 'layer4.0.bn1'.*more than one value",
+    ),
 }
 
 
@@ -297,4 +364,7 @@ def test_inputs_that_do_not_fit_are_refused_by_the_layer(label, backend):
 
 def test_a_residual_network_evaluates_a_single_small_image(backend):
     net = zoo.build("resnet18", backend=backend, num_classes=3, layers=(1, 1, 1, 1)).eval()
-    assert backend.numpy(whole(net)(backend.array(np.zeros((1, 3, 5, 7), np.float32)))).shape == (1, 3)
+    assert backend.numpy(whole(net)(backend.array(np.zeros((1, 3, 5, 7), np.float32)))).shape == (
+        1,
+        3,
+    )

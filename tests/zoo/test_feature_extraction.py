@@ -20,21 +20,31 @@ def sample(shape=(2, 3, 33, 35), seed=5):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-# Features -------------------------------------------------------------------------------------------------------------
+# Features
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_features_are_those_of_the_wanted_stages_in_that_order(backend):
     net, names = build(backend).eval(), []
 
     def features(net, x):
-        found = [zoo.features(net, x), zoo.features(net, x, stages=("layer2", "stem")),
-                 zoo.features(net, x, stages="layer1")]  # fmt: skip
-        names.extend(list(stages) for stages in found)  # a program of JAX would give them in the order of the alphabet
+        found = [
+            zoo.features(net, x),
+            zoo.features(net, x, stages=("layer2", "stem")),
+            zoo.features(net, x, stages="layer1"),
+        ]
+        names.extend(
+            list(stages) for stages in found
+        )  # a program of JAX would give them in the order of the alphabet
         return [list(stages.values()) for stages in found]
 
     with backend.evaluating():
         arrays = as_one_program(backend, features)(net, backend.array(sample(), dtype="float64"))
-    assert names == [["stem", "layer1", "layer2", "layer3", "layer4"], ["layer2", "stem"], ["layer1"]]
+    assert names == [
+        ["stem", "layer1", "layer2", "layer3", "layer4"],
+        ["layer2", "stem"],
+        ["layer1"],
+    ]
     whole, some, one = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
     for name, array in {**some, **one}.items():
         np.testing.assert_array_equal(backend.numpy(array), backend.numpy(whole[name]))
@@ -44,9 +54,13 @@ def test_features_are_what_the_layers_put_out():
     """PyTorch's own hooks see the same arrays."""
     net, seen = build(backends.get("torch")).eval(), {}
     for name in ("relu", "layer1", "layer3"):
-        getattr(net, name).register_forward_hook(lambda _b, _i, output, name=name: seen.setdefault(name, output))
+        getattr(net, name).register_forward_hook(
+            lambda _b, _i, output, name=name: seen.setdefault(name, output)
+        )
     found = zoo.features(net, torch.from_numpy(sample()), stages=["stem", "layer1", "layer3"])
-    assert all(found[stage] is seen[name] for stage, name in {"stem": "relu", "layer1": "layer1"}.items())
+    assert all(
+        found[stage] is seen[name] for stage, name in {"stem": "relu", "layer1": "layer1"}.items()
+    )
     assert found["layer3"] is seen["layer3"]
 
 
@@ -55,7 +69,10 @@ def test_nothing_runs_after_the_last_wanted_stage(name):
     net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
     for path, block in net.named_modules():
         block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
-    x, stages = torch.from_numpy(CASES[name].inputs()[0]), list(zoo.stages(name, **CASES[name].settings))
+    x, stages = (
+        torch.from_numpy(CASES[name].inputs()[0]),
+        list(zoo.stages(name, **CASES[name].settings)),
+    )
     zoo.features(net, x, stages=stages[:2])
     few, ran[:] = len(ran), []
     zoo.features(net, x)
@@ -63,8 +80,12 @@ def test_nothing_runs_after_the_last_wanted_stage(name):
 
 
 def test_an_unknown_stage_is_told_the_nearest(backend):
-    features = as_one_program(backend, lambda net, x: zoo.features(net, x, stages=["layer1", "layer5"]))
-    with pytest.raises(UnknownName, match=r"ResNet has no stage 'layer5'\. Did you mean 'layer4' or"):
+    features = as_one_program(
+        backend, lambda net, x: zoo.features(net, x, stages=["layer1", "layer5"])
+    )
+    with pytest.raises(
+        UnknownName, match=r"ResNet has no stage 'layer5'\. Did you mean 'layer4' or"
+    ):
         features(build(backend).eval(), backend.array(sample(), dtype="float64"))
 
 
@@ -103,7 +124,9 @@ class Stageless(zoo.Model):
 
 
 def test_a_network_without_stages_is_refused_by_name(backend):
-    with pytest.raises(CapabilityError, match=r"Plain names no stages: derive it from deliralike\.zoo\.Model"):
+    with pytest.raises(
+        CapabilityError, match=r"Plain names no stages: derive it from deliralike\.zoo\.Model"
+    ):
         zoo.features(Plain.on(backend)(), backend.array(sample((2, 3))))
     with pytest.raises(CapabilityError, match="Linear names no stages"):
         zoo.features(torch.nn.Linear(3, 2), torch.zeros(1, 3))
@@ -122,24 +145,43 @@ def test_features_of_an_own_model(backend):
 
 
 def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
-    """The mean squared distance of a fixed network's features, with respect to another network and to the input."""
+    """The mean squared distance of a fixed network's features, with respect to another network and
+    to the input."""
     fixed = build(backend).eval()
     fixed.set_trainable("*", False)
-    net = zoo.build("unet", backend=backend.name, dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4))
+    net = zoo.build(
+        "unet",
+        backend=backend.name,
+        dtype="float64",
+        in_channels=3,
+        out_channels=3,
+        features=(4, 5, 4),
+    )
     x, target = sample((1, 3, 16, 18)), sample((1, 3, 16, 18), seed=6)
 
     def distance(network, x, target):
         nn = network.nn
-        came, wanted = (zoo.features(fixed, image, stages=["layer1", "layer3"]) for image in (network(x), target))
+        came, wanted = (
+            zoo.features(fixed, image, stages=["layer1", "layer3"])
+            for image in (network(x), target)
+        )
         return sum(nn.mean((came[name] - wanted[name]) ** 2) for name in came)
 
     gradients = backend.gradients(distance, net, x, target)
 
-    reference = zoo.build("unet", backend="torch", dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4))
+    reference = zoo.build(
+        "unet", backend="torch", dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4)
+    )
     import torchvision
 
-    layers = torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 4).double().eval()
-    layers.load_state_dict({name: torch.from_numpy(np.asarray(v)) for name, v in fixed.neutral_state().items()})
+    layers = (
+        torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 4)
+        .double()
+        .eval()
+    )
+    layers.load_state_dict(
+        {name: torch.from_numpy(np.asarray(v)) for name, v in fixed.neutral_state().items()}
+    )
 
     def stages(image):
         first = layers.layer1(layers.maxpool(layers.relu(layers.bn1(layers.conv1(image)))))
@@ -152,11 +194,14 @@ def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
     assert float(np.asarray(gradients.loss)) == pytest.approx(loss.item(), rel=1e-9)
     np.testing.assert_allclose(gradients.inputs[0], image.grad.numpy(), rtol=1e-8, atol=1e-12)
     for name, parameter in reference.named_parameters():
-        np.testing.assert_allclose(gradients.parameters[name], parameter.grad.numpy(), rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(
+            gradients.parameters[name], parameter.grad.numpy(), rtol=1e-7, atol=1e-12
+        )
     assert all(not slot.trainable for slot in fixed.neutral_slots().values())
 
 
-# A new head -----------------------------------------------------------------------------------------------------------
+# A new head
+# -----------------------------------------------------------------------------------------------------------
 
 TIED = ("gpt2", "gpt_mini masked")
 WIDER = ("vae", "conv_vae")  # the number of outputs is that of the inputs as well
@@ -164,7 +209,8 @@ NONE = ("bert_base_uncased",)
 
 
 def one_of_each_class():
-    """Labels of the cases whose head is by itself; but for the first of each class of network they are long."""
+    """Labels of the cases whose head is by itself; but for the first of each class of network they
+    are long."""
     seen = set()
     for label, case in CASES.items():
         if label not in TIED + WIDER + NONE:
@@ -180,11 +226,19 @@ def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
     count = net.init_kwargs.get(net.outputs, zoo.find(case.name).settings[net.outputs])
     new = zoo.reset_head(net, count + 1)
     slots, old_slots = new.neutral_slots(), net.neutral_slots()
-    changed = {name for name, slot in slots.items()
-               if name not in old_slots or slot.shape != old_slots[name].shape}  # fmt: skip
+    changed = {
+        name
+        for name, slot in slots.items()
+        if name not in old_slots or slot.shape != old_slots[name].shape
+    }
     heads = {id(new.get_submodule(path)) for path in new.head_paths}
-    below = {name for path, block in new.named_modules(remove_duplicate=False) if id(block) in heads
-             for name in slots if name.startswith(f"{path}.")}  # fmt: skip
+    below = {
+        name
+        for path, block in new.named_modules(remove_duplicate=False)
+        if id(block) in heads
+        for name in slots
+        if name.startswith(f"{path}.")
+    }
     assert changed
     assert changed <= below
     for name in set(slots) - below:
@@ -199,15 +253,19 @@ def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
 
 @pytest.mark.parametrize("label", TIED + WIDER + NONE)
 def test_models_whose_head_is_not_by_itself_say_so(label):
-    wanted = {**dict.fromkeys(TIED, (CapabilityError, "is tied to 'transformer.wte.weight'")),
-              **dict.fromkeys(WIDER, (StateError, "more than the head of .* depends on in_")),
-              **dict.fromkeys(NONE, (CapabilityError, "no setting 'num_classes'"))}  # fmt: skip
+    wanted = {
+        **dict.fromkeys(TIED, (CapabilityError, "is tied to 'transformer.wte.weight'")),
+        **dict.fromkeys(WIDER, (StateError, "more than the head of .* depends on in_")),
+        **dict.fromkeys(NONE, (CapabilityError, "no setting 'num_classes'")),
+    }
     error, message = wanted[label]
     with pytest.raises(error, match=message):
         zoo.reset_head(CASES[label].build("torch"), 7)
 
 
-@pytest.mark.parametrize("label", ["resnet8", "fcn_resnet50", pytest.param("unet", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "label", ["resnet8", "fcn_resnet50", pytest.param("unet", marks=pytest.mark.long)]
+)
 def test_a_new_head_starts_from_its_seed_and_the_rest_stays(label, backend):
     case = CASES[label]
     net = case.build(backend.name, seed=1)
@@ -215,8 +273,13 @@ def test_a_new_head_starts_from_its_seed_and_the_rest_stays(label, backend):
     new, same, other = (zoo.reset_head(net, count, seed=seed) for seed in (3, 3, 4))
     assert new.backend is net.backend
     assert (new.dtype_name, new.device_name) == (net.dtype_name, net.device_name)
-    fresh = zoo.build(case.name, backend=backend.name, dtype="float64", seed=3,
-                      **{**case.settings, net.outputs: count}).neutral_state()  # fmt: skip
+    fresh = zoo.build(
+        case.name,
+        backend=backend.name,
+        dtype="float64",
+        seed=3,
+        **{**case.settings, net.outputs: count},
+    ).neutral_state()
     states = [network.neutral_state() for network in (net, new, same, other)]
     for name, value in states[1].items():
         if name.startswith(tuple(f"{path}." for path in new.head_paths)):
@@ -231,7 +294,9 @@ def test_a_new_head_leaves_the_old_network_alone_and_shares_nothing(backend):
     net = build(backend)
     before = net.neutral_state()
     new = zoo.reset_head(net, 2)
-    new.load_neutral_state({name: np.zeros_like(value) for name, value in new.neutral_state().items()})
+    new.load_neutral_state(
+        {name: np.zeros_like(value) for name, value in new.neutral_state().items()}
+    )
     for name, value in net.neutral_state().items():
         np.testing.assert_array_equal(value, before[name])
     assert net.init_kwargs["num_classes"] == 4
@@ -245,11 +310,20 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
     net.train()
     net.layer1.eval()
     new = zoo.reset_head(net, 4)
-    trainable = {name for name, slot in new.neutral_slots().items() if slot.is_parameter and slot.trainable}
-    assert trainable == {name for name, slot in net.neutral_slots().items()
-                         if name.startswith(("layer4.", "fc.")) and slot.is_parameter}  # fmt: skip
-    modes = {path: block.training for path, block in new.named_blocks() if hasattr(block, "training")}
-    assert modes == {path: block.training for path, block in net.named_blocks() if hasattr(block, "training")}
+    trainable = {
+        name for name, slot in new.neutral_slots().items() if slot.is_parameter and slot.trainable
+    }
+    assert trainable == {
+        name
+        for name, slot in net.neutral_slots().items()
+        if name.startswith(("layer4.", "fc.")) and slot.is_parameter
+    }
+    modes = {
+        path: block.training for path, block in new.named_blocks() if hasattr(block, "training")
+    }
+    assert modes == {
+        path: block.training for path, block in net.named_blocks() if hasattr(block, "training")
+    }
     assert not modes["layer1.0.conv1"]
     assert modes["layer2"]
 
@@ -264,7 +338,10 @@ def test_a_new_head_learns_while_frozen_layers_stay(backend):
     new.train_step((sample((4, 1, 8, 8)), np.array([0, 1, 1, 0])), optimizer)
     after, before = new.neutral_state(), zoo.reset_head(net, 2).neutral_state()
     moved = {name for name in after if not np.array_equal(after[name], before[name])}
-    assert {name for name in moved if "running" not in name and "num_batches" not in name} == {"fc.weight", "fc.bias"}
+    assert {name for name in moved if "running" not in name and "num_batches" not in name} == {
+        "fc.weight",
+        "fc.bias",
+    }
 
 
 def test_the_head_goes_and_comes_back(backend):
@@ -273,11 +350,16 @@ def test_the_head_goes_and_comes_back(backend):
     assert "fc.weight" not in headless.neutral_slots()
     again = zoo.reset_head(headless, 7)
     assert again.neutral_slots()["fc.weight"].shape == (7, 512)
-    np.testing.assert_array_equal(again.neutral_state()["conv1.weight"], net.neutral_state()["conv1.weight"])
+    np.testing.assert_array_equal(
+        again.neutral_state()["conv1.weight"], net.neutral_state()["conv1.weight"]
+    )
 
 
 def test_heads_that_cannot_be_replaced_are_refused(backend):
-    with pytest.raises(CapabilityError, match=r"Plain does not state its head: derive it from deliralike\.zoo\.Model"):
+    with pytest.raises(
+        CapabilityError,
+        match=r"Plain does not state its head: derive it from deliralike\.zoo\.Model",
+    ):
         zoo.reset_head(Plain.on(backend)(), 3)
     with pytest.raises(CapabilityError, match="the head's 'last.weight' is tied to 'first.weight'"):
         zoo.reset_head(Own.on(backend)(tied=True), 3)
@@ -293,4 +375,6 @@ def test_an_own_model_takes_a_new_head(backend):
     net = Own.on(backend)()
     new = zoo.reset_head(net, 5)
     assert new.neutral_slots()["last.weight"].shape == (5, 3)
-    np.testing.assert_array_equal(new.neutral_state()["first.weight"], net.neutral_state()["first.weight"])
+    np.testing.assert_array_equal(
+        new.neutral_state()["first.weight"], net.neutral_state()["first.weight"]
+    )

@@ -1,4 +1,5 @@
-"""What only generative networks have: noise and time as inputs, start values, and training in turns with a penalty."""
+"""What only generative networks have: noise and time as inputs, start values, and training in turns
+with a penalty."""
 
 import re
 from itertools import product
@@ -17,15 +18,24 @@ from deliralike.zoo.generative.wgan import Critic
 from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.generative import FULL, TINY, TINY_REFERENCE, discriminator, generator, unet
 
-# Full sizes -----------------------------------------------------------------------------------------------------------
+# Full sizes
+# -----------------------------------------------------------------------------------------------------------
 
 
 def full_inputs(name):
     """One sample of the full size on the meta device, as the reference wants it."""
-    shapes = {"dcgan_generator": [(1, 100, 1, 1)], "vae": [(1, 784), (1, 20)], "conv_vae": [(1, 3, 64, 64), (1, 128)]}
+    shapes = {
+        "dcgan_generator": [(1, 100, 1, 1)],
+        "vae": [(1, 784), (1, 20)],
+        "conv_vae": [(1, 3, 64, 64), (1, 128)],
+    }
     given = shapes.get(name, [(1, *zoo.find(name).input_shape)])
     tensors = [torch.empty(shape, device="meta") for shape in given]
-    return [*tensors, torch.zeros(1, dtype=torch.long, device="meta")] if name.startswith("ddpm") else tensors
+    return (
+        [*tensors, torch.zeros(1, dtype=torch.long, device="meta")]
+        if name.startswith("ddpm")
+        else tensors
+    )
 
 
 def test_multiply_adds_are_half_of_the_references_operations(subtests):
@@ -38,7 +48,9 @@ def test_multiply_adds_are_half_of_the_references_operations(subtests):
             assert zoo.outline(name).multiply_adds * 2 == counter.get_total_flops()
 
 
-@pytest.mark.parametrize(("name", "last"), [("dcgan_generator", 12), ("dcgan_discriminator", 11), ("wgan_critic", 11)])
+@pytest.mark.parametrize(
+    ("name", "last"), [("dcgan_generator", 12), ("dcgan_discriminator", 11), ("wgan_critic", 11)]
+)
 def test_start_values_are_those_of_pytorchs_example(name, last):
     network = zoo.build(name, backend="torch", seed=3)
     state = network.neutral_state()
@@ -52,7 +64,8 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
         assert not is_norm or not state[f"main.{index}.bias"].any()
 
 
-# Noise and time -------------------------------------------------------------------------------------------------------
+# Noise and time
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests):
@@ -68,13 +81,29 @@ def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests)
 
 
 def test_the_other_settings_of_the_diffusion_network_are_diffusers():
-    settings = {"head_width": 6, "downsample_padding": 1, "flip_sin_to_cos": True, "freq_shift": 0.0, "eps": 1e-5}
-    reference = unet(8, 2, **TINY_REFERENCE, attention_head_dim=6, downsample_padding=1, flip_sin_to_cos=True,
-                     freq_shift=0, norm_eps=1e-5).double()  # fmt: skip
+    settings = {
+        "head_width": 6,
+        "downsample_padding": 1,
+        "flip_sin_to_cos": True,
+        "freq_shift": 0.0,
+        "eps": 1e-5,
+    }
+    reference = unet(
+        8,
+        2,
+        **TINY_REFERENCE,
+        attention_head_dim=6,
+        downsample_padding=1,
+        flip_sin_to_cos=True,
+        freq_shift=0,
+        norm_eps=1e-5,
+    ).double()
     network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY | settings)
     network.load_state_dict(scrambled_state(reference))
     x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
-    np.testing.assert_allclose(network(x, time).detach(), reference(x, time).sample.detach(), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        network(x, time).detach(), reference(x, time).sample.detach(), rtol=1e-9, atol=1e-10
+    )
 
 
 def scrambled_state(reference):
@@ -86,12 +115,16 @@ def scrambled_state(reference):
 
 @pytest.mark.parametrize("name", ["vae", "conv_vae"])
 def test_without_noise_the_mean_is_decoded(name, backend):
-    settings = {"latent_size": 3} | ({"in_features": 8, "hidden": 5} if name == "vae" else
-                                     {"in_channels": 1, "features": (4, 4), "image_size": 8})  # fmt: skip
+    settings = {"latent_size": 3} | (
+        {"in_features": 8, "hidden": 5}
+        if name == "vae"
+        else {"in_channels": 1, "features": (4, 4), "image_size": 8}
+    )
     network = zoo.build(name, backend=backend.name, dtype="float64", **settings)
     x, noise = zoo.find(name).sample(2, dtype="float64", **settings)
     still, zero, drawn = (
-        list(evaluate(backend, network, inputs).values()) for inputs in ((x,), (x, noise * 0.0), (x, noise))
+        list(evaluate(backend, network, inputs).values())
+        for inputs in ((x,), (x, noise * 0.0), (x, noise))
     )
     for mine, other in zip(still, zero, strict=True):
         close(mine, other, 1e-12)
@@ -103,8 +136,12 @@ def test_without_noise_the_mean_is_decoded(name, backend):
 def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
     settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
     pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
-    with_sigmoid, scores = (zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False))
-    torch.testing.assert_close(torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0])
+    with_sigmoid, scores = (
+        zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False)
+    )
+    torch.testing.assert_close(
+        torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0]
+    )
 
 
 def test_noise_of_the_examples_shape_is_taken_as_well():
@@ -113,13 +150,18 @@ def test_noise_of_the_examples_shape_is_taken_as_well():
     torch.testing.assert_close(network(noise), network(noise[:, :, None, None]))
 
 
-# Bad input ------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------------------------------------
 
 SETTINGS = [
     ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
     ("dcgan_generator", {"image_size": 4}, "image_size=4; wanted 8"),
     ("dcgan_generator", {"latent_size": 0}, "latent_size must be a whole number of at least 1"),
-    ("dcgan_discriminator", {"norm": "Batch"}, "Discriminator: there is no norm='Batch'. Did you mean 'batch'"),
+    (
+        "dcgan_discriminator",
+        {"norm": "Batch"},
+        "Discriminator: there is no norm='Batch'. Did you mean 'batch'",
+    ),
     ("wgan_gp_critic", {"norm": "groups"}, "Critic: there is no norm='groups'"),
     ("wgan_critic", {"num_classes": -1}, "num_classes must be a whole number"),
     ("conv_vae", {"image_size": 40}, "image_size=40; wanted a multiple of 32 for 5 levels"),
@@ -127,8 +169,16 @@ SETTINGS = [
     ("ddpm_cifar10", {"features": ()}, "wanted one width or more"),
     ("ddpm_cifar10", {"attention": (True,)}, "wanted True or False for each of 4 levels"),
     ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
-    ("ddpm_cifar10", {"features": (9, 9), "attention": (False, False), "num_groups": 3}, "cannot be divided by 2"),
-    ("ddpm_cifar10", {"head_width": 7}, "Attention: channels=256 cannot be divided by head_width=7"),
+    (
+        "ddpm_cifar10",
+        {"features": (9, 9), "attention": (False, False), "num_groups": 3},
+        "cannot be divided by 2",
+    ),
+    (
+        "ddpm_cifar10",
+        {"head_width": 7},
+        "Attention: channels=256 cannot be divided by head_width=7",
+    ),
     ("ddpm_cifar10", {"num_groups": 24}, "cannot be divided by num_groups=24"),
 ]
 
@@ -147,7 +197,11 @@ SHAPES = [
     ("vae", [(784,), (19,)], r"VAE: got noise of shape \(1, 19\), wanted \(1, 20\)"),
     ("vae", [(783,), (20,)], "Linear at 'fc1'"),
     ("conv_vae", [(3, 32, 32), (128,)], "wanted 64 elements along each spatial axis"),
-    ("ddpm_cifar10", [(3, 32, 36), zoo.registry.Input((), 9)], "wanted sizes that are multiples of 8"),
+    (
+        "ddpm_cifar10",
+        [(3, 32, 36), zoo.registry.Input((), 9)],
+        "wanted sizes that are multiples of 8",
+    ),
     ("ddpm_cifar10", [(1, 32, 32), zoo.registry.Input((), 9)], "Conv2d at 'conv_in'"),
 ]
 
@@ -160,11 +214,14 @@ def test_inputs_that_do_not_fit_are_refused(subtests):
 
 def test_time_steps_are_whole_numbers():
     network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
-    with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of torch.float32"):
+    with pytest.raises(
+        SettingError, match=r"DiffusionUNet: time steps: got an array of torch.float32"
+    ):
         network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
 
 
-# Training in turns ----------------------------------------------------------------------------------------------------
+# Training in turns
+# ----------------------------------------------------------------------------------------------------
 
 
 class Pair(Network):
@@ -191,10 +248,18 @@ def generator_loss(network, noise):
 
 
 def batches():
-    """Two rounds: pictures, noise and places between them for the critic, and noise for the generator."""
+    """Two rounds: pictures, noise and places between them for the critic, and noise for the
+    generator."""
     draw = np.random.default_rng(0)
-    return [(draw.normal(size=(3, 2, 16, 16)), draw.normal(size=(3, 5)), draw.random(3), draw.normal(size=(3, 5)))
-            for _ in range(2)]  # fmt: skip
+    return [
+        (
+            draw.normal(size=(3, 2, 16, 16)),
+            draw.normal(size=(3, 5)),
+            draw.random(3),
+            draw.normal(size=(3, 5)),
+        )
+        for _ in range(2)
+    ]
 
 
 def by_pytorch(state):
@@ -211,7 +276,9 @@ def by_pytorch(state):
     losses = []
     for real, noise, mix, later in (map(torch.from_numpy, batch) for batch in batches()):
         fake = pair.generator(noise[:, :, None, None]).detach()
-        between = (mix[:, None, None, None] * real + (1.0 - mix[:, None, None, None]) * fake).requires_grad_()
+        between = (
+            mix[:, None, None, None] * real + (1.0 - mix[:, None, None, None]) * fake
+        ).requires_grad_()
         (slope,) = torch.autograd.grad(pair.critic(between).sum(), between, create_graph=True)
         penalty = ((slope.flatten(1).norm(dim=1) - 1.0) ** 2).mean()
         losses.append(pair.critic(fake).mean() - pair.critic(real).mean() + 10.0 * penalty)
@@ -222,19 +289,25 @@ def by_pytorch(state):
         steps[1].zero_grad()
         losses[-1].backward()
         steps[1].step()
-    return [loss.item() for loss in losses], {name: value.numpy() for name, value in pair.state_dict().items()}
+    return [loss.item() for loss in losses], {
+        name: value.numpy() for name, value in pair.state_dict().items()
+    }
 
 
 def test_steps_with_a_gradient_penalty_are_pytorchs_on_every_backend(backend):
     network = build(Pair.on(backend), dtype="float64").train()
-    wanted_losses, wanted = by_pytorch(build(Pair.on(backends.get("torch")), dtype="float64").neutral_state())
+    wanted_losses, wanted = by_pytorch(
+        build(Pair.on(backends.get("torch")), dtype="float64").neutral_state()
+    )
     rule = rules.rule("adam", lr=1e-3, betas=(0.5, 0.9))
     critic = backend.optimizer(rule, network, parameters="critic.*")
     maker = backend.optimizer(rule, network, parameters="generator.*")
     losses = []
     for *batch, later in batches():
         losses += [critic.update(critic_loss, *batch), maker.update(generator_loss, later)]
-    np.testing.assert_allclose([float(backend.numpy(loss)) for loss in losses], wanted_losses, rtol=1e-9)
+    np.testing.assert_allclose(
+        [float(backend.numpy(loss)) for loss in losses], wanted_losses, rtol=1e-9
+    )
     state = network.neutral_state()
     assert list(state) == list(wanted)
     for name, value in wanted.items():

@@ -1,4 +1,5 @@
-"""Weights of other libraries and trainers: real files of torch.save, under their wrappers, prefixes and names."""
+"""Weights of other libraries and trainers: real files of torch.save, under their wrappers, prefixes
+and names."""
 
 import logging
 import re
@@ -27,13 +28,17 @@ def theirs(**settings):
     """A small ResNet of torchvision's, with statistics away from their start."""
     torch.manual_seed(0)
     block = torchvision.models.resnet.Bottleneck
-    module = torchvision.models.ResNet(block, [1, 1, 1, 1], **{"num_classes": 5, "width_per_group": 16} | settings)
+    module = torchvision.models.ResNet(
+        block, [1, 1, 1, 1], **{"num_classes": 5, "width_per_group": 16} | settings
+    )
     module(torch.randn(2, 3, 33, 33))
     return module.eval()
 
 
 def ours(backend, seed=7, **settings):
-    return zoo.build("resnet50", backend=backend, dtype="float64", seed=seed, **BOTTLENECKS | settings)
+    return zoo.build(
+        "resnet50", backend=backend, dtype="float64", seed=seed, **BOTTLENECKS | settings
+    )
 
 
 def output(network, x):
@@ -57,21 +62,37 @@ def file(tmp_path):
     return save
 
 
-# Wrappers and prefixes -------------------------------------------------------------------------------------------
+# Wrappers and prefixes
+# -------------------------------------------------------------------------------------------
 
 WRAPPED = {
     "plain": (lambda state: state, "names as they are"),
     "state_dict": (lambda state: {"state_dict": state, "epoch": 3}, "under 'state_dict'"),
     "model": (lambda state: {"model": state, "optimizer": {"state": {}, "lr": 1}}, "under 'model'"),
     "model_state_dict": (lambda state: {"model_state_dict": state}, "under 'model_state_dict'"),
-    "nnU-Net": (lambda state: {"network_weights": state, "loss": np.float64(0.5)}, "under 'network_weights'"),
-    "timm's trainer": (lambda state: {"state_dict": state, "args": Namespace(lr=0.1)}, "under 'state_dict'"),
+    "nnU-Net": (
+        lambda state: {"network_weights": state, "loss": np.float64(0.5)},
+        "under 'network_weights'",
+    ),
+    "timm's trainer": (
+        lambda state: {"state_dict": state, "args": Namespace(lr=0.1)},
+        "under 'state_dict'",
+    ),
     "averaged": (lambda state: {"state_dict_ema": state}, "under 'state_dict_ema'"),
     "parallel": (lambda state: prefixed(state, "module."), "without 'module.'"),
     "compiled": (lambda state: prefixed(state, "_orig_mod."), "without '_orig_mod.'"),
-    "both": (lambda state: prefixed(state, "module._orig_mod."), "without 'module.', without '_orig_mod.'"),
-    "Lightning": (lambda state: {"state_dict": prefixed(state, "model.")}, "under 'state_dict', without 'model.'"),
-    "a backbone": (lambda state: {"model": prefixed(state, "backbone.")}, "under 'model', without 'backbone.'"),
+    "both": (
+        lambda state: prefixed(state, "module._orig_mod."),
+        "without 'module.', without '_orig_mod.'",
+    ),
+    "Lightning": (
+        lambda state: {"state_dict": prefixed(state, "model.")},
+        "under 'state_dict', without 'model.'",
+    ),
+    "a backbone": (
+        lambda state: {"model": prefixed(state, "backbone.")},
+        "under 'model', without 'backbone.'",
+    ),
 }
 
 
@@ -102,13 +123,22 @@ def test_every_backend_takes_the_same_file(backend, file):
 
 def test_a_mapping_is_as_good_as_a_file(x):
     module = theirs()
-    network = zoo.build("resnet50", backend="torch", weights={"model": module.state_dict(), "step": 5}, **BOTTLENECKS)
-    np.testing.assert_array_equal(network.neutral_state()["fc.weight"], module.fc.weight.detach().numpy())
+    network = zoo.build(
+        "resnet50",
+        backend="torch",
+        weights={"model": module.state_dict(), "step": 5},
+        **BOTTLENECKS,
+    )
+    np.testing.assert_array_equal(
+        network.neutral_state()["fc.weight"], module.fc.weight.detach().numpy()
+    )
 
 
 def test_of_two_states_the_one_that_fits_is_taken(file):
     module = theirs()
-    report = zoo.load(ours("torch"), file({"model": {"a.weight": torch.ones(3)}, "ema": module.state_dict()}))
+    report = zoo.load(
+        ours("torch"), file({"model": {"a.weight": torch.ones(3)}, "ema": module.state_dict()})
+    )
     assert report.layout == "under 'ema'"
 
 
@@ -118,7 +148,9 @@ def test_of_two_states_that_fit_the_trained_one_is_taken_and_named(file, classes
     network = ours("torch", num_classes=classes)
     report = zoo.load(network, file({"model_ema": averaged, "model": module.state_dict()}))
     assert report.layout == "under 'model'"
-    np.testing.assert_array_equal(network.neutral_state()["conv1.weight"], module.conv1.weight.detach().numpy())
+    np.testing.assert_array_equal(
+        network.neutral_state()["conv1.weight"], module.conv1.weight.detach().numpy()
+    )
 
 
 def test_replicas_take_their_models_layouts():
@@ -130,7 +162,10 @@ def test_replicas_take_their_models_layouts():
 
 
 def test_settings_beside_the_weights_do_not_disturb(file):
-    zoo.load(ours("torch"), file({"model": {"name": "resnet50", "depth": 50}, "state_dict": theirs().state_dict()}))
+    zoo.load(
+        ours("torch"),
+        file({"model": {"name": "resnet50", "depth": 50}, "state_dict": theirs().state_dict()}),
+    )
 
 
 class Whole(Network):
@@ -145,7 +180,11 @@ class Whole(Network):
 def test_an_encoders_file_goes_into_the_whole_and_the_rest_stays():
     network = Whole.on("torch", seed=1)()
     before = network.neutral_state()
-    state = {name.removeprefix("encoder."): value + 1 for name, value in before.items() if name.startswith("encoder.")}
+    state = {
+        name.removeprefix("encoder."): value + 1
+        for name, value in before.items()
+        if name.startswith("encoder.")
+    }
     with pytest.raises(StateError, match=r"with 'encoder\.'.*missing: last\.weight, last\.bias"):
         _raise_flat(lambda: zoo.load(network, state))
     report = zoo.load(network, state, strict=False)
@@ -162,18 +201,35 @@ def _raise_flat(run):
         raise StateError(" ".join(str(error).split())) from None
 
 
-# Other channels, other classes -----------------------------------------------------------------------------------
+# Other channels, other classes
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_the_example_of_the_guide(tmp_path):
     module = torchvision.models.resnet50()
-    weights.write(tmp_path / "x.safetensors", {name: value.numpy() for name, value in module.state_dict().items()})
-    network = zoo.build("resnet50", backend="chainer", in_channels=1, num_classes=4, weights=tmp_path / "x.safetensors")
-    state, start = network.neutral_state(), zoo.build("resnet50", backend="torch", num_classes=4).neutral_state()
-    np.testing.assert_allclose(state["conv1.weight"], module.conv1.weight.detach().sum(1, keepdim=True), atol=1e-6)
+    weights.write(
+        tmp_path / "x.safetensors",
+        {name: value.numpy() for name, value in module.state_dict().items()},
+    )
+    network = zoo.build(
+        "resnet50",
+        backend="chainer",
+        in_channels=1,
+        num_classes=4,
+        weights=tmp_path / "x.safetensors",
+    )
+    state, start = (
+        network.neutral_state(),
+        zoo.build("resnet50", backend="torch", num_classes=4).neutral_state(),
+    )
+    np.testing.assert_allclose(
+        state["conv1.weight"], module.conv1.weight.detach().sum(1, keepdim=True), atol=1e-6
+    )
     np.testing.assert_array_equal(state["fc.weight"], start["fc.weight"])
-    np.testing.assert_array_equal(state["layer4.2.conv3.weight"], module.layer4[2].conv3.weight.detach())
+    np.testing.assert_array_equal(
+        state["layer4.2.conv3.weight"], module.layer4[2].conv3.weight.detach()
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 7])
@@ -187,9 +243,15 @@ def test_a_stem_for_other_channels_is_timms(channels):
     network = ours("torch", in_channels=channels)
     report = zoo.load(network, module.state_dict())
     wanted = adapt_input_conv(channels, module.conv1.weight.detach())
-    np.testing.assert_allclose(network.neutral_state()["conv1.weight"], wanted, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        network.neutral_state()["conv1.weight"], wanted, rtol=1e-6, atol=1e-7
+    )
     (entry,) = report.adapted
-    assert (entry.name, entry.came, entry.wanted) == ("conv1.weight", (64, 3, 7, 7), (64, channels, 7, 7))
+    assert (entry.name, entry.came, entry.wanted) == (
+        "conv1.weight",
+        (64, 3, 7, 7),
+        (64, channels, 7, 7),
+    )
 
 
 def test_a_grey_image_in_each_channel_gives_what_one_channel_gives(x):
@@ -224,15 +286,23 @@ def test_a_network_without_a_head_leaves_the_files(x):
     module = theirs()
     network = ours("torch", num_classes=0)
     report = zoo.load(network, module.state_dict())
-    assert dict(report.skipped) == dict.fromkeys(("fc.weight", "fc.bias"), "the network was built without a head")
+    assert dict(report.skipped) == dict.fromkeys(
+        ("fc.weight", "fc.bias"), "the network was built without a head"
+    )
     module.fc = torch.nn.Identity()
-    np.testing.assert_allclose(output(network, x), module.double()(torch.from_numpy(x)).detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(
+        output(network, x), module.double()(torch.from_numpy(x)).detach().numpy(), atol=1e-9
+    )
 
 
 def test_a_file_without_a_head_leaves_the_networks():
-    state = {name: value for name, value in theirs().state_dict().items() if not name.startswith("fc.")}
+    state = {
+        name: value for name, value in theirs().state_dict().items() if not name.startswith("fc.")
+    }
     report = zoo.load(ours("torch"), state)
-    assert {why for _, why in report.skipped} == {"the file has no such head; the start values stay"}
+    assert {why for _, why in report.skipped} == {
+        "the file has no such head; the start values stay"
+    }
 
 
 def test_half_a_head_is_an_error():
@@ -251,7 +321,9 @@ class Grouped(Model):
 
 def test_a_stem_in_groups_is_not_adapted(backend):
     source = Grouped.on(backend)(4)
-    with pytest.raises(StateError, match=r"conv\.weight: came as \(8, 2, 3, 3\), wanted \(8, 3, 3, 3\)"):
+    with pytest.raises(
+        StateError, match=r"conv\.weight: came as \(8, 2, 3, 3\), wanted \(8, 3, 3, 3\)"
+    ):
         zoo.load(Grouped.on(backend)(6), source.neutral_state())
 
 
@@ -261,19 +333,27 @@ def test_half_precision_is_summed_in_single():
     state["conv1.weight"] = channels[None, :, None, None].expand(64, 3, 7, 7)
     network = ours("torch", in_channels=1)
     zoo.load(network, state)
-    np.testing.assert_array_equal(network.neutral_state()["conv1.weight"], 6148.0)  # in half 2048 + 2050 is 4096
+    np.testing.assert_array_equal(
+        network.neutral_state()["conv1.weight"], 6148.0
+    )  # in half 2048 + 2050 is 4096
 
 
-# Hooks, layouts, ties --------------------------------------------------------------------------------------------
+# Hooks, layouts, ties
+# --------------------------------------------------------------------------------------------
 
 
 class Hooked(Model):
     """Has another layout, a table that can be cut, a tied weight and a computed buffer."""
 
     keymaps = (
-        KeyMap("other", by_patterns({r"fc\.(\w+)": r"dense.\1", r"tied\.weight": "twin.weight", "table": "grid"}),
-               {"fc.weight": (np.transpose, np.transpose)}),
-    )  # fmt: skip
+        KeyMap(
+            "other",
+            by_patterns(
+                {r"fc\.(\w+)": r"dense.\1", r"tied\.weight": "twin.weight", "table": "grid"}
+            ),
+            {"fc.weight": (np.transpose, np.transpose)},
+        ),
+    )
 
     def __init__(self, length=3):
         super().__init__()
@@ -292,10 +372,17 @@ class Hooked(Model):
 def test_a_key_map_its_shapes_and_the_networks_own_hooks_are_used():
     network = Hooked.on("torch")()
     weight = np.arange(12.0).reshape(3, 4)
-    state = {"dense.weight": weight, "dense.bias": np.ones(4), "grid": np.arange(5.0) + 1, "old": np.ones(1)}
+    state = {
+        "dense.weight": weight,
+        "dense.bias": np.ones(4),
+        "grid": np.arange(5.0) + 1,
+        "old": np.ones(1),
+    }
     report = zoo.load(network, state)
     assert report.layout == "in the layout 'other'"
-    assert [(entry.name, entry.how) for entry in report.adapted] == [("table", "by the network itself")]
+    assert [(entry.name, entry.how) for entry in report.adapted] == [
+        ("table", "by the network itself")
+    ]
     after = network.neutral_state()
     np.testing.assert_array_equal(after["fc.weight"], weight.T)
     np.testing.assert_array_equal(after["table"], [1, 2, 3])
@@ -303,35 +390,67 @@ def test_a_key_map_its_shapes_and_the_networks_own_hooks_are_used():
 
 def test_a_tied_weight_may_come_under_its_other_name():
     network = Hooked.on("torch")()
-    zoo.load(network, {"tied.weight": np.full((4, 3), 5.0), "fc.bias": np.ones(4), "table": np.zeros(3)})
+    zoo.load(
+        network, {"tied.weight": np.full((4, 3), 5.0), "fc.bias": np.ones(4), "table": np.zeros(3)}
+    )
     assert (network.neutral_state()["fc.weight"] == 5).all()
 
 
 def test_a_tied_weight_that_comes_with_two_values_is_refused():
-    state = {"fc.weight": np.ones((4, 3)), "tied.weight": np.zeros((4, 3)), "fc.bias": np.ones(4), "table": np.zeros(3)}
+    state = {
+        "fc.weight": np.ones((4, 3)),
+        "tied.weight": np.zeros((4, 3)),
+        "fc.bias": np.ones(4),
+        "table": np.zeros(3),
+    }
     with pytest.raises(StateError, match="come with different values"):
         zoo.load(Hooked.on("torch")(), state)
 
 
 def test_counters_may_be_missing():
-    state = {name: value for name, value in theirs().state_dict().items() if not name.endswith("num_batches_tracked")}
+    state = {
+        name: value
+        for name, value in theirs().state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
     assert zoo.load(ours("torch"), state).unexpected == ()
 
 
-# What does not fit -----------------------------------------------------------------------------------------------
+# What does not fit
+# -----------------------------------------------------------------------------------------------
 
 BAD = {
     "another network": (
-        lambda state: torchvision.models.squeezenet1_1(num_classes=2).state_dict(), "there is nothing for it"),
-    "another depth": (lambda state: torchvision.models.resnet18(num_classes=5).state_dict(), "came as"),
-    "a name less": (lambda state: without(state, "layer1.0.conv2.weight"), r"missing: layer1\.0\.conv2\.weight"),
-    "a name more": (lambda state: state | {"extra.weight": torch.ones(2)}, r"unexpected: extra\.weight"),
-    "another kernel": (lambda state: state | {"conv1.weight": torch.ones(64, 3, 5, 5)}, r"came as \(64, 3, 5, 5\)"),
-    "a wider head": (lambda state: state | {"fc.weight": torch.ones(5, 99)}, r"fc\.weight: came as \(5, 99\)"),
-    "NaN for a name": (lambda state: {float("nan"): torch.ones(2)}, "not tensors by name, such as nan"),
+        lambda state: torchvision.models.squeezenet1_1(num_classes=2).state_dict(),
+        "there is nothing for it",
+    ),
+    "another depth": (
+        lambda state: torchvision.models.resnet18(num_classes=5).state_dict(),
+        "came as",
+    ),
+    "a name less": (
+        lambda state: without(state, "layer1.0.conv2.weight"),
+        r"missing: layer1\.0\.conv2\.weight",
+    ),
+    "a name more": (
+        lambda state: state | {"extra.weight": torch.ones(2)},
+        r"unexpected: extra\.weight",
+    ),
+    "another kernel": (
+        lambda state: state | {"conv1.weight": torch.ones(64, 3, 5, 5)},
+        r"came as \(64, 3, 5, 5\)",
+    ),
+    "a wider head": (
+        lambda state: state | {"fc.weight": torch.ones(5, 99)},
+        r"fc\.weight: came as \(5, 99\)",
+    ),
+    "NaN for a name": (
+        lambda state: {float("nan"): torch.ones(2)},
+        "not tensors by name, such as nan",
+    ),
     "nothing": (lambda state: {}, "an empty dict"),
     "a list": (lambda state: [torch.ones(2)], "holds a list in place of tensors by name"),
-}  # fmt: skip
+}
 
 
 def without(state, *names):
@@ -350,7 +469,9 @@ def test_what_does_not_fit_is_one_clear_error_and_changes_nothing(label, file):
     assert all((after[name] == before[name]).all() for name in before)
 
 
-@pytest.mark.parametrize("label", ["another depth", "a name less", "a name more", "another kernel", "a wider head"])
+@pytest.mark.parametrize(
+    "label", ["another depth", "a name less", "a name more", "another kernel", "a wider head"]
+)
 def test_on_request_the_rest_is_taken_over(label):
     state = BAD[label][0](dict(theirs().state_dict()))
     network = ours("torch")
@@ -361,7 +482,9 @@ def test_on_request_the_rest_is_taken_over(label):
 
 
 def test_nothing_at_all_is_an_error_on_request_too():
-    with pytest.raises(StateError, match=r"there is nothing for it; the network's names are like conv1\.weight"):
+    with pytest.raises(
+        StateError, match=r"there is nothing for it; the network's names are like conv1\.weight"
+    ):
         zoo.load(ours("torch"), {"a.weight": np.ones(3)}, strict=False)
     with pytest.raises(StateError, match="the mapping is empty"):
         zoo.load(ours("torch"), {}, strict=False)

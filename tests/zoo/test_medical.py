@@ -1,4 +1,5 @@
-"""Medical segmentation: ties, deep supervision, start values, sizes, old layouts, and what no case covers."""
+"""Medical segmentation: ties, deep supervision, start values, sizes, old layouts, and what no case
+covers."""
 
 import copy
 from functools import partial
@@ -21,15 +22,19 @@ from tests.zoo.case import close, evaluate, scrambled
 RNG = np.random.default_rng(4)
 NNUNET = {"features_per_stage": (3, 4, 5), "strides": (1, 2, 2), "dims": 2}
 DYNUNET = {"filters": (3, 4, 5), "kernel_size": (3, 3, 3), "strides": (1, 2, 2), "dims": 2}
-TIED = [("nnunet", NNUNET), ("nnunet_resenc_m", {**NNUNET, "n_blocks_per_stage": 1}),
-        ("dynunet", {**DYNUNET, "deep_supervision": True})]  # fmt: skip
+TIED = [
+    ("nnunet", NNUNET),
+    ("nnunet_resenc_m", {**NNUNET, "n_blocks_per_stage": 1}),
+    ("dynunet", {**DYNUNET, "deep_supervision": True}),
+]
 
 
 def arrays(*shape):
     return RNG.standard_normal(shape)
 
 
-# Ties -----------------------------------------------------------------------------------------------------------------
+# Ties
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "settings"), TIED)
@@ -40,7 +45,10 @@ def test_the_duplicates_are_one_array(name, settings, backend):
         names.setdefault(id(slot.native), []).append(path)
     once = [paths[0] for paths in names.values()]
     assert len(once) < len(net.neutral_slots())
-    assert not any("all_modules" in path or path.startswith(("decoder.encoder", "skip_layers")) for path in once)
+    assert not any(
+        "all_modules" in path or path.startswith(("decoder.encoder", "skip_layers"))
+        for path in once
+    )
     assert any(len(paths) == (4 if name.startswith("nnunet") else 2) for paths in names.values())
     twin = copy.deepcopy(net)
     assert len({id(slot.native) for slot in twin.neutral_slots().values()}) == len(once)
@@ -79,7 +87,8 @@ def _ties(net):
     return list(names.values())
 
 
-# Deep supervision -----------------------------------------------------------------------------------------------------
+# Deep supervision
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_nnunet_gives_all_sizes_also_in_evaluation_until_it_is_switched_off(backend):
@@ -98,7 +107,8 @@ def test_dynunet_stacks_all_sizes_in_training_only():
     assert tuple(net.eval()(x).shape) == (1, 2, 16, 8)
 
 
-# Start values ---------------------------------------------------------------------------------------------------------
+# Start values
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_he_normal_for_a_leaky_relu_is_pytorchs():
@@ -110,7 +120,10 @@ def test_he_normal_for_a_leaky_relu_is_pytorchs():
 @pytest.mark.parametrize("name", ["nnunet", "nnunet_resenc_m", "dynunet"])
 def test_nnunets_start_values(name):
     settings = {"filters": (32, 64, 64)} | DYNUNET if name == "dynunet" else NNUNET
-    settings = {**settings, **{k: (32, 64, 64) for k in ("filters", "features_per_stage") if k in settings}}
+    settings = {
+        **settings,
+        **{k: (32, 64, 64) for k in ("filters", "features_per_stage") if k in settings},
+    }
     if name == "nnunet_resenc_m":
         settings["n_blocks_per_stage"] = 1
     state = zoo.build(name, backend="torch", **settings).neutral_state()
@@ -120,42 +133,146 @@ def test_nnunets_start_values(name):
             assert value.std() == pytest.approx(np.sqrt(2 / 1.0001 / fan), rel=0.05), path
         elif path.endswith("bias"):
             assert not value.any(), path
-    last = [path for path in state if ".conv2." in path and path.endswith(("norm.weight", "all_modules.1.weight"))]
+    last = [
+        path
+        for path in state
+        if ".conv2." in path and path.endswith(("norm.weight", "all_modules.1.weight"))
+    ]
     assert bool(last) == (name == "nnunet_resenc_m")
     assert not any(state[path].any() for path in last)
 
 
-# The references, where no case goes: with one and three axes, other blocks --------------------------------------------
+# The references, where no case goes: with one and three axes, other blocks
+# --------------------------------------------
 
-NORM1 = {"norm_op": torch.nn.InstanceNorm1d, "norm_op_kwargs": {"affine": True}, "nonlin": torch.nn.LeakyReLU}
+NORM1 = {
+    "norm_op": torch.nn.InstanceNorm1d,
+    "norm_op_kwargs": {"affine": True},
+    "nonlin": torch.nn.LeakyReLU,
+}
 OTHERS = {
-    "nnunet in 1d": ("nnunet", {**NNUNET, "dims": 1, "deep_supervision": True}, (1, 8),
-                     partial(PlainConvUNet, 1, 3, (3, 4, 5), torch.nn.Conv1d, 3, (1, 2, 2), 2, 2, 2, True, **NORM1,
-                             deep_supervision=True)),
-    "dynunet in 1d": ("dynunet", {**DYNUNET, "dims": 1, "deep_supervision": True, "res_block": True}, (1, 8),
-                      partial(DynUNet, 1, 1, 2, (3, 3, 3), (1, 2, 2), (2, 2), (3, 4, 5), deep_supervision=True,
-                              res_block=True)),
-    "attention in 1d": ("attention_unet", {"channels": (3, 4), "strides": (2,), "dims": 1}, (1, 8),
-                        partial(AttentionUnet, 1, 1, 2, (3, 4), (2,))),
-    "attention in 3d": ("attention_unet", {"channels": (3, 4), "strides": ((1, 2, 2),), "dims": 3}, (1, 3, 4, 8),
-                        partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),))),
-    "segresnet by instance": ("segresnet", {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
-                              (1, 8, 4), partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,))),
-    "vnet in 3d": ("vnet", {"in_channels": 4, "out_channels": 3, "dropout": 0.0, "skip_dropout": 0.0}, (4, 16, 16, 16),
-                   partial(VNet, 3, 4, 3)),
-    "unetr in 3d": ("unetr", {"img_size": (16, 32, 16), "feature_size": 2, "hidden_size": 4, "mlp_dim": 6,
-                              "num_heads": 2, "out_channels": 2, "proj_type": "perceptron", "conv_block": False,
-                              "res_block": False, "norm": "batch"}, (1, 16, 32, 16),
-                    partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False)),
-    "unetr with basic blocks": ("unetr", {"img_size": 16, "feature_size": 2, "hidden_size": 4, "mlp_dim": 6, "dims": 2,
-                                          "num_heads": 2, "out_channels": 2, "res_block": False}, (1, 16, 16),
-                                partial(UNETR, 1, 2, 16, 2, 4, 6, 2, res_block=False, spatial_dims=2)),
-    "swin_unetr in 3d": ("swin_unetr", {"feature_size": 12, "depths": (2, 1, 1, 1), "num_heads": (2, 2, 2, 2),
-                                        "window_size": (3, 4, 5), "mlp_ratio": 0.5, "out_channels": 2, "use_v2": True,
-                                        "patch_norm": True, "normalize": False}, (1, 32, 32, 64),
-                         partial(SwinUNETR, 1, 2, depths=(2, 1, 1, 1), num_heads=(2, 2, 2, 2), window_size=(3, 4, 5),
-                                 mlp_ratio=0.5, feature_size=12, use_v2=True, patch_norm=True, normalize=False)),
-}  # fmt: skip
+    "nnunet in 1d": (
+        "nnunet",
+        {**NNUNET, "dims": 1, "deep_supervision": True},
+        (1, 8),
+        partial(
+            PlainConvUNet,
+            1,
+            3,
+            (3, 4, 5),
+            torch.nn.Conv1d,
+            3,
+            (1, 2, 2),
+            2,
+            2,
+            2,
+            True,
+            **NORM1,
+            deep_supervision=True,
+        ),
+    ),
+    "dynunet in 1d": (
+        "dynunet",
+        {**DYNUNET, "dims": 1, "deep_supervision": True, "res_block": True},
+        (1, 8),
+        partial(
+            DynUNet,
+            1,
+            1,
+            2,
+            (3, 3, 3),
+            (1, 2, 2),
+            (2, 2),
+            (3, 4, 5),
+            deep_supervision=True,
+            res_block=True,
+        ),
+    ),
+    "attention in 1d": (
+        "attention_unet",
+        {"channels": (3, 4), "strides": (2,), "dims": 1},
+        (1, 8),
+        partial(AttentionUnet, 1, 1, 2, (3, 4), (2,)),
+    ),
+    "attention in 3d": (
+        "attention_unet",
+        {"channels": (3, 4), "strides": ((1, 2, 2),), "dims": 3},
+        (1, 3, 4, 8),
+        partial(AttentionUnet, 3, 1, 2, (3, 4), ((1, 2, 2),)),
+    ),
+    "segresnet by instance": (
+        "segresnet",
+        {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "instance"},
+        (1, 8, 4),
+        partial(SegResNet, 2, 8, norm="instance", blocks_down=(1, 1), blocks_up=(1,)),
+    ),
+    "vnet in 3d": (
+        "vnet",
+        {"in_channels": 4, "out_channels": 3, "dropout": 0.0, "skip_dropout": 0.0},
+        (4, 16, 16, 16),
+        partial(VNet, 3, 4, 3),
+    ),
+    "unetr in 3d": (
+        "unetr",
+        {
+            "img_size": (16, 32, 16),
+            "feature_size": 2,
+            "hidden_size": 4,
+            "mlp_dim": 6,
+            "num_heads": 2,
+            "out_channels": 2,
+            "proj_type": "perceptron",
+            "conv_block": False,
+            "res_block": False,
+            "norm": "batch",
+        },
+        (1, 16, 32, 16),
+        partial(UNETR, 1, 2, (16, 32, 16), 2, 4, 6, 2, "perceptron", "batch", False, False),
+    ),
+    "unetr with basic blocks": (
+        "unetr",
+        {
+            "img_size": 16,
+            "feature_size": 2,
+            "hidden_size": 4,
+            "mlp_dim": 6,
+            "dims": 2,
+            "num_heads": 2,
+            "out_channels": 2,
+            "res_block": False,
+        },
+        (1, 16, 16),
+        partial(UNETR, 1, 2, 16, 2, 4, 6, 2, res_block=False, spatial_dims=2),
+    ),
+    "swin_unetr in 3d": (
+        "swin_unetr",
+        {
+            "feature_size": 12,
+            "depths": (2, 1, 1, 1),
+            "num_heads": (2, 2, 2, 2),
+            "window_size": (3, 4, 5),
+            "mlp_ratio": 0.5,
+            "out_channels": 2,
+            "use_v2": True,
+            "patch_norm": True,
+            "normalize": False,
+        },
+        (1, 32, 32, 64),
+        partial(
+            SwinUNETR,
+            1,
+            2,
+            depths=(2, 1, 1, 1),
+            num_heads=(2, 2, 2, 2),
+            window_size=(3, 4, 5),
+            mlp_ratio=0.5,
+            feature_size=12,
+            use_v2=True,
+            patch_norm=True,
+            normalize=False,
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("label", OTHERS)
@@ -164,22 +281,31 @@ def test_other_settings_give_the_references_numbers(label):
     torch.manual_seed(0)
     theirs = make().double()
     state = scrambled({key: value.numpy() for key, value in theirs.state_dict().items()})
-    theirs.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in state.items()})
-    state = {key: value.numpy() for key, value in theirs.state_dict().items()}  # tied names with one value now
+    theirs.load_state_dict(
+        {key: torch.from_numpy(np.asarray(value)) for key, value in state.items()}
+    )
+    state = {
+        key: value.numpy() for key, value in theirs.state_dict().items()
+    }  # tied names with one value now
     ours = zoo.build(name, backend="torch", dtype="float64", **settings)
     assert [(key, slot.shape) for key, slot in ours.neutral_slots().items()] == [
         (key, value.shape) for key, value in state.items()
     ]
     ours.load_neutral_state(state)
     x = torch.from_numpy(arrays(1 if name in ("vnet", "swin_unetr") else 2, *shape))
-    for training in (False, True) if name != "vnet" else (False,):  # its reference always drops in training
+    for training in (
+        (False, True) if name != "vnet" else (False,)
+    ):  # its reference always drops in training
         with torch.no_grad():
             came, wanted = ours.train(training)(x), theirs.train(training)(x)
-        for mine, other in zip(came, wanted, strict=True) if isinstance(wanted, list) else [(came, wanted)]:
+        for mine, other in (
+            zip(came, wanted, strict=True) if isinstance(wanted, list) else [(came, wanted)]
+        ):
             close(mine.numpy(), other.numpy(), 1e-10)
 
 
-# Weights for other channels and classes -------------------------------------------------------------------------------
+# Weights for other channels and classes
+# -------------------------------------------------------------------------------
 
 SMALL = {
     "nnunet": NNUNET,
@@ -223,16 +349,22 @@ def test_a_head_for_another_width_is_no_head_for_other_classes():
         load(zoo.build("vnet", backend="torch", dims=2), state)
 
 
-# Swin UNETR's own -----------------------------------------------------------------------------------------------------
+# Swin UNETR's own
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("downsample", "size"), [("merging", (5, 6, 7)), ("mergingv2", (4, 3, 6))])
 def test_a_stage_in_three_dimensions_is_monais(downsample, size, backend):
-    """Shifted windows along two axes, one that is cut along the third, padding; on every backend."""
+    """Shifted windows along two axes, one that is cut along the third, padding; on every
+    backend."""
     torch.manual_seed(1)
-    theirs = BasicLayer(4, 2, 2, (3, 3, 9), [0.0, 0.0], qkv_bias=True, downsample=MERGING_MODE[downsample]).double()
+    theirs = BasicLayer(
+        4, 2, 2, (3, 3, 9), [0.0, 0.0], qkv_bias=True, downsample=MERGING_MODE[downsample]
+    ).double()
     options = {"mlp_ratio": 4.0, "qkv_bias": True, "dropout": 0.0, "attention_dropout": 0.0}
-    ours = build(Stage.on(backend), 4, 2, (3, 3, 9), (0.0, 0.0), downsample, dtype="float64", **options)
+    ours = build(
+        Stage.on(backend), 4, 2, (3, 3, 9), (0.0, 0.0), downsample, dtype="float64", **options
+    )
     state = {name: value.numpy() for name, value in theirs.state_dict().items()}
     state = {name: 50 * value if "bias_table" in name else value for name, value in state.items()}
     theirs.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
@@ -246,7 +378,16 @@ def test_the_first_merging_takes_two_neighbours_twice():
     net = build(PatchMerging.on("torch"), 3, 3, "merging0.9", dtype="float64")
     x = torch.from_numpy(arrays(2, 4, 6, 2, 3))
     a, b = slice(0, None, 2), slice(1, None, 2)
-    corners = [(a, a, a), (b, a, a), (a, b, a), (a, a, b), (b, a, b), (a, b, a), (a, a, b), (b, b, b)]
+    corners = [
+        (a, a, a),
+        (b, a, a),
+        (a, b, a),
+        (a, a, b),
+        (b, a, b),
+        (a, b, a),
+        (a, a, b),
+        (b, b, b),
+    ]
     joined = torch.cat([x[(slice(None), *corner)] for corner in corners], -1)
     expected = torch.nn.functional.layer_norm(joined, (24,)) @ net.reduction.weight.T
     torch.testing.assert_close(net(x), expected, rtol=1e-12, atol=1e-12)
@@ -261,7 +402,8 @@ def test_index_tables_of_a_file_are_not_taken_over():
     np.testing.assert_array_equal(mended[index], state[index])
 
 
-# UNETR's own ----------------------------------------------------------------------------------------------------------
+# UNETR's own
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_position_tables_are_resampled_linearly():
@@ -269,33 +411,78 @@ def test_position_tables_are_resampled_linearly():
     table = arrays(1, 16, 12)  # of images with 64 x 64 elements
     came = net.adapt_weight("vit.patch_embedding.position_embeddings", table, (1, 6, 12))
     image = torch.from_numpy(table).reshape(1, 4, 4, 12).permute(0, 3, 1, 2)
-    wanted = torch.nn.functional.interpolate(image, (3, 2), mode="bilinear").permute(0, 2, 3, 1).reshape(1, 6, 12)
+    wanted = (
+        torch.nn.functional.interpolate(image, (3, 2), mode="bilinear")
+        .permute(0, 2, 3, 1)
+        .reshape(1, 6, 12)
+    )
     close(came, wanted.numpy(), 1e-12)
-    assert net.adapt_weight("vit.patch_embedding.position_embeddings", arrays(1, 15, 12), (1, 6, 12)) is None
+    assert (
+        net.adapt_weight("vit.patch_embedding.position_embeddings", arrays(1, 15, 12), (1, 6, 12))
+        is None
+    )
     assert net.adapt_weight("vit.norm.weight", arrays(4), (12,)) is None
 
 
 def test_attention_that_was_never_used_is_left_out():
     net = zoo.build("unetr", backend="torch", img_size=16, dims=2, hidden_size=12, mlp_dim=4)
     state = net.neutral_state()
-    assert list(net.adapt_state({**state, "vit.blocks.0.cross_attn.to_q.weight": arrays(3, 3)})) == list(state)
+    assert list(
+        net.adapt_state({**state, "vit.blocks.0.cross_attn.to_q.weight": arrays(3, 3)})
+    ) == list(state)
 
 
-# Bad input ------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------------------------------------
 
 SHAPES = {
-    "nnunet cannot be divided": ("nnunet", NNUNET, (1, 1, 8, 10), r"'encoder\.stages\.2'.*multiples of \(4, 4\)"),
-    "nnunet too small": ("nnunet", NNUNET, (1, 1, 4, 4), r"too small for the stage 'encoder\.stages\.2'.*twice"),
+    "nnunet cannot be divided": (
+        "nnunet",
+        NNUNET,
+        (1, 1, 8, 10),
+        r"'encoder\.stages\.2'.*multiples of \(4, 4\)",
+    ),
+    "nnunet too small": (
+        "nnunet",
+        NNUNET,
+        (1, 1, 4, 4),
+        r"too small for the stage 'encoder\.stages\.2'.*twice",
+    ),
     "nnunet channels": ("nnunet", NNUNET, (1, 2, 8, 8), r"'encoder\.stages\.0\.0\.convs\.0\.conv'"),
     "dynunet": ("dynunet", DYNUNET, (1, 1, 8, 2), r"'bottleneck'.*multiples of \(4, 4\)"),
     "residual_unet": ("residual_unet", {"dims": 1}, (1, 1, 24), r"'down_4'.*multiples of \(16,\)"),
-    "segresnet": ("segresnet", {"dims": 2}, (1, 1, 8, 12), r"'down_layers\.3'.*multiples of \(8, 8\)"),
+    "segresnet": (
+        "segresnet",
+        {"dims": 2},
+        (1, 1, 8, 12),
+        r"'down_layers\.3'.*multiples of \(8, 8\)",
+    ),
     "vnet": ("vnet", {"dims": 2}, (1, 1, 16, 40), r"'down_tr256'.*multiples of \(16, 16\)"),
-    "attention_unet": ("attention_unet", {"dims": 2}, (1, 1, 16, 8), r"'down_4'.*multiples of \(16, 16\)"),
-    "unetr": ("unetr", {"img_size": 16, "dims": 2}, (1, 1, 16, 32), r"wanted the size \(16, 16\).*set img_size"),
-    "swin_unetr": ("swin_unetr", {"dims": 2}, (1, 1, 64, 48), r"'encoder10'.*multiples of \(32, 32\)"),
-    "swin_unetr too small": ("swin_unetr", {"dims": 2}, (1, 1, 32, 32), "too small for the stage 'encoder10'"),
-}  # fmt: skip
+    "attention_unet": (
+        "attention_unet",
+        {"dims": 2},
+        (1, 1, 16, 8),
+        r"'down_4'.*multiples of \(16, 16\)",
+    ),
+    "unetr": (
+        "unetr",
+        {"img_size": 16, "dims": 2},
+        (1, 1, 16, 32),
+        r"wanted the size \(16, 16\).*set img_size",
+    ),
+    "swin_unetr": (
+        "swin_unetr",
+        {"dims": 2},
+        (1, 1, 64, 48),
+        r"'encoder10'.*multiples of \(32, 32\)",
+    ),
+    "swin_unetr too small": (
+        "swin_unetr",
+        {"dims": 2},
+        (1, 1, 32, 32),
+        "too small for the stage 'encoder10'",
+    ),
+}
 
 
 def test_sizes_that_do_not_fit_are_refused_by_name(subtests):
@@ -313,7 +500,11 @@ SETTINGS = {
     "block": ("nnunet_resenc_m", {"block": "basc"}, "Did you mean 'basic'"),
     "bottleneck": ("nnunet_resenc_m", {"block": "bottleneck"}, "bottleneck_channels go together"),
     "two stages": ("dynunet", {"strides": (1, 2), "kernel_size": (3, 3)}, "three or more"),
-    "small kernel": ("dynunet", {"strides": (1, 3, 2), "kernel_size": (3, 1, 3)}, "too small for the stride"),
+    "small kernel": (
+        "dynunet",
+        {"strides": (1, 3, 2), "kernel_size": (3, 1, 3)},
+        "too small for the stride",
+    ),
     "heads": ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
     "widths": ("residual_unet", {"channels": (4,)}, "at least 2 widths"),
     "dims": ("residual_unet", {"dims": 4}, "dims=4"),
@@ -327,7 +518,7 @@ SETTINGS = {
     "num_heads": ("unetr", {"num_heads": 5}, "num_heads=5"),
     "depths": ("swin_unetr", {"depths": (2, 2)}, "four stages"),
     "downsample": ("swin_unetr", {"downsample": "mergingv3"}, "Did you mean 'mergingv2'"),
-}  # fmt: skip
+}
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):

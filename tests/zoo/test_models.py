@@ -1,4 +1,5 @@
-"""Every architecture, by name: published counts, and the same network on every backend in all that one does with it."""
+"""Every architecture, by name: published counts, and the same network on every backend in all that
+one does with it."""
 
 import copy
 import fnmatch
@@ -16,10 +17,22 @@ from tests.zoo.cases import CASES, FAMILIES
 
 NAMES = zoo.list()
 TOLERANCE = 1e-10
-# JAX compiles each program for seconds. Which of them the short suite trains there (and in steps anywhere), of which
-# it makes copies there, and which ones PyTorch traces:
-TRAINED = {"mlp", "resnet8", "lstm_classifier", "gpt2", "bert_tiny classifier", "unet in 1d", "conv_vae", "vit_b_16",
-           "mobilenet_v3_large", "squeezenet1_0", "nnunet norm last", "wgan_gp_critic"}  # fmt: skip
+# JAX compiles each program for seconds. Which of them the short suite trains there (and in steps
+# anywhere), of which it makes copies there, and which ones PyTorch traces:
+TRAINED = {
+    "mlp",
+    "resnet8",
+    "lstm_classifier",
+    "gpt2",
+    "bert_tiny classifier",
+    "unet in 1d",
+    "conv_vae",
+    "vit_b_16",
+    "mobilenet_v3_large",
+    "squeezenet1_0",
+    "nnunet norm last",
+    "wgan_gp_critic",
+}
 SAMPLES = {"mlp", "resnet8", "lstm_classifier", "gpt2", "unet in 1d"}
 TRACED = {"resnet8", "lstm_classifier", "nnunet norm last"}
 EXPORTED = sorted(FAMILIES | TRACED)
@@ -37,11 +50,17 @@ def everywhere(on_jax, elsewhere=CASES):
 
 
 def in_families(on_jax, elsewhere=FAMILIES):
-    """The same, what depends on a network's class more than on its settings: on JAX once for each class."""
-    return [entry for entry in everywhere(on_jax, elsewhere) if entry.values[1] != "jax" or entry.values[0] in JAX]
+    """The same, what depends on a network's class more than on its settings: on JAX once for each
+    class."""
+    return [
+        entry
+        for entry in everywhere(on_jax, elsewhere)
+        if entry.values[1] != "jax" or entry.values[0] in JAX
+    ]
 
 
-# Each name, at its full size ------------------------------------------------------------------------------------------
+# Each name, at its full size
+# ------------------------------------------------------------------------------------------
 
 
 def test_every_architecture_is_covered_by_a_case():
@@ -53,14 +72,20 @@ def test_a_case_stands_for_the_names_that_it_covers():
     wrong = []
     for label, case in CASES.items():
         architectures = [zoo.find(name) for name in case.names]
-        settings = {str(sorted({**a.settings, **case.settings}.items(), key=str)) for a in architectures}
-        if {a.network for a in architectures} != {zoo.find(case.name).network} or len(settings) != 1:
+        settings = {
+            str(sorted({**a.settings, **case.settings}.items(), key=str)) for a in architectures
+        }
+        if {a.network for a in architectures} != {zoo.find(case.name).network} or len(
+            settings
+        ) != 1:
             wrong.append(label)
     assert not wrong
 
 
 def test_the_number_of_parameters_is_the_published_one():
-    known = {name: zoo.find(name).parameters for name in NAMES if zoo.find(name).parameters is not None}
+    known = {
+        name: zoo.find(name).parameters for name in NAMES if zoo.find(name).parameters is not None
+    }
     assert {name: zoo.outline(name).parameters for name in known} == known
     assert len(known) > 100
 
@@ -70,7 +95,9 @@ def test_stem_and_head_are_there():
     for name in NAMES:
         built = zoo.find(name).on(backends.outline.BACKEND)()
         blocks = dict(built.named_blocks())
-        wrong += [(name, path) for path in (*built.stem_paths, *built.head_paths) if path not in blocks]
+        wrong += [
+            (name, path) for path in (*built.stem_paths, *built.head_paths) if path not in blocks
+        ]
         wrong += [] if built.outputs in zoo.find(name).settings else [(name, built.outputs)]
     assert not wrong
 
@@ -79,16 +106,24 @@ def test_stem_and_head_are_there():
 def test_stages_are_there():
     stages = {name: zoo.stages(name) for name in NAMES}
     assert [name for name, found in stages.items() if not found] == []
-    assert [name for name, found in stages.items() if any(stage.channels <= 0 for stage in found.values())] == []
+    assert [
+        name
+        for name, found in stages.items()
+        if any(stage.channels <= 0 for stage in found.values())
+    ] == []
 
 
 @pytest.mark.xdist_group("together")
 def test_tests_of_one_group_run_in_one_process(request):
-    """The tests of a case share its results; pytest-xdist sends them to one process by what it adds to their names."""
-    assert request.node.nodeid.endswith("@together") == getattr(request.config.option, "loadgroup", False)
+    """The tests of a case share its results; pytest-xdist sends them to one process by what it adds
+    to their names."""
+    assert request.node.nodeid.endswith("@together") == getattr(
+        request.config.option, "loadgroup", False
+    )
 
 
-# Each case, on every backend ------------------------------------------------------------------------------------------
+# Each case, on every backend
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.every_case
@@ -101,7 +136,9 @@ def test_outputs_in_evaluation_are_the_same_on_every_backend_and_as_outlined(lab
         close(came[path], leaf, TOLERANCE, name=path)
     outline = zoo.outline(case.name, case.entries(), **case.settings)
     shapes = {path: (1, *leaf.shape[1:]) for path, leaf in came.items()}
-    assert list(shapes.values()) == [tuple(leaf) for leaf in nest.flatten(outline.output, is_shape)[0]]
+    assert list(shapes.values()) == [
+        tuple(leaf) for leaf in nest.flatten(outline.output, is_shape)[0]
+    ]
     assert outline.parameters == built(label, name).count_parameters()
 
 
@@ -112,7 +149,9 @@ def test_training_gives_the_same_on_every_backend(label, name):
         close(leaf, wanted.trained[path], TOLERANCE, name=path)
     assert came.loss == pytest.approx(wanted.loss, rel=TOLERANCE, abs=1e-13)
     assert list(came.parameters) == list(wanted.parameters)
-    scale = max((np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values()), default=1.0)
+    scale = max(
+        (np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values()), default=1.0
+    )
     for key, gradient in wanted.parameters.items():
         assert came.parameters[key].shape == gradient.shape, key
         close(came.parameters[key], gradient, TOLERANCE, scale, key)
@@ -153,7 +192,9 @@ def test_single_precision_is_near_double(label, name):
 @pytest.mark.parametrize(("label", "name"), in_families(SAMPLES))
 def test_the_state_goes_round_and_copies_own_their_weights(label, name):
     case = CASES[label]
-    network = case.build(name)  # unlike the shared one in the mode in which it is made, which JAX's repr shows
+    network = case.build(
+        name
+    )  # unlike the shared one in the mode in which it is made, which JAX's repr shows
     state = network.neutral_state()
     other = case.build(name, seed=9)
     assert other.load_neutral_state(state).complete
@@ -166,7 +207,9 @@ def test_the_state_goes_round_and_copies_own_their_weights(label, name):
     assert repr(pickled) == repr(network)
 
 
-@pytest.mark.parametrize("label", [case.as_parameter(long=label not in TRACED) for label, case in CASES.items()])
+@pytest.mark.parametrize(
+    "label", [case.as_parameter(long=label not in TRACED) for label, case in CASES.items()]
+)
 def test_torch_traces_the_whole_network_in_training_without_a_break(label):
     case = CASES[label]
     network = case.build("torch").train()
@@ -179,19 +222,27 @@ def test_torch_traces_the_whole_network_in_training_without_a_break(label):
         close(came[path], leaf, 1e-12, name=path)
 
 
-@pytest.mark.parametrize("label", [CASES[label].as_parameter(long=label not in TRACED) for label in EXPORTED])
+@pytest.mark.parametrize(
+    "label", [CASES[label].as_parameter(long=label not in TRACED) for label in EXPORTED]
+)
 def test_torch_exports_the_network_as_one_graph(label):
     case = CASES[label]
     network = case.build("torch").eval()
     inputs = tuple(torch.from_numpy(x) for x in case.inputs())
-    exported = torch.export.export(network, inputs, strict=True)  # strict: traced as a compiler does
+    exported = torch.export.export(
+        network, inputs, strict=True
+    )  # strict: traced as a compiler does
     expected = by_path(network(*inputs), lambda leaf: leaf.detach().numpy())
-    for path, leaf in by_path(exported.module()(*inputs), lambda leaf: leaf.detach().numpy()).items():
+    for path, leaf in by_path(
+        exported.module()(*inputs), lambda leaf: leaf.detach().numpy()
+    ).items():
         close(leaf, expected[path], 1e-12, name=path)
 
 
 @pytest.mark.skipif("chainer" not in BACKENDS, reason="Chainer is left out on request")
-@pytest.mark.parametrize("label", [case.as_parameter(long=label not in TRAINED) for label, case in CASES.items()])
+@pytest.mark.parametrize(
+    "label", [case.as_parameter(long=label not in TRAINED) for label, case in CASES.items()]
+)
 def test_chainers_own_copy_owns_its_weights(label):
     network = built(label, "chainer")
     state, twin = network.neutral_state(), network.copy("copy")

@@ -15,11 +15,18 @@ SMALL = {
     "resnet8": ("resnet8", (1, 9, 7), {}),
     "resnet20 B": ("resnet20", (3, 31, 33), {"shortcut": "B"}),
     "resnet18 1d": ("resnet18", (3, 77), {"dims": 1, "num_classes": 3}),
-    "dilated": ("resnext50_32x4d", (3, 65, 49),
-                {"layers": (1, 1, 1, 1), "replace_stride_with_dilation": (False, True, True)}),
+    "dilated": (
+        "resnext50_32x4d",
+        (3, 65, 49),
+        {"layers": (1, 1, 1, 1), "replace_stride_with_dilation": (False, True, True)},
+    ),
     "unet": ("unet", (1, 19, 23), {"features": (8, 8, 16, 8), "norm": "batch"}),
-    "unet nontrainable": ("unet", (1, 5, 7, 9), {"features": (4, 8, 4), "upsample": "nontrainable", "dims": 3}),
-}  # fmt: skip
+    "unet nontrainable": (
+        "unet",
+        (1, 5, 7, 9),
+        {"features": (4, 8, 4), "upsample": "nontrainable", "dims": 3},
+    ),
+}
 
 
 def real(label):
@@ -47,10 +54,14 @@ def test_every_layers_output_shape_is_that_of_the_real_network(label):
 
     net, seen = real(label), {}
     for path, block in net.named_blocks():
-        block.register_forward_hook(lambda _b, _i, output, path=path: seen.update({path: tuple(output.shape)}))
+        block.register_forward_hook(
+            lambda _b, _i, output, path=path: seen.update({path: tuple(output.shape)})
+        )
     net(torch.zeros(1, *SMALL[label][1]))
     outline = outlined(label)
-    assert {row.name: row.output for row in outline.rows} == {row.name: seen[row.name] for row in outline.rows}
+    assert {row.name: row.output for row in outline.rows} == {
+        row.name: seen[row.name] for row in outline.rows
+    }
     assert outline.output == seen[""]
 
 
@@ -105,9 +116,19 @@ def test_a_wrong_input_names_the_layer():
 
 def test_the_table_names_layers_shapes_and_totals():
     text = str(zoo.outline("lenet"))
-    assert text.splitlines()[0].startswith("lenet: input (1, 1, 28, 28), output (1, 10), 61,706 parameters")
+    assert text.splitlines()[0].startswith(
+        "lenet: input (1, 1, 28, 28), output (1, 10), 61,706 parameters"
+    )
     assert [line.split()[0] for line in text.splitlines()[1:]] == [
-        "layer", "conv1", "activation", "pool", "conv2", "fc1", "fc2", "fc3"]  # fmt: skip
+        "layer",
+        "conv1",
+        "activation",
+        "pool",
+        "conv2",
+        "fc1",
+        "fc2",
+        "fc3",
+    ]
 
 
 def test_no_outline_has_values():
@@ -147,7 +168,9 @@ FUNCTIONS = {
     "matmul": lambda nn, x, y: nn.matmul(x, y),
     "einsum": lambda nn, x, y: nn.einsum("bchw,bcwk->bkc", x, y),
     "attention": lambda nn, x, y: nn.attention(x, x, x)[1],
-    "conv": lambda nn, x, y: nn.conv(x, nn.broadcast_to(x[0, 0, :3, :3], (6, 1, 3, 3)), None, 2, 1, 1, groups=3),
+    "conv": lambda nn, x, y: nn.conv(
+        x, nn.broadcast_to(x[0, 0, :3, :3], (6, 1, 3, 3)), None, 2, 1, 1, groups=3
+    ),
     "conv transpose": lambda nn, x, y: nn.conv_transpose(
         x, nn.broadcast_to(x[0, 0, :3, :2], (3, 4, 3, 2)), None, 3, 1, 2
     ),
@@ -165,7 +188,9 @@ FUNCTIONS = {
     "generalised dice": lambda nn, x, y: nn.generalized_dice_loss(x, x, reduction="none"),
     "focal": lambda nn, x, y: nn.focal_loss(x, nn.argmax(x, 1), reduction="none"),
     "Tversky": lambda nn, x, y: nn.tversky_loss(x, x, gamma=0.75, reduction="none"),
-    "divergence": lambda nn, x, y: nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"),
+    "divergence": lambda nn, x, y: nn.kl_divergence(
+        nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"
+    ),
     "penalty": lambda nn, x, y: nn.gradient_penalty(lambda at: at**2.0, x, x, x[:, 0, 0, 0]),
     "supervision": lambda nn, x, y: nn.deep_supervision(nn.mse_loss, [x, x[:, :, ::2, ::2]], x),
 }
@@ -178,7 +203,11 @@ def test_every_function_gives_the_shape_and_type_that_pytorch_gives(subtests):
         with subtests.test(name):
             expected = function(torch_nn, *arrays)
             came = function(BACKEND.nn, ShapeArray(X), ShapeArray(Y))
-            for ours, theirs in zip(came, expected, strict=True) if isinstance(expected, tuple) else [(came, expected)]:
+            for ours, theirs in (
+                zip(came, expected, strict=True)
+                if isinstance(expected, tuple)
+                else [(came, expected)]
+            ):
                 assert ours.shape == tuple(theirs.shape)
                 assert ours.dtype == str(theirs.dtype).removeprefix("torch.")
 
@@ -206,7 +235,9 @@ def test_layers_give_the_shapes_that_pytorch_gives(name, training):
         def forward(self, x):
             return self.layer(x, x, x) if name == "MultiheadAttention" else self.layer(x)
 
-    theirs = Net.on("torch")().train(training)(backends.get("torch").array(np.ones(shape, np.float32)))
+    theirs = Net.on("torch")().train(training)(
+        backends.get("torch").array(np.ones(shape, np.float32))
+    )
     ours = Net.on(BACKEND)().train(training)(ShapeArray(shape))
 
     def shapes(value):
@@ -229,7 +260,8 @@ def test_shapes_that_do_not_fit_are_refused(subtests):
             function(BACKEND.nn, ShapeArray(X), ShapeArray(Y))
 
 
-# Inputs that are no images ---------------------------------------------------------------------------------------
+# Inputs that are no images
+# ---------------------------------------------------------------------------------------
 
 
 class Joined(Network):
@@ -244,7 +276,9 @@ class Joined(Network):
 
 
 JOINED = zoo.Architecture(
-    "joined", Joined, shape=lambda settings: [(1, 8, 8), (settings["width"],), zoo.Input((), below=5)]
+    "joined",
+    Joined,
+    shape=lambda settings: [(1, 8, 8), (settings["width"],), zoo.Input((), below=5)],
 )
 
 
@@ -255,7 +289,11 @@ def test_inputs_that_are_not_given_are_the_architectures_own():
 
 
 def test_inputs_may_come_with_a_range_of_their_own():
-    assert zoo.outline(JOINED, [(1, 4, 6), (2,), zoo.Input((7,), below=2)]).output["row"] == (1, 7, 3)
+    assert zoo.outline(JOINED, [(1, 4, 6), (2,), zoo.Input((7,), below=2)]).output["row"] == (
+        1,
+        7,
+        3,
+    )
     with pytest.raises(SettingError, match="wanted whole numbers"):
         zoo.outline(Joined, [(1, 4, 6), (2,), (7,)])
 
@@ -267,9 +305,15 @@ def test_parameters_are_counted_without_a_run(name, monkeypatch):
     assert count_parameters(name) == wanted
 
 
-@pytest.mark.parametrize(("name", "channels"), [
-    ("gpt_mini", 192), ("bert_tiny", 128), ("transformer_classifier", 512), ("lstm_classifier", 256),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "channels"),
+    [
+        ("gpt_mini", 192),
+        ("bert_tiny", 128),
+        ("transformer_classifier", 512),
+        ("lstm_classifier", 256),
+    ],
+)
 def test_stages_of_networks_over_tokens_have_their_channels_last(name, channels):
     last = list(zoo.stages(name, (9,)).values())[-1]
     assert (last.channels, last.shape, last.reduction) == (channels, (9, channels), ())

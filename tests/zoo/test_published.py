@@ -1,10 +1,12 @@
-"""Parameters and multiply-adds that torchvision publishes with its weights, for every name of the zoo that it has."""
+"""Parameters and multiply-adds that torchvision publishes with its weights, for every name of the
+zoo that it has."""
 
 import pytest
 
 from deliralike import zoo
 
-#: Those whose first published weights are for images larger than the architecture's own; the second are for the latter.
+#: Those whose first published weights are for images larger than the architecture's own; the second
+#: are for the latter.
 LARGER = ("regnet_y_128gf", "vit_h_14")
 
 
@@ -19,7 +21,9 @@ def published(name):
 def settings(name, side):
     """Those with which the numbers were published, where they are not the defaults."""
     if name == "googlenet":
-        return {"aux_logits": False}  # its file has the auxiliary classifiers, the published number has not
+        return {
+            "aux_logits": False
+        }  # its file has the auxiliary classifiers, the published number has not
     if name.startswith(("fcn_", "deeplabv3_")):
         return {"aux_loss": True}
     return {"image_size": side} if "image_size" in zoo.find(name).settings else {}
@@ -33,13 +37,17 @@ def test_parameters_and_multiply_adds_are_those_published(subtests):
     for name in sorted(names):
         shapes = []
         for weights in published(name):
-            keywords = weights.transforms.keywords  # segmentation: images are not cut, but resized to 520
+            keywords = (
+                weights.transforms.keywords
+            )  # segmentation: images are not cut, but resized to 520
             side = keywords.get("crop_size", keywords.get("resize_size"))
             shapes.append((3, side, side))
             outline = zoo.outline(name, shapes[-1], **settings(name, side))
             with subtests.test(name, weights=weights.name):
                 assert outline.parameters == weights.meta["num_params"]
-                assert outline.multiply_adds / 1e9 == pytest.approx(weights.meta["_ops"], abs=5.1e-4)
+                assert outline.multiply_adds / 1e9 == pytest.approx(
+                    weights.meta["_ops"], abs=5.1e-4
+                )
                 if zoo.find(name).task == "segmentation":
                     assert {shape[1:] for shape in outline.output.values()} == {(21, side, side)}
         with subtests.test(name):

@@ -1,4 +1,5 @@
-"""With the reference's weights, our networks give the reference's numbers on PyTorch, to 1e-9 in double precision.
+"""With the reference's weights, our networks give the reference's numbers on PyTorch, to 1e-9 in
+double precision.
 
 That the other backends give what PyTorch gives is asked in `test_models`.
 """
@@ -54,18 +55,22 @@ def test_training_gives_the_references_outputs_gradients_and_state(label):
         close(came.state[name], value, TOLERANCE, name=f"{name} after the pass")
 
 
-# At full size ---------------------------------------------------------------------------------------------------------
+# At full size
+# ---------------------------------------------------------------------------------------------------------
 
 
 def reference_shapes(name):
-    """Names and shapes of the whole reference, on PyTorch's meta device, where nothing is computed."""
+    """Names and shapes of the whole reference, on PyTorch's meta device, where nothing is
+    computed."""
     with torch.device("meta"):
         return [(key, tuple(value.shape)) for key, value in FULL[name]().state_dict().items()]
 
 
 def digest(shapes):
     """A short text that tells one list of names and shapes from another."""
-    return hashlib.sha256("\n".join(f"{name} {list(shape)}" for name, shape in shapes).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        "\n".join(f"{name} {list(shape)}" for name, shape in shapes).encode()
+    ).hexdigest()[:16]
 
 
 def stored():

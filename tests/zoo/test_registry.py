@@ -36,7 +36,9 @@ def test_neither_importing_the_zoo_nor_an_outline_loads_a_framework():
         "loaded = lambda: [m for m in ('torch', 'chainer', 'jax', 'flax') if m in sys.modules]; "
         "print(loaded()); zoo.outline('resnet18'); print(loaded())"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["[]", "[]"]
 
 
@@ -46,7 +48,9 @@ def test_a_misspelt_name_gets_the_nearest_ones():
 
 
 def test_a_misspelt_setting_gets_the_nearest_one():
-    with pytest.raises(ArgumentError, match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'"):
+    with pytest.raises(
+        ArgumentError, match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'"
+    ):
         zoo.build("resnet18", backend="torch", num_clases=3)
 
 
@@ -71,7 +75,11 @@ def test_too_many_settings_by_position_are_refused():
 
 def test_settings_hold_the_variant_and_the_defaults():
     settings = zoo.find("resnext50_32x4d").settings
-    assert (settings["groups"], settings["width_per_group"], settings["num_classes"]) == (32, 4, 1000)
+    assert (settings["groups"], settings["width_per_group"], settings["num_classes"]) == (
+        32,
+        4,
+        1000,
+    )
 
 
 def test_settings_cannot_be_changed_by_accident():
@@ -110,7 +118,10 @@ def test_every_architecture_states_its_source_and_input(subtests):
             inputs = architecture.inputs_for()
             assert all(size > 0 for entry in inputs for size in entry.shape)
             assert all(entry.below is None or entry.below > 1 for entry in inputs)
-            if architecture.task in ("classification", "segmentation"):  # of images, not of tokens or noise
+            if architecture.task in (
+                "classification",
+                "segmentation",
+            ):  # of images, not of tokens or noise
                 assert len(inputs[0].shape) - 1 in architecture.dims
 
 
@@ -139,7 +150,9 @@ def test_a_function_is_found_by_its_name(restored_zoo):
 
     net = zoo.build("tiny_lenet", backend="torch", seed=3, dtype="float64")
     same = zoo.build("lenet", backend="torch", seed=3, dtype="float64", num_classes=2)
-    np.testing.assert_array_equal(net.neutral_state()["fc3.weight"], same.neutral_state()["fc3.weight"])
+    np.testing.assert_array_equal(
+        net.neutral_state()["fc3.weight"], same.neutral_state()["fc3.weight"]
+    )
     assert zoo.outline("tiny_lenet", num_classes=4).output == (1, 4)
 
 
@@ -161,7 +174,9 @@ def test_a_class_defined_anew_takes_its_own_place(restored_zoo):
 
 
 def test_the_name_of_another_network_is_refused(restored_zoo):
-    with pytest.raises(SettingError, match=r"the zoo has 'resnet18' already, deliralike.zoo.*resnet.ResNet"):
+    with pytest.raises(
+        SettingError, match=r"the zoo has 'resnet18' already, deliralike.zoo.*resnet.ResNet"
+    ):
         zoo.register(OwnNetwork, name="resnet18")
     assert zoo.find("resnet18").network is not OwnNetwork
 
@@ -178,7 +193,9 @@ def test_an_unknown_entry_of_the_description_is_refused(restored_zoo):
 
 
 def test_equal_seeds_give_equal_weights_and_others_do_not():
-    first, second, other = (zoo.build("lenet", backend="torch", seed=seed).neutral_state() for seed in (1, 1, 2))
+    first, second, other = (
+        zoo.build("lenet", backend="torch", seed=seed).neutral_state() for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first["conv1.weight"], second["conv1.weight"])
     assert not np.array_equal(first["conv1.weight"], other["conv1.weight"])
 
@@ -193,4 +210,6 @@ def test_weights_come_from_a_file(tmp_path):
     path = tmp_path / "lenet.safetensors"
     deliralike.weights.write(path, trained)
     loaded = zoo.build("lenet", backend="torch", weights=path)
-    np.testing.assert_array_equal(loaded.neutral_state()["fc1.weight"], trained.neutral_state()["fc1.weight"])
+    np.testing.assert_array_equal(
+        loaded.neutral_state()["fc1.weight"], trained.neutral_state()["fc1.weight"]
+    )

@@ -16,12 +16,31 @@ from tests.zoo.programs import as_one_program
 
 GPT = gpt2.SMALL
 BERT = bert.SMALL
-ENCODER = {"num_classes": 3, "vocab_size": 11, "max_tokens": 8, "d_model": 12, "nhead": 3, "num_layers": 2,
-           "dim_feedforward": 10, "dropout": 0.0}  # fmt: skip
-RECURRENT = {"num_classes": 3, "vocab_size": 11, "in_features": 4, "hidden_size": 5, "num_layers": 2,
-             "bidirectional": True}  # fmt: skip
-NETWORKS = {"gpt2": GPT, "bert_tiny": BERT | {"num_classes": 3}, "transformer_classifier": ENCODER,
-            "lstm_classifier": RECURRENT, "gru_classifier": RECURRENT | {"pooling": "mean"}}  # fmt: skip
+ENCODER = {
+    "num_classes": 3,
+    "vocab_size": 11,
+    "max_tokens": 8,
+    "d_model": 12,
+    "nhead": 3,
+    "num_layers": 2,
+    "dim_feedforward": 10,
+    "dropout": 0.0,
+}
+RECURRENT = {
+    "num_classes": 3,
+    "vocab_size": 11,
+    "in_features": 4,
+    "hidden_size": 5,
+    "num_layers": 2,
+    "bidirectional": True,
+}
+NETWORKS = {
+    "gpt2": GPT,
+    "bert_tiny": BERT | {"num_classes": 3},
+    "transformer_classifier": ENCODER,
+    "lstm_classifier": RECURRENT,
+    "gru_classifier": RECURRENT | {"pooling": "mean"},
+}
 
 
 @cache
@@ -52,7 +71,8 @@ def quickly(backend, net, *inputs):
         return backend.numpy(program(backend)(net, *arrays))
 
 
-# What is seen and what is not ----------------------------------------------------------------------------------------
+# What is seen and what is not
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_language_model_does_not_look_ahead(backend):
@@ -76,7 +96,9 @@ def test_padding_changes_nothing(name, backend):
     net, x, valid = network(backend, name), tokens(), [4, 7]
     padded = quickly(backend, net, x, end(name, valid, 7))
     x[0, 4:] = [3, 1, 4]
-    np.testing.assert_array_equal(quickly(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4])
+    np.testing.assert_array_equal(
+        quickly(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4]
+    )
     shorter = quickly(backend, net, x[:1, :4])
     np.testing.assert_allclose(padded[:1, :4], shorter, rtol=1e-12, atol=1e-14)
     whole = quickly(backend, net, x)
@@ -95,7 +117,9 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones(backend):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "lstm_classifier", "gru_classifier"])
 def test_nothing_but_padding_gives_numbers(name, backend):
-    assert np.isfinite(quickly(backend, network(backend, name), tokens(), end(name, [0, 7], 7))).all()
+    assert np.isfinite(
+        quickly(backend, network(backend, name), tokens(), end(name, [0, 7], 7))
+    ).all()
 
 
 @pytest.mark.parametrize("name", ["lstm_classifier", "gru_classifier"])
@@ -109,8 +133,10 @@ def test_an_empty_sequence_has_zeros_as_features(name, backend):
 def test_a_segment_of_zeros_is_the_default(backend):
     net, x = network(backend, "bert_tiny"), tokens()
     mask = np.ones_like(x)
-    default, zeros, ones = (quickly(backend, net, *inputs) for inputs in (
-        (x, mask), (x, mask, np.zeros_like(x)), (x, mask, np.ones_like(x))))  # fmt: skip
+    default, zeros, ones = (
+        quickly(backend, net, *inputs)
+        for inputs in ((x, mask), (x, mask, np.zeros_like(x)), (x, mask, np.ones_like(x)))
+    )
     np.testing.assert_allclose(zeros, default, rtol=1e-12, atol=1e-14)
     assert (np.abs(ones - default) > 1e-6).all()
 
@@ -134,7 +160,8 @@ def test_each_place_of_dropout_acts():
         assert np.abs(calm - wild).max() > 1e-3
 
 
-# Learning ------------------------------------------------------------------------------------------------------------
+# Learning
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_two_steps_of_training_lower_the_loss_of_copying(backend):
@@ -152,7 +179,8 @@ def test_two_steps_of_training_lower_the_loss_of_copying(backend):
     assert losses[2] < losses[1] < losses[0] - 0.02
 
 
-# One table for embedding and head ------------------------------------------------------------------------------------
+# One table for embedding and head
+# ------------------------------------------------------------------------------------
 
 
 def test_embedding_and_head_are_one_parameter(backend):
@@ -191,7 +219,8 @@ def test_the_gradient_of_the_shared_table_is_the_sum_of_both_uses(backend):
     np.testing.assert_allclose(came["transformer.wte.weight"], total, rtol=1e-9, atol=1e-12)
 
 
-# Files ---------------------------------------------------------------------------------------------------------------
+# Files
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_without_the_tied_head_is_complete(backend):
@@ -200,13 +229,18 @@ def test_a_file_without_the_tied_head_is_complete(backend):
     del state["lm_head.weight"]
     net = zoo.build("gpt2", backend=backend, **GPT)
     assert net.load_neutral_state(state).complete
-    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], state["transformer.wte.weight"])
+    np.testing.assert_array_equal(
+        net.neutral_state()["lm_head.weight"], state["transformer.wte.weight"]
+    )
 
 
 def test_masks_in_old_files_are_left_out():
     net = zoo.build("gpt2", backend="torch", **GPT)
     state = net.neutral_state()
-    old = {"transformer.h.1.attn.bias": np.tri(8), "transformer.h.0.attn.masked_bias": np.array(-1e4)}
+    old = {
+        "transformer.h.1.attn.bias": np.tri(8),
+        "transformer.h.0.attn.masked_bias": np.array(-1e4),
+    }
     assert list(net.adapt_state(state | old)) == list(state)
 
 
@@ -237,28 +271,40 @@ def test_berts_old_names_are_those_of_tensorflow(num_classes):
 def test_a_file_of_berts_pretraining_fits():
     """As ``bert-base-uncased`` was published: a prefix, old names, heads, a table of positions."""
     net, other = (zoo.build("bert_tiny", backend="torch", seed=seed, **BERT) for seed in (0, 1))
-    published = {f"bert.{name}".replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value
-                 for name, value in other.neutral_state().items()}  # fmt: skip
-    published |= {"cls.predictions.bias": np.zeros(13), "bert.embeddings.position_ids": np.arange(9)[None]}
+    published = {
+        f"bert.{name}".replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value
+        for name, value in other.neutral_state().items()
+    }
+    published |= {
+        "cls.predictions.bias": np.zeros(13),
+        "bert.embeddings.position_ids": np.arange(9)[None],
+    }
     layout = next(layout for layout in net.keymaps if layout.name == "old pretraining")
     state = net.adapt_state(layout.to_ours(published, list(net.neutral_slots())))
     assert net.load_neutral_state(state).complete
-    np.testing.assert_array_equal(net.neutral_state()["pooler.dense.weight"], published["bert.pooler.dense.weight"])
+    np.testing.assert_array_equal(
+        net.neutral_state()["pooler.dense.weight"], published["bert.pooler.dense.weight"]
+    )
 
 
 def test_a_bare_bert_fits_below_a_classifier():
     bare = zoo.build("bert_tiny", backend="torch", seed=1, **BERT)
     net = zoo.build("bert_tiny", backend="torch", **BERT | {"num_classes": 3})
     layout = next(layout for layout in net.keymaps if layout.name == "BertModel")
-    report = net.load_neutral_state(layout.to_ours(bare.neutral_state(), list(net.neutral_slots())), strict=False)
+    report = net.load_neutral_state(
+        layout.to_ours(bare.neutral_state(), list(net.neutral_slots())), strict=False
+    )
     assert report.missing == ("classifier.weight", "classifier.bias")
     assert not report.unexpected
 
 
-@pytest.mark.parametrize(("name", "table", "setting"), [
-    ("gpt2", "transformer.wpe.weight", "n_positions"),
-    ("bert_tiny", "embeddings.position_embeddings.weight", "max_position_embeddings"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "table", "setting"),
+    [
+        ("gpt2", "transformer.wpe.weight", "n_positions"),
+        ("bert_tiny", "embeddings.position_embeddings.weight", "max_position_embeddings"),
+    ],
+)
 def test_longer_tables_of_positions_are_cut(name, table, setting):
     settings = GPT if name == "gpt2" else BERT
     net = zoo.build(name, backend="torch", **settings | {setting: 5})
@@ -270,22 +316,29 @@ def test_longer_tables_of_positions_are_cut(name, table, setting):
 
 
 def test_the_table_of_sines_is_computed_for_another_length():
-    long, short = (zoo.build("transformer_classifier", backend="torch", **ENCODER | {"max_tokens": n}) for n in (9, 5))
+    long, short = (
+        zoo.build("transformer_classifier", backend="torch", **ENCODER | {"max_tokens": n})
+        for n in (9, 5)
+    )
     table = long.neutral_state()["positions.pe"]
     came = short.adapt_weight("positions.pe", table, (5, 12))
     np.testing.assert_allclose(came, table[:5], atol=1e-7)
 
 
-# Start values --------------------------------------------------------------------------------------------------------
+# Start values
+# --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", ["gpt2", "bert_base_uncased", "transformer_classifier", "lstm_classifier"])
+@pytest.mark.parametrize(
+    "label", ["gpt2", "bert_base_uncased", "transformer_classifier", "lstm_classifier"]
+)
 def test_start_values_are_spread_like_the_references(label):
     wide = {
-        "gpt2": {"n_embd": 48, "vocab_size": 50}, "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
+        "gpt2": {"n_embd": 48, "vocab_size": 50},
+        "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
         "transformer_classifier": {"d_model": 48, "dim_feedforward": 96},
         "lstm_classifier": {"hidden_size": 40, "in_features": 30},
-    }[label]  # fmt: skip
+    }[label]
     case = CASES[label]
     settings = {**case.settings, **wide}
     torch.manual_seed(0)
@@ -297,7 +350,9 @@ def test_start_values_are_spread_like_the_references(label):
         if not wanted.any() or (wanted == 1).all():
             np.testing.assert_array_equal(value, wanted, err_msg=name)
         else:
-            assert value.std() == pytest.approx(wanted.std(), rel=5 / math.sqrt(value.size) + 0.02), name
+            assert value.std() == pytest.approx(
+                wanted.std(), rel=5 / math.sqrt(value.size) + 0.02
+            ), name
             if value.size > 200:
                 assert np.abs(value).max() == pytest.approx(np.abs(wanted).max(), rel=0.5), name
 
@@ -319,17 +374,25 @@ def test_the_padding_tokens_row_starts_at_zero_and_stays(backend):
 
 
 def test_embedded_tokens_start_as_large_as_positions():
-    net = zoo.build("transformer_classifier", backend="torch", **ENCODER | {"d_model": 48, "vocab_size": 500})
+    net = zoo.build(
+        "transformer_classifier", backend="torch", **ENCODER | {"d_model": 48, "vocab_size": 500}
+    )
     embedded = net.neutral_state()["embedding.weight"] * math.sqrt(48)
     assert embedded.std() == pytest.approx(1.0, rel=0.02)
 
 
-# Shapes and counts ---------------------------------------------------------------------------------------------------
+# Shapes and counts
+# ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "layers", "width", "tokens", "vocabulary"), [
-    ("gpt2", 12, 768, 1024, 50257), ("gpt2_xl", 48, 1600, 1024, 50257), ("gpt_mini", 6, 192, 128, 65),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "tokens", "vocabulary"),
+    [
+        ("gpt2", 12, 768, 1024, 50257),
+        ("gpt2_xl", 48, 1600, 1024, 50257),
+        ("gpt_mini", 6, 192, 128, 65),
+    ],
+)
 def test_multiply_adds_of_gpt2_follow_its_formula(name, layers, width, tokens, vocabulary):
     block = tokens * 12 * width**2 + 2 * tokens**2 * width
     assert zoo.outline(name).multiply_adds == layers * block + tokens * width * vocabulary
@@ -348,29 +411,41 @@ def test_multiply_adds_of_recurrent_layers_follow_their_formula(name, gates):
 @pytest.mark.parametrize("num_classes", [0, 5])
 def test_bert_gives_states_and_pooled_features_or_classes(num_classes):
     output = zoo.outline("bert_tiny", num_classes=num_classes).output
-    assert output == ((1, 5) if num_classes else {"last_hidden_state": (1, 512, 128), "pooler_output": (1, 128)})
+    assert output == (
+        (1, 5) if num_classes else {"last_hidden_state": (1, 512, 128), "pooler_output": (1, 128)}
+    )
 
 
 def test_without_classes_the_pooled_features_come_out():
     x = tokens()
     for name in ("transformer_classifier", "lstm_classifier", "gru_classifier"):
         net = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name]).eval()
-        bare = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name] | {"num_classes": 0}).eval()
+        bare = zoo.build(
+            name, backend="torch", dtype="float64", **NETWORKS[name] | {"num_classes": 0}
+        ).eval()
         features = run(bare.backend, bare, x)
         state = net.neutral_state()
         assert set(state) - set(bare.neutral_state()) == {"fc.weight", "fc.bias"}
-        np.testing.assert_allclose(features @ state["fc.weight"].T + state["fc.bias"], run(net.backend, net, x))
+        np.testing.assert_allclose(
+            features @ state["fc.weight"].T + state["fc.bias"], run(net.backend, net, x)
+        )
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------
+# Bad input
+# -----------------------------------------------------------------------------------------------------------
 
-LIMITS = {"gpt2": "n_positions=8", "bert_tiny": "max_position_embeddings=9", "transformer_classifier": "max_tokens=8"}
+LIMITS = {
+    "gpt2": "n_positions=8",
+    "bert_tiny": "max_position_embeddings=9",
+    "transformer_classifier": "max_tokens=8",
+}
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_sequence_that_is_too_long_is_refused(name, backend):
     with pytest.raises(
-        ShapeError, match=rf"a sequence of 10 tokens is too long: there are positions for {LIMITS[name]}"
+        ShapeError,
+        match=rf"a sequence of 10 tokens is too long: there are positions for {LIMITS[name]}",
     ):
         run(backend, network(backend, name), tokens(count=10))
 
@@ -395,23 +470,34 @@ def test_what_is_no_batch_of_tokens_is_refused(name):
 
 @pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier"])
 def test_a_mask_of_another_shape_is_refused(name):
-    with pytest.raises(ShapeError, match=r"_mask of shape \(2, 5\), wanted \(batch, tokens\): \(2, 7\)"):
+    with pytest.raises(
+        ShapeError, match=r"_mask of shape \(2, 5\), wanted \(batch, tokens\): \(2, 7\)"
+    ):
         network("torch", name)(torch.from_numpy(tokens()), torch.ones(2, 5))
 
 
 def test_lengths_that_do_not_fit_are_refused(backend):
     net = network(backend, "lstm_classifier")
-    with pytest.raises(IndexRangeError, match="lengths: 8 is out of range, wanted whole numbers from 0 to 7"):
+    with pytest.raises(
+        IndexRangeError, match="lengths: 8 is out of range, wanted whole numbers from 0 to 7"
+    ):
         run(backend, net, tokens(), np.array([8, 2]))
-    with pytest.raises(ShapeError, match=r"LSTM at 'rnn': got lengths of shape \(3,\) for 2 sequences, wanted \(2,\)"):
+    with pytest.raises(
+        ShapeError,
+        match=r"LSTM at 'rnn': got lengths of shape \(3,\) for 2 sequences, wanted \(2,\)",
+    ):
         run(backend, net, tokens(), np.array([1, 2, 3]))
 
 
 def test_vectors_of_another_shape_are_refused():
     net = network("torch", "gru_classifier", vocab_size=0)
-    with pytest.raises(ShapeError, match=r"got an input of shape \(2, 4\), wanted \(batch, time, in_features\)"):
+    with pytest.raises(
+        ShapeError, match=r"got an input of shape \(2, 4\), wanted \(batch, time, in_features\)"
+    ):
         net(torch.zeros(2, 4, dtype=torch.float64))
-    with pytest.raises(ShapeError, match=r"GRU at 'rnn': got an input of shape \(2, 4, 3\), wanted \(\.\.\., 4\)"):
+    with pytest.raises(
+        ShapeError, match=r"GRU at 'rnn': got an input of shape \(2, 4, 3\), wanted \(\.\.\., 4\)"
+    ):
         net(torch.zeros(2, 4, 3, dtype=torch.float64))
 
 
@@ -419,10 +505,18 @@ SETTINGS = [
     ("gpt2", {"n_embd": 10, "n_head": 3}, r"GPT2: n_embd=10 cannot be divided by n_head=3"),
     ("gpt2", {"n_layer": 0}, r"GPT2: n_layer must be a whole number of at least 1, not 0"),
     ("gpt2", {"vocab_size": 0}, r"GPT2: vocab_size must be"),
-    ("bert_tiny", {"num_attention_heads": 5}, r"BERT: hidden_size=128 cannot be divided by num_attention_heads=5"),
+    (
+        "bert_tiny",
+        {"num_attention_heads": 5},
+        r"BERT: hidden_size=128 cannot be divided by num_attention_heads=5",
+    ),
     ("bert_tiny", {"num_classes": -1}, r"BERT: num_classes must be"),
     ("bert_tiny", {"type_vocab_size": 0}, r"BERT: type_vocab_size must be"),
-    ("transformer_classifier", {"activation": "gelo"}, r"no activation 'gelo'. Did you mean 'gelu'"),
+    (
+        "transformer_classifier",
+        {"activation": "gelo"},
+        r"no activation 'gelo'. Did you mean 'gelu'",
+    ),
     ("transformer_classifier", {"pooling": "firs"}, r"no pooling 'firs'. Did you mean 'first'"),
     ("transformer_classifier", {"nhead": 7}, r"embed_dim=512 cannot be divided by num_heads=7"),
     ("transformer_classifier", {"max_tokens": 0}, r"max_tokens must be"),
@@ -431,7 +525,7 @@ SETTINGS = [
     ("lstm_classifier", {"pooling": "lust"}, r"no pooling 'lust'. Did you mean 'last'"),
     ("lstm_classifier", {"vocab_size": -1}, r"vocab_size must be"),
     ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
-]  # fmt: skip
+]
 
 
 def test_settings_that_make_no_sense_are_refused(subtests):

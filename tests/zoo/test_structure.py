@@ -19,7 +19,13 @@ def real(name, backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet18", pytest.param("resnet50", marks=LONG), pytest.param("resnext50_32x4d", marks=LONG), "lenet"]
+    "name",
+    [
+        "resnet18",
+        pytest.param("resnet50", marks=LONG),
+        pytest.param("resnext50_32x4d", marks=LONG),
+        "lenet",
+    ],
 )
 def test_a_real_network_has_as_many_parameters_as_published(name, backend):
     assert real(name, backend.name)[0] == zoo.find(name).parameters
@@ -29,7 +35,9 @@ def test_small_residual_networks_have_the_size_that_the_paper_states(subtests):
     millions = {20: 0.27, 32: 0.46, 44: 0.66, 56: 0.85, 110: 1.7}
     for depth, shortcut in product(millions, "AB"):
         n = (depth - 2) // 6
-        weights = 9 * (3 * 16 + 2 * n * 16 * 16 + (16 + (2 * n - 1) * 32) * 32 + (32 + (2 * n - 1) * 64) * 64)
+        weights = 9 * (
+            3 * 16 + 2 * n * 16 * 16 + (16 + (2 * n - 1) * 32) * 32 + (32 + (2 * n - 1) * 64) * 64
+        )
         norms = 2 * (16 + 2 * n * (16 + 32 + 64))
         linear = 64 * 10 + 10
         projections = (16 * 32 + 2 * 32 + 32 * 64 + 2 * 64) if shortcut == "B" else 0
@@ -67,7 +75,11 @@ def test_unet_has_as_many_parameters_as_monais_basic_unet(dims, count):
 def norm(name, width, affine_only=False):
     arrays = [("weight", (width,)), ("bias", (width,))]
     if not affine_only:
-        arrays += [("running_mean", (width,)), ("running_var", (width,)), ("num_batches_tracked", ())]
+        arrays += [
+            ("running_mean", (width,)),
+            ("running_var", (width,)),
+            ("num_batches_tracked", ()),
+        ]
     return [(f"{name}.{key}", shape) for key, shape in arrays]
 
 
@@ -89,16 +101,25 @@ def torchvision_names(kind, counts, dims=2, classes=1000):
             else:
                 convs = [(channels, width, 1), (channels, channels, 3), (out, channels, 1)]
             for i, (to, of, kernel) in enumerate(convs, start=1):
-                expected += [(f"{at}.conv{i}.weight", (to, of, *square(kernel))), *norm(f"{at}.bn{i}", to)]
+                expected += [
+                    (f"{at}.conv{i}.weight", (to, of, *square(kernel))),
+                    *norm(f"{at}.bn{i}", to),
+                ]
             if block == 0 and (stage > 0 or width != out):
-                expected += [(f"{at}.downsample.0.weight", (out, width, *square(1))), *norm(f"{at}.downsample.1", out)]
+                expected += [
+                    (f"{at}.downsample.0.weight", (out, width, *square(1))),
+                    *norm(f"{at}.downsample.1", out),
+                ]
             width = out
     return [*expected, ("fc.weight", (classes, width)), ("fc.bias", (classes,))]
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "counts"),
-    [("resnet18", "basic", (2, 2, 2, 2)), pytest.param("resnet50", "bottleneck", (3, 4, 6, 3), marks=LONG)],
+    [
+        ("resnet18", "basic", (2, 2, 2, 2)),
+        pytest.param("resnet50", "bottleneck", (3, 4, 6, 3), marks=LONG),
+    ],
 )
 def test_names_order_and_shapes_are_torchvisions(name, kind, counts, backend):
     assert real(name, backend.name)[1] == torchvision_names(kind, counts)
@@ -107,14 +128,20 @@ def test_names_order_and_shapes_are_torchvisions(name, kind, counts, backend):
 def test_names_of_bottlenecks_are_torchvisions():
     """Without a real network, whose start values take long."""
     slots = zoo.find("resnet50").on(OUTLINE)().neutral_slots()
-    assert [(key, slot.shape) for key, slot in slots.items()] == torchvision_names("bottleneck", (3, 4, 6, 3))
+    assert [(key, slot.shape) for key, slot in slots.items()] == torchvision_names(
+        "bottleneck", (3, 4, 6, 3)
+    )
 
 
 @pytest.mark.parametrize("dims", [1, pytest.param(3, marks=LONG)])
 def test_other_numbers_of_axes_have_the_same_names(dims, backend):
     layers = (1, 2, 1, 1)
-    state = zoo.build("resnet18", backend=backend, dims=dims, num_classes=7, layers=layers).neutral_slots()
-    assert [(key, slot.shape) for key, slot in state.items()] == torchvision_names("basic", layers, dims, 7)
+    state = zoo.build(
+        "resnet18", backend=backend, dims=dims, num_classes=7, layers=layers
+    ).neutral_slots()
+    assert [(key, slot.shape) for key, slot in state.items()] == torchvision_names(
+        "basic", layers, dims, 7
+    )
 
 
 def test_names_of_the_unet_are_monais(backend):
@@ -122,14 +149,26 @@ def test_names_of_the_unet_are_monais(backend):
         return [
             entry
             for i, (of, to) in enumerate([(m, n), (n, n)])
-            for entry in [(f"{prefix}.conv_{i}.conv.weight", (to, of, 3, 3)), (f"{prefix}.conv_{i}.conv.bias", (to,)),
-                          *norm(f"{prefix}.conv_{i}.adn.N", to, affine_only=True)]
-        ]  # fmt: skip
+            for entry in [
+                (f"{prefix}.conv_{i}.conv.weight", (to, of, 3, 3)),
+                (f"{prefix}.conv_{i}.conv.bias", (to,)),
+                *norm(f"{prefix}.conv_{i}.adn.N", to, affine_only=True),
+            ]
+        ]
 
     expected = two("conv_0", 1, 4) + two("down_1.convs", 4, 6) + two("down_2.convs", 6, 8)
-    expected += [("upcat_2.upsample.deconv.weight", (8, 4, 2, 2)), ("upcat_2.upsample.deconv.bias", (4,))]
+    expected += [
+        ("upcat_2.upsample.deconv.weight", (8, 4, 2, 2)),
+        ("upcat_2.upsample.deconv.bias", (4,)),
+    ]
     expected += two("upcat_2.convs", 10, 6)
-    expected += [("upcat_1.upsample.deconv.weight", (6, 6, 2, 2)), ("upcat_1.upsample.deconv.bias", (6,))]
-    expected += two("upcat_1.convs", 10, 5) + [("final_conv.weight", (2, 5, 1, 1)), ("final_conv.bias", (2,))]
+    expected += [
+        ("upcat_1.upsample.deconv.weight", (6, 6, 2, 2)),
+        ("upcat_1.upsample.deconv.bias", (6,)),
+    ]
+    expected += two("upcat_1.convs", 10, 5) + [
+        ("final_conv.weight", (2, 5, 1, 1)),
+        ("final_conv.bias", (2,)),
+    ]
     state = zoo.build("unet", backend=backend, features=(4, 6, 8, 5)).neutral_slots()
     assert [(key, slot.shape) for key, slot in state.items()] == expected

@@ -13,12 +13,23 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import arrays, iterators, mixed_precision, own_networks, random
 from deliralike.backends.chainer.arrays import Variable, chainer
-from deliralike.backends.chainer.distributed import DistributedChainerNetwork, LayerwiseChainerNetwork, taken_apart
+from deliralike.backends.chainer.distributed import (
+    DistributedChainerNetwork,
+    LayerwiseChainerNetwork,
+    taken_apart,
+)
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.layers import neutral_layer
-from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
+from deliralike.backends.chainer.network import (
+    AbstractChainerNetwork,
+    WrappedChainerNetwork,
+    set_dtype,
+)
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
-from deliralike.backends.chainer.replicas.network import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.replicas.network import (
+    DataParallelChainerNetwork,
+    replicated_networks,
+)
 from deliralike.backends.chainer.replicas.optimizer import (
     DataParallelChainerOptimizer,
     ParallelOptimizerCumulateGradientsHook,
@@ -58,7 +69,11 @@ class ChainerBackend(Backend):
     def name_of_device(self, device: Any) -> str:
         try:
             return str(chainer.get_device(device))
-        except (RuntimeError, TypeError, ValueError):  # there is no such device in Chainer, or CuPy is missing
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):  # there is no such device in Chainer, or CuPy is missing
             return str(device)
 
     def precision(self) -> dict[str, str]:
@@ -73,7 +88,9 @@ class ChainerBackend(Backend):
     def is_array(self, value: Any) -> bool:
         return arrays.is_array(value)
 
-    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+    def split(
+        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Any]:
         return arrays.split(array, sizes, dim, devices)
 
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
@@ -82,7 +99,9 @@ class ChainerBackend(Backend):
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         return arrays.stack(values, device)
 
-    def own_outputs(self, state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
+    def own_outputs(
+        self, state: Mapping[str, np.ndarray], x: np.ndarray
+    ) -> tuple[str, np.ndarray] | None:
         return own_networks.outputs(state, x)
 
     def is_native(self, value: Any) -> bool:
@@ -94,20 +113,28 @@ class ChainerBackend(Backend):
     def wrap(self, native: chainer.Link) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedChainerNetwork(native)
 
-    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+    def gradients(
+        self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
+    ) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         network.cleargrads()
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         loss.backward()
-        slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
+        slots = {
+            name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
+        }
         for replicated in replicated_networks(network):
             replicated.parallelism.accumulate_gradients()
         parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
-        by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
+        by_input = nest.map(
+            lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs
+        )
         network.cleargrads()
-        return Gradients(float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(tuple(beside)))
+        return Gradients(
+            float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(tuple(beside))
+        )
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)
@@ -119,19 +146,25 @@ class ChainerBackend(Backend):
         addition = arrays.moved(addition, device)
         return addition.copy() if total is None else total + addition
 
-    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
+    def replicate(
+        self, network: AbstractNetwork, settings: ReplicaSettings
+    ) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
     def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
         return iterators.loader_of(source, seed, processes)
 
     def join(self, timeout: float, place: Place | None = None) -> Processes:
-        return importlib.import_module("deliralike.backends.chainer.distributed.process_group").ChainerMNProcesses(
-            timeout=timeout
-        )
+        return importlib.import_module(
+            "deliralike.backends.chainer.distributed.process_group"
+        ).ChainerMNProcesses(timeout=timeout)
 
     def distribute(
-        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+        self,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool,
     ) -> DistributedChainerNetwork:
         return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)
 
@@ -142,14 +175,20 @@ class ChainerBackend(Backend):
         return neutral_layer(block)
 
     def optimizer(
-        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+        self,
+        rule: Rule,
+        network: AbstractNetwork,
+        parameters: str | None = None,
+        groups: Settings | None = None,
     ) -> ChainerOptimizer:
         by_name = Groups.of(rule, groups)
         optimizer = ChainerOptimizer(network, NeutralOptimizer(by_name), parameters)
         optimizer.groups = by_name
         return optimizer
 
-    def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
+    def wrap_optimizer(
+        self, native: chainer.Optimizer, network: AbstractNetwork
+    ) -> ChainerOptimizer:
         return ChainerOptimizer(network, taken_apart(native, network))
 
     def evaluating(self) -> AbstractContextManager[Any]:
@@ -180,7 +219,9 @@ class ChainerBackend(Backend):
 
 def _leaf(value: Any) -> Any:
     """A floating array as a variable whose gradient is wanted; anything else as it is."""
-    return Variable(arrays.raw(value)) if arrays.is_array(value) and value.dtype.kind == "f" else value
+    return (
+        Variable(arrays.raw(value)) if arrays.is_array(value) and value.dtype.kind == "f" else value
+    )
 
 
 def _numpy_or_none(gradient: Any) -> np.ndarray | None:

@@ -16,7 +16,7 @@ install()  # before the first import of Chainer anywhere in this package
 
 import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
-import chainermn  # noqa: E402, F401 - for those who import this module; MPI is imported by its communicators alone
+import chainermn  # noqa: E402, F401
 from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
@@ -35,23 +35,33 @@ def dtype(name: str) -> np.dtype:
 
 
 def raw(x: Any) -> Any:
-    """The NumPy or CuPy array of a variable; an array as it is, and a NumPy scalar as an array without axes."""
+    """The NumPy or CuPy array of a variable; an array as it is, and a NumPy scalar as an array
+    without axes.
+    """
     x = x.array if isinstance(x, Variable) else x
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def array_module(x: Any) -> Any:
     """`numpy` or `cupy`, whichever holds a variable or array."""
-    return np if isinstance(x.array if isinstance(x, Variable) else x, np.ndarray | np.generic) else cuda.cupy
+    return (
+        np
+        if isinstance(x.array if isinstance(x, Variable) else x, np.ndarray | np.generic)
+        else cuda.cupy
+    )
 
 
 def is_array(value: Any) -> bool:
     """Whether a value is a variable, or an array that Chainer computes on."""
-    return isinstance(value, Variable | np.ndarray) or (cuda.available and isinstance(value, cuda.ndarray))
+    return isinstance(value, Variable | np.ndarray) or (
+        cuda.available and isinstance(value, cuda.ndarray)
+    )
 
 
 def array(value: Any, name: str | None = None, device: str | None = None) -> Any:
-    """An array that owns its storage, on a device (the one where it is, or the host, when not given)."""
+    """An array that owns its storage, on a device (the one where it is, or the host, when not
+    given).
+    """
     value = raw(value) if is_array(value) or isinstance(value, np.generic) else np.asarray(value)
     value = value.astype(value.dtype if name is None else dtype(name), copy=True, order="C")
     return value if device is None else chainer.get_device(device).send(value)
@@ -71,7 +81,10 @@ def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) ->
         pieces = F.split_axis(value, list(accumulate(sizes[:-1])), dim % value.ndim)
     else:
         lead = (slice(None),) * (dim % value.ndim)
-        pieces = [value[(*lead, slice(stop - size, stop))] for size, stop in zip(sizes, accumulate(sizes), strict=True)]
+        pieces = [
+            value[(*lead, slice(stop - size, stop))]
+            for size, stop in zip(sizes, accumulate(sizes), strict=True)
+        ]
     return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
@@ -95,11 +108,17 @@ def stack(values: Sequence[Any], device: Any = None) -> Any:
 
 
 def moved(value: Any, device: Any) -> Any:
-    """An array on a device, a variable in its graph (never moved in place); itself where it is there already."""
+    """An array on a device, a variable in its graph (never moved in place); itself where it is
+    there already.
+    """
     place = _device(device)
     if isinstance(value, Variable):
         return value if value.device == place else F.copy(value, place)
-    if place.xp is np and isinstance(value, np.ndarray | np.generic) or raw(value).dtype.kind not in "biufc":
+    if (
+        place.xp is np
+        and isinstance(value, np.ndarray | np.generic)
+        or raw(value).dtype.kind not in "biufc"
+    ):
         return value
     return place.send(value)
 
@@ -139,11 +158,15 @@ def _comparison(name: str) -> Any:
     def compare(self: Variable, other: Any) -> Any:
         return array_module(self).asarray(getattr(self.array, name)(raw(other)))
 
-    compare.__name__, compare.__doc__ = name, "Compare element by element; the result is an array of truth values."
+    compare.__name__, compare.__doc__ = (
+        name,
+        "Compare element by element; the result is an array of truth values.",
+    )
     return compare
 
 
-# Chainer raises TypeError when a variable is compared. Networks that are written once compare arrays, so here
-# the values are compared, and the result is a plain array. Nothing that worked before changes.
+# Chainer raises TypeError when a variable is compared. Networks that are written once compare
+# arrays, so here the values are compared, and the result is a plain array. Nothing that worked
+# before changes.
 for _name in ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"):
     setattr(Variable, _name, _comparison(_name))

@@ -1,7 +1,8 @@
-"""The only place that lets Chainer 7.8.1 run on today's Python, NumPy, SciPy, h5py, protobuf and CuPy.
+"""The only place that lets Chainer 7.8.1 run on today's Python, NumPy, SciPy, h5py, protobuf and
+CuPy.
 
-An import hook compiles a handful of Chainer's modules from corrected source text. Nothing else changes: NumPy keeps its
-namespace, no other library is touched, and no file is written.
+An import hook compiles a handful of Chainer's modules from corrected source text. Nothing else
+changes: NumPy keeps its namespace, no other library is touched, and no file is written.
 """
 
 import importlib.machinery
@@ -16,7 +17,8 @@ CHAINER_VERSION = "7.8.1"
 def install():
     """Let every later import of Chainer go through the bridge.
 
-    Calling it again does nothing, and threads may call it at the same time. Chainer itself is not imported here.
+    Calling it again does nothing, and threads may call it at the same time. Chainer itself is not
+    imported here.
 
     Raises:
         ImportError: Chainer, or a part of it, was imported before, without the bridge.
@@ -30,12 +32,15 @@ def install():
     with _lock:
         if any(_same_class(finder, CorrectingFinder) for finder in sys.meta_path):
             return
-        loaded = sorted(name for name in sys.modules if name.partition(".")[0] in ("chainer", "chainermn"))
+        loaded = sorted(
+            name for name in sys.modules if name.partition(".")[0] in ("chainer", "chainermn")
+        )
         if loaded and not _went_through_the_bridge():
             raise ImportError(
-                f"chainer was imported before deliralike could prepare it for this NumPy ({loaded[0]!r} is loaded, "
-                "perhaps after an import that failed). Start a fresh Python process, and there load the chainer "
-                "backend of deliralike before the first 'import chainer'.",
+                "chainer was imported before deliralike could prepare it for this NumPy "
+                f"({loaded[0]!r} is loaded, perhaps after an import that failed). Start a fresh "
+                "Python process, and there load the chainer backend of deliralike before the "
+                "first 'import chainer'.",
                 name="chainer",
             )
         sys.meta_path.insert(0, CorrectingFinder())
@@ -45,7 +50,9 @@ class CorrectingFinder:
     """A meta-path finder that answers only for the modules in the table of corrections."""
 
     def find_spec(self, name, path=None, target=None):
-        """The ordinary spec of a module, with a loader that corrects its source; ``None`` for any other module."""
+        """The ordinary spec of a module, with a loader that corrects its source; ``None`` for any
+        other module.
+        """
         if name not in CORRECTIONS:
             return None
         spec = _ordinary_spec(name, path, target)
@@ -77,9 +84,9 @@ def corrected(name, text):
     for old, new in CORRECTIONS[name]:
         if old not in text:
             raise ImportError(
-                f"module {name!r} does not have the text {old.splitlines()[0].strip()!r}, which has to be corrected: "
-                f"wanted chainer {CHAINER_VERSION}, found {_version_found()}. "
-                f"Run: pip install chainer=={CHAINER_VERSION}",
+                f"module {name!r} does not have the text {old.splitlines()[0].strip()!r}, which "
+                f"has to be corrected: wanted chainer {CHAINER_VERSION}, found "
+                f"{_version_found()}. Run: pip install chainer=={CHAINER_VERSION}",
                 name=name,
             )
         text = text.replace(old, new)
@@ -101,7 +108,8 @@ def _went_through_the_bridge():
 
 
 def _same_class(instance, cls):
-    # Compared by name, so that a second copy of this file (reloaded, or loaded from its path) is recognised.
+    # Compared by name, so that a second copy of this file (reloaded, or loaded from its path) is
+    # recognised.
     return type(instance).__qualname__ == cls.__qualname__
 
 
@@ -114,10 +122,12 @@ def _version_found():
 
 _lock = threading.Lock()
 
-# Module -> (old text, new text) ...: every occurrence is replaced, and both texts have the same number of lines.
+# Module -> (old text, new text) ...: every occurrence is replaced, and both texts have the same
+# number of lines.
 CORRECTIONS = {
-    # Imports numpy.distutils (gone with Python 3.12) and pkg_resources (gone with setuptools 81) only to print warnings
-    # about Accelerate on macOS and about releases of CuPy that were current in 2022.
+    # Imports numpy.distutils (gone with Python 3.12) and pkg_resources (gone with setuptools 81)
+    # only to print warnings about Accelerate on macOS and about releases of CuPy that were current
+    # in 2022.
     "chainer._environment_check": (
         ("import numpy.distutils.system_info\nimport pkg_resources\n", "\n\n"),
         (
@@ -125,8 +135,8 @@ CORRECTIONS = {
             "    pass\n\n\n",
         ),
     ),
-    # numpy.sctypes is gone (NumPy 2). The indices were as wide as the values: int16 for float16, which wrapped around
-    # silently past 32,767 elements, so that the gradient was wrong.
+    # numpy.sctypes is gone (NumPy 2). The indices were as wide as the values: int16 for float16,
+    # which wrapped around silently past 32,767 elements, so that the gradient was wrong.
     "chainer.functions.array.as_strided": (
         (
             "index_dtype = {t().itemsize: t for t in np.sctypes['int']}",
@@ -135,9 +145,9 @@ CORRECTIONS = {
         ("if gy.dtype not in np.sctypes['float']:", "if gy.dtype.kind != 'f':"),
     ),
     # numpy.float, an old name of Python's float, is gone (NumPy 1.24).
-    # Of all functions of a vision network this one alone insisted on float32; its arithmetic is that of its input.
-    # CuPy 14: a product of two float16 is a float, and atomicAdd has no overload for (float16 *, float).
-    # Of the CuPy part: compiled for float16, float32 and float64, not run.
+    # Of all functions of a vision network this one alone insisted on float32; its arithmetic is
+    # that of its input. CuPy 14: a product of two float16 is a float, and atomicAdd has no overload
+    # for (float16 *, float). Of the CuPy part: compiled for float16, float32 and float64, not run.
     "chainer.functions.array.resize_images": (
         ("dtype=numpy.float)", "dtype=float)"),
         ("x_type.dtype == numpy.float32,", "x_type.dtype.kind == 'f',"),
@@ -147,28 +157,32 @@ CORRECTIONS = {
         ("u0], w2 * gy);", "u0], (T)(w2 * gy));"),
         ("u1], w3 * gy);", "u1], (T)(w3 * gy));"),
     ),
-    # Slow, not wrong: the gradient of x[2:5] went through add.at, element by element, though slices take none twice.
+    # Slow, not wrong: the gradient of x[2:5] went through add.at, element by element, though slices
+    # take none twice.
     "chainer.functions.array.get_item": (
         (
             "numpy.add.at(gx, slices, gy)",
             (
-                "gx.__setitem__(slices, gy) if all(type(s) in (int, slice) or s is None or s is Ellipsis "
-                "for s in slices) else numpy.add.at(gx, slices, gy)"
+                "gx.__setitem__(slices, gy) if all(type(s) in (int, slice) or s is None or s is "
+                "Ellipsis for s in slices) else numpy.add.at(gx, slices, gy)"
             ),
         ),
     ),
-    # A bug of the release: passes variables where shapes are unpacked. Met when only the gradient of W is wanted, as in
-    # a first layer, which then cannot be trained.
+    # A bug of the release: passes variables where shapes are unpacked. Met when only the gradient
+    # of W is wanted, as in a first layer, which then cannot be trained.
     "chainer.functions.connection.deconvolution_2d": (
         ("self._set_cover_all(x, W)", "self._set_cover_all(x.shape, W.shape)"),
     ),
-    # NumPy 2 does not convert a Python integer that is out of range, such as a padding of -1 in an array of uint8.
-    # Through an array of shape (1,) it wraps around as it always did.
+    # NumPy 2 does not convert a Python integer that is out of range, such as a padding of -1 in an
+    # array of uint8. Through an array of shape (1,) it wraps around as it always did.
     "chainer.functions.array.pad_sequence": (
         ("y[i, l:] = self.padding", "y[i, l:] = xp.array([self.padding]).astype(y.dtype)"),
     ),
-    # A NumPy scalar is a float64 that widens the arrays it meets (NumPy 2), and then the dtypes no longer agree.
-    "chainer.functions.normalization.layer_normalization": (("self.eps = eps", "self.eps = float(eps)"),),
+    # A NumPy scalar is a float64 that widens the arrays it meets (NumPy 2), and then the dtypes no
+    # longer agree.
+    "chainer.functions.normalization.layer_normalization": (
+        ("self.eps = eps", "self.eps = float(eps)"),
+    ),
     "chainer.functions.normalization.local_response_normalization": (
         ("self.k = k", "self.k = float(k)"),
         ("self.alpha = alpha", "self.alpha = float(alpha)"),
@@ -179,7 +193,8 @@ CORRECTIONS = {
         ("mg = numpy.meshgrid(", "mg = list(numpy.meshgrid("),
         ("indexing='ij')", "indexing='ij'))"),
     ),
-    # SciPy refuses sparse matrices of float16, so the product is computed in float32 and rounded, as it is on CuPy.
+    # SciPy refuses sparse matrices of float16, so the product is computed in float32 and rounded,
+    # as it is on CuPy.
     "chainer.functions.math.sparse_matmul": (
         (
             "    _m, _k = A_shape\n    _n = B.shape[-1]\n    if B.ndim == 2:\n        sp_A",
@@ -190,7 +205,8 @@ CORRECTIONS = {
             ),
         ),
     ),
-    # Arrays of NumPy 2 have an attribute `device`, the string 'cpu', which debug_print printed in place of 'CPU'.
+    # Arrays of NumPy 2 have an attribute `device`, the string 'cpu', which debug_print printed in
+    # place of 'CPU'.
     "chainer.variable": (
         (
             "device = getattr(array, 'device', 'CPU')",
@@ -201,16 +217,23 @@ CORRECTIONS = {
     "chainer.serializers.hdf5": (
         (
             "dataset = self.group[key]",
-            "dataset = self.group[key]; dataset = dataset.asstr() if dataset.dtype.kind == 'O' else dataset",
+            "dataset = self.group[key]; dataset = dataset.asstr() if dataset.dtype.kind == 'O' "
+            "else dataset",
         ),
     ),
     # A positional `out` is deprecated (NumPy 2.5).
     "chainer.dataset.convert": (
-        ("numpy.maximum(shape, array.shape, shape)", "numpy.maximum(shape, array.shape, out=shape)"),
+        (
+            "numpy.maximum(shape, array.shape, shape)",
+            "numpy.maximum(shape, array.shape, out=shape)",
+        ),
     ),
     # Thread.setDaemon is deprecated (Python 3.10).
-    "chainer.iterators.multiprocess_iterator": (("thread.setDaemon(True)", "thread.daemon = True"),),
-    # Assigning to `shape` is deprecated (NumPy 2.5). The arrays are contiguous, so reshape gives a view.
+    "chainer.iterators.multiprocess_iterator": (
+        ("thread.setDaemon(True)", "thread.daemon = True"),
+    ),
+    # Assigning to `shape` is deprecated (NumPy 2.5). The arrays are contiguous, so reshape gives a
+    # view.
     "chainer.links.activation.maxout": (
         (
             (
@@ -229,8 +252,9 @@ CORRECTIONS = {
             "initial_bias_orig(array.reshape(out_size, pool_size))\n\n\n",
         ),
     ),
-    # Generated by a protoc whose output protobuf 4 and later refuse. The serialized description is all that is needed:
-    # the classes are built from it, and the rest of the file becomes one long string that is thrown away.
+    # Generated by a protoc whose output protobuf 4 and later refuse. The serialized description is
+    # all that is needed: the classes are built from it, and the rest of the file becomes one long
+    # string that is thrown away.
     "chainer.links.caffe.protobuf3.caffe_pb2": (
         (
             (
@@ -262,7 +286,8 @@ CORRECTIONS = {
         ),
         ("# @@protoc_insertion_point(module_scope)", "'''"),
     ),
-    # pkg_resources is gone (setuptools 81). `packaging` comes with pytest, which chainer.testing is for.
+    # pkg_resources is gone (setuptools 81). `packaging` comes with pytest, which chainer.testing is
+    # for.
     "chainer.testing.helper": (
         (
             "import pkg_resources\n",
@@ -284,16 +309,19 @@ CORRECTIONS = {
         ("atomicAdd(&gw[w_ind], g * x[x_ind]);", "atomicAdd(&gw[w_ind], (T)(g * x[x_ind]));"),
     ),
     # CuPy 14, as in resize_images. Compiled for float16, float32 and float64, not run.
-    "chainer.functions.loss.negative_sampling": (("gi * x[(i / m) * c + j]);", "(T)(gi * x[(i / m) * c + j]));"),),
-    # CuPy 14 includes the definition of float16 only where an argument has that type. Compiled, not run.
+    "chainer.functions.loss.negative_sampling": (
+        ("gi * x[(i / m) * c + j]);", "(T)(gi * x[(i / m) * c + j]));"),
+    ),
+    # CuPy 14 includes the definition of float16 only where an argument has that type. Compiled, not
+    # run.
     "chainer.training.updaters.multiprocess_parallel_updater": (
         ("'_memcpy_gather',\n", "'_memcpy_gather', preamble='#include <cupy/float16.cuh>',\n"),
         ("'_memcpy_scatter',\n", "'_memcpy_scatter', preamble='#include <cupy/float16.cuh>',\n"),
     ),
     # int() of an array of shape (1,) is deprecated (NumPy 1.25).
     "chainermn.iterators.multi_node_iterator": (("int(_size)", "int(_size.item())"),),
-    # A bug of the release: MPI added into a copy of a gradient whose memory is not in C order, as that of a transposed
-    # weight is, so that each process kept its own, divided by their number.
+    # A bug of the release: MPI added into a copy of a gradient whose memory is not in C order, as
+    # that of a transposed weight is, so that each process kept its own, divided by their number.
     "chainermn.communicators.mpi_communicator_base": (
         (
             "            array_b32 = recvbuf\n",
@@ -315,7 +343,8 @@ CORRECTIONS = {
         ("use_gamma=hasattr(link, 'gamma')", "use_gamma=link.gamma is not None"),
         ("use_beta=hasattr(link, 'beta')", "use_beta=link.beta is not None"),
     ),
-    # A link's own __call__ passes by link hooks, and whoever gives a link another `forward`, as for shares that differ.
+    # A link's own __call__ passes by link hooks, and whoever gives a link another `forward`, as for
+    # shares that differ.
     "chainermn.links.batch_normalization": (
         ("def __call__(self, x, finetune=False):", "def forward(self, x, finetune=False):"),
     ),

@@ -1,4 +1,6 @@
-"""The vocabulary's functions on variables: Chainer's own where they mean the same, else those of `nodes`."""
+"""The vocabulary's functions on variables: Chainer's own where they mean the same, else those of
+`nodes`.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,12 @@ F = chainer.functions
 
 
 class ChainerFunctions(Functions):
-    """Functions of variables and arrays; floating results are variables, whole numbers and truth values are arrays."""
+    """Functions of variables and arrays; floating results are variables, whole numbers and truth
+    values are arrays.
+    """
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters
+    # --------------------------------------------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -42,11 +47,14 @@ class ChainerFunctions(Functions):
         construction = require_construction("a buffer")
         return BufferValue(_place(value, construction))
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
+    # ------------------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
         value, dtype = raw(value) if arrays.is_array(value) else np.asarray(value), like.dtype
-        return array_module(like).asarray(value, dtype=dtype if value.dtype.kind == "f" and dtype.kind == "f" else None)
+        return array_module(like).asarray(
+            value, dtype=dtype if value.dtype.kind == "f" and dtype.kind == "f" else None
+        )
 
     def zeros(self, shape, like):
         return array_module(like).zeros(tuple(shape), like.dtype)
@@ -64,7 +72,8 @@ class ChainerFunctions(Functions):
         x = raw(x)
         return x if isinstance(x, np.ndarray) else None
 
-    # Element by element ------------------------------------------------------------------------------------------
+    # Element by element
+    # ------------------------------------------------------------------------------------------
 
     def exp(self, x):
         return F.exp(x)
@@ -108,10 +117,18 @@ class ChainerFunctions(Functions):
         condition = xp.asarray(raw(condition))
         if not arrays.is_array(like):
             return chainer.as_variable(xp.where(condition, x, y).astype(chainer.config.dtype))
-        x, y = (value if arrays.is_array(value) else xp.asarray(value, dtype=like.dtype) for value in (x, y))
-        return F.where(condition, x, y) if like.dtype.kind == "f" else xp.where(condition, raw(x), raw(y))
+        x, y = (
+            value if arrays.is_array(value) else xp.asarray(value, dtype=like.dtype)
+            for value in (x, y)
+        )
+        return (
+            F.where(condition, x, y)
+            if like.dtype.kind == "f"
+            else xp.where(condition, raw(x), raw(y))
+        )
 
-    # Reductions --------------------------------------------------------------------------------------------------
+    # Reductions
+    # --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return F.sum(x, _axes(dim), keepdim)
@@ -133,7 +150,8 @@ class ChainerFunctions(Functions):
     def softmax(self, x, dim):
         return F.softmax(x, dim)
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes
+    # ------------------------------------------------------------------------------------------------------
 
     def reshape(self, x, shape):
         return F.reshape(x, tuple(shape)) if x.dtype.kind == "f" else raw(x).reshape(tuple(shape))
@@ -143,7 +161,11 @@ class ChainerFunctions(Functions):
 
     def broadcast_to(self, x, shape):
         shape = tuple(shape)
-        return F.broadcast_to(x, shape) if x.dtype.kind == "f" else array_module(x).broadcast_to(raw(x), shape)
+        return (
+            F.broadcast_to(x, shape)
+            if x.dtype.kind == "f"
+            else array_module(x).broadcast_to(raw(x), shape)
+        )
 
     def concatenate(self, arrays, dim=0):
         if arrays[0].dtype.kind == "f":
@@ -174,7 +196,8 @@ class ChainerFunctions(Functions):
             return super().split(x, sizes, dim)
         return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
 
-    # Products and windows ----------------------------------------------------------------------------------------
+    # Products and windows
+    # ----------------------------------------------------------------------------------------
 
     def matmul(self, x, y):
         return F.matmul(x, y)
@@ -184,7 +207,9 @@ class ChainerFunctions(Functions):
 
     def linear(self, x, weight, bias=None):
         if x.shape[-1] != weight.shape[1]:
-            raise ShapeError(f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}")
+            raise ShapeError(
+                f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}"
+            )
         y = F.linear(x if x.ndim == 2 else F.reshape(x, (-1, x.shape[-1])), weight, bias)
         return y if x.ndim == 2 else F.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
@@ -192,21 +217,27 @@ class ChainerFunctions(Functions):
         _check_product("convolve", x, weight, weight.shape[1] * groups)
         kernel, size = weight.shape[2:], x.shape[2:]
         count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
-        geometry = Geometry(tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count)
+        geometry = Geometry(
+            tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count
+        )
         return convolution.Convolve(geometry).apply((x, weight))[0]
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         _check_product("convolve_transposed", x, weight, weight.shape[0])
         kernel, count = weight.shape[2:], x.shape[2:]
         settings = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
-        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in settings)
+        size = tuple(
+            (n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in settings
+        )
         pads = tuple((p, p) for p in padding)
         geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
         return convolution.Transposed(geometry).apply((x, weight))[0]
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return windows.MaxWindows(windows_over(x.shape[2:], kernel, stride, dilation)).apply((x,))[0]
+        return windows.MaxWindows(windows_over(x.shape[2:], kernel, stride, dilation)).apply((x,))[
+            0
+        ]
 
     def sum_windows(self, x, kernel, stride, pads: Pads):
         x, ones = self.pad_constant(x, ((0, 0), (0, 0), *pads)), (1,) * len(kernel)
@@ -215,25 +246,35 @@ class ChainerFunctions(Functions):
         ):  # one axis after the other: k1 + k2 for k1 * k2
             kernels, strides = ([v if a == axis else 1 for a in range(len(kernel))] for v in (k, s))
             if k > 1 or s > 1:
-                x = windows.SumWindows(windows_over(x.shape[2:], kernels, strides, ones)).apply((x,))[0]
+                x = windows.SumWindows(windows_over(x.shape[2:], kernels, strides, ones)).apply(
+                    (x,)
+                )[0]
         return x
 
-    # Norms -------------------------------------------------------------------------------------------------------
+    # Norms
+    # -------------------------------------------------------------------------------------------------------
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
         weight, bias = _scale_and_shift(x, weight, bias)
-        return F.fixed_batch_normalization(x, weight, bias, mean, var, eps, axis=(0, *range(2, x.ndim)))
+        return F.fixed_batch_normalization(
+            x, weight, bias, mean, var, eps, axis=(0, *range(2, x.ndim))
+        )
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         node = nodes.batch_norm_node(eps, x.ndim)
         (y,) = node.apply((x, *_scale_and_shift(x, weight, bias)))
         return y, *nodes.Statistics(node.mean, node.var).apply((x,))
 
-    # Losses ------------------------------------------------------------------------------------------------------
+    # Losses
+    # ------------------------------------------------------------------------------------------------------
 
-    def cross_entropy(self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    def cross_entropy(
+        self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
+    ):
         if weight is not None or label_smoothing or reduction not in ("mean", "sum"):
-            return super().cross_entropy(logits, target, weight, ignore_index, label_smoothing, reduction)
+            return super().cross_entropy(
+                logits, target, weight, ignore_index, label_smoothing, reduction
+            )
         self._check_labels(logits, target, ignore_index, reduction)
         xp, target = array_module(logits), raw(target)
         counts = target != ignore_index
@@ -244,7 +285,8 @@ class ChainerFunctions(Functions):
         where.insert(1, xp.where(counts, target, 0))
         return nodes.PickSum(tuple(where), weights).apply((self.log_softmax(logits, 1),))[0]
 
-    # Control and chance ------------------------------------------------------------------------------------------
+    # Control and chance
+    # ------------------------------------------------------------------------------------------
 
     def gradient(self, function, x):
         with chainer.force_backprop_mode():
@@ -252,7 +294,9 @@ class ChainerFunctions(Functions):
             value = function(at)
             checks.scalar(value, "gradient: the function's value")
             (found,) = chainer.grad([chainer.as_variable(value)], [at], enable_double_backprop=True)
-        return chainer.as_variable(array_module(at).zeros_like(at.array)) if found is None else found
+        return (
+            chainer.as_variable(array_module(at).zeros_like(at.array)) if found is None else found
+        )
 
     def scan(self, step, carry, xs):
         outputs = []
@@ -266,13 +310,20 @@ class ChainerFunctions(Functions):
         if stream is None:
             return chainer.as_variable((chance.uniform(shape, xp) >= p).astype(like.dtype))
         mask = random.keep_mask(
-            stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p
+            stream.seed,
+            layer.block_path,
+            int(stream.step),
+            int(stream.first_sample),
+            tuple(shape),
+            p,
         )
         return chainer.as_variable(xp.asarray(mask).astype(like.dtype))
 
 
 class Redraw(chainer.Initializer):
-    """What Chainer calls for fresh start values, as in ``link.copy("init")``: from its own generator."""
+    """What Chainer calls for fresh start values, as in ``link.copy("init")``: from its own
+    generator.
+    """
 
     def __init__(self, start: Distribution, dtype: str) -> None:
         super().__init__(np.dtype(dtype))
@@ -281,21 +332,30 @@ class Redraw(chainer.Initializer):
     def __call__(self, array: Any) -> None:
         """Fill an array."""
         generator = np.random.default_rng(np.random.randint(2**31))
-        array[...] = array_module(array).asarray(self.start.draw(generator, array.shape).astype(array.dtype))
+        array[...] = array_module(array).asarray(
+            self.start.draw(generator, array.shape).astype(array.dtype)
+        )
 
 
 def _place(value: Any, construction: Construction) -> Any:
     """A copy on the device of the network under construction; floating values in its type."""
     value = np.asarray(value)
-    return arrays.array(value, construction.dtype if value.dtype.kind == "f" else None, construction.device)
+    return arrays.array(
+        value, construction.dtype if value.dtype.kind == "f" else None, construction.device
+    )
 
 
 def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
     """Kernels that fit the input, of its own type."""
     if x.ndim != weight.ndim or x.shape[1] != channels:
-        raise ShapeError(f"{name}: an input of shape {x.shape} does not fit a weight of shape {weight.shape}")
+        raise ShapeError(
+            f"{name}: an input of shape {x.shape} does not fit a weight of shape {weight.shape}"
+        )
     if x.dtype != weight.dtype:
-        raise DtypeError(f"{name}: an input of {x.dtype} does not fit a weight of {weight.dtype}: convert one of them")
+        raise DtypeError(
+            f"{name}: an input of {x.dtype} does not fit a weight of {weight.dtype}: convert one "
+            "of them"
+        )
 
 
 def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:

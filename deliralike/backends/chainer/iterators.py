@@ -14,10 +14,12 @@ _synchronized = chainermn.iterators.synchronized_iterator
 
 
 def loader_of(source: Any, seed: int, processes: Processes) -> Any:
-    """An iterator as a loader of its dataset, in batches of its size, shuffled or not; anything else as it is.
+    """An iterator as a loader of its dataset, in batches of its size, shuffled or not; anything
+    else as it is.
 
-    The order is the loader's: the same in all processes, drawn by the seed and the epoch. An epoch has each sample
-    once, so its last batch may be smaller. The batches of a multi-node iterator are read by the root and sent to all.
+    The order is the loader's: the same in all processes, drawn by the seed and the epoch. An epoch
+    has each sample once, so its last batch may be smaller. The batches of a multi-node iterator are
+    read by the root and sent to all.
 
     Raises:
         ArgumentError: The iterator does not tell its dataset, batch size and order.
@@ -27,7 +29,10 @@ def loader_of(source: Any, seed: int, processes: Processes) -> Any:
         return source
     root = getattr(source, "rank_master", 0)
     if root:
-        raise SettingError(f"a multi-node iterator whose rank_master is {root}: wanted 0, the process that reads here")
+        raise SettingError(
+            f"a multi-node iterator whose rank_master is {root}: wanted 0, the process that reads "
+            "here"
+        )
     if isinstance(source, _multi_node._MultiNodeIteratorSlave):
         return FromRoot(None, processes)
     if isinstance(source, _multi_node._MultiNodeIteratorMaster):
@@ -36,11 +41,17 @@ def loader_of(source: Any, seed: int, processes: Processes) -> Any:
 
 
 def _loader(iterator: Any, seed: int) -> Loader:
-    if missing := [name for name in ("dataset", "batch_size", "order_sampler") if not hasattr(iterator, name)]:
-        raise ArgumentError(f"{type(iterator).__name__} does not tell its {missing[0]}: give the trainer the dataset, "
-                            f"or a deliralike.data.Loader")  # fmt: skip
+    if missing := [
+        name for name in ("dataset", "batch_size", "order_sampler") if not hasattr(iterator, name)
+    ]:
+        raise ArgumentError(
+            f"{type(iterator).__name__} does not tell its {missing[0]}: give the trainer the "
+            "dataset, or a deliralike.data.Loader"
+        )
     order = iterator.order_sampler
     if not isinstance(order, chainer.iterators.ShuffleOrderSampler | None):
-        raise SettingError(f"the iterator's order is drawn by a {type(order).__name__}: give a deliralike.data.Loader "
-                           f"of its dataset a sampler that draws it by seed and epoch")  # fmt: skip
+        raise SettingError(
+            f"the iterator's order is drawn by a {type(order).__name__}: give a "
+            "deliralike.data.Loader of its dataset a sampler that draws it by seed and epoch"
+        )
     return Loader(iterator.dataset, iterator.batch_size, seed=seed, shuffle=order is not None)

@@ -1,4 +1,6 @@
-"""Chainer's own links as layers of `nn`: which one computes what they compute, and with which settings."""
+"""Chainer's own links as layers of `nn`: which one computes what they compute, and with which
+settings.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ L = chainer.links
 
 
 def neutral_layer(link: Any) -> tuple[str, dict[str, Any]] | None:
-    """The name and settings of the layer of `nn` that a link of Chainer's own is; None for other links."""
+    """The name and settings of the layer of `nn` that a link of Chainer's own is; None for other
+    links.
+    """
     for kind, describe in _LAYERS.items():
         if isinstance(link, kind):
             return describe(link)
@@ -18,19 +22,32 @@ def neutral_layer(link: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _convolution(link: Any) -> tuple[str, dict[str, Any]]:
-    settings = {"stride": link.stride, "padding": link.pad, "dilation": link.dilate, "groups": link.groups}
+    settings = {
+        "stride": link.stride,
+        "padding": link.pad,
+        "dilation": link.dilate,
+        "groups": link.groups,
+    }
     return f"Conv{link.W.ndim - 2}d", settings | {"bias": link.b is not None}
 
 
 def _batch_norm(link: Any) -> tuple[str, dict[str, Any]]:
     affine = hasattr(link, "gamma") or hasattr(link, "beta")
-    return "BatchNorm2d", {"eps": link.eps, "momentum": 1.0 - link.decay, "affine": affine, "track_running_stats": True}
+    return "BatchNorm2d", {
+        "eps": link.eps,
+        "momentum": 1.0 - link.decay,
+        "affine": affine,
+        "track_running_stats": True,
+    }
 
 
 _LAYERS = {
     L.Convolution2D: _convolution,
     L.BatchNormalization: _batch_norm,
-    L.LayerNormalization: lambda link: ("LayerNorm", {"normalized_shape": link.gamma.shape, "eps": link.eps}),
+    L.LayerNormalization: lambda link: (
+        "LayerNorm",
+        {"normalized_shape": link.gamma.shape, "eps": link.eps},
+    ),
     L.GroupNormalization: lambda link: ("GroupNorm", {"num_groups": link.groups, "eps": link.eps}),
     L.EmbedID: lambda link: ("Embedding", {"padding_idx": link.ignore_label}),
     L.Linear: lambda link: ("Linear", {"bias": link.b is not None}),

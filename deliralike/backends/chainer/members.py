@@ -1,4 +1,6 @@
-"""The parameters that an optimizer steps on, looked up anew only when the network's parts have changed."""
+"""The parameters that an optimizer steps on, looked up anew only when the network's parts have
+changed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.replicas.network import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.replicas.network import (
+    DataParallelChainerNetwork,
+    replicated_networks,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
 
@@ -19,7 +24,8 @@ class Members:
     Attributes:
         slots: Those that are owned, ties under each of their names; as of the last look.
         parameters: The same as Chainer's own.
-        replicated: The replicated networks below a network that is none itself, and so has no hooks for them.
+        replicated: The replicated networks below a network that is none itself, and so has no hooks
+            for them.
     """
 
     slots: dict[str, Slot]
@@ -40,16 +46,25 @@ class Members:
         slots = self._network.neutral_slots().items()
         self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
-        inside = [] if self._network.parallelism.is_replicated else replicated_networks(self._network)
+        inside = (
+            [] if self._network.parallelism.is_replicated else replicated_networks(self._network)
+        )
         self.replicated = list(inside)
         root: Any = getattr(self._network, "root", self._network)
         links = [*root.links(), *getattr(root, "native", root).links()]
         self._links = [(link, len(link._params), _children(link)) for link in links]
-        self._held = [(vars(link), name, vars(link).get(name)) for link in links for name in _names(link)]
+        self._held = [
+            (vars(link), name, vars(link).get(name)) for link in links for name in _names(link)
+        ]
 
     def _is_as_before(self) -> bool:
-        counts = all(len(link._params) == own and _children(link) == below for link, own, below in self._links)
-        return counts and all(attributes.get(name) is value for attributes, name, value in self._held)
+        counts = all(
+            len(link._params) == own and _children(link) == below
+            for link, own, below in self._links
+        )
+        return counts and all(
+            attributes.get(name) is value for attributes, name, value in self._held
+        )
 
 
 def _children(link: chainer.Link) -> int:
@@ -57,5 +72,7 @@ def _children(link: chainer.Link) -> int:
 
 
 def _names(link: chainer.Link) -> list[str]:
-    children = getattr(link, "_children", ())  # names in a Chain; links in a ChainList, which only grows
+    children = getattr(
+        link, "_children", ()
+    )  # names in a Chain; links in a ChainList, which only grows
     return [*link._params, *(name for name in children if isinstance(name, str))]

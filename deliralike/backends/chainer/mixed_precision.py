@@ -33,8 +33,14 @@ def cast(value: Any, dtype: str) -> Any:
     """An array of float32 or float16 in the other of these; anything else as it is."""
     if not arrays.is_array(value) or value.dtype.name not in _CAST:
         return value
-    return chainer.functions.cast(value, dtype) if isinstance(value, Variable) else value.astype(dtype)
+    return (
+        chainer.functions.cast(value, dtype) if isinstance(value, Variable) else value.astype(dtype)
+    )
 
 
 for _name in PRODUCTS:
-    setattr(ChainerFunctions, _name, autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True))
+    setattr(
+        ChainerFunctions,
+        _name,
+        autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True),
+    )

@@ -1,4 +1,6 @@
-"""The native base on Chainer, and what the neutral state is there: names, order and shapes of Chainer's own links."""
+"""The native base on Chainer, and what the neutral state is there: names, order and shapes of
+Chainer's own links.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ L = chainer.links
 _NORM = {"gamma": "weight", "beta": "bias"}
 _STATISTICS = {"avg_mean": "running_mean", "avg_var": "running_var", "N": "num_batches_tracked"}
 _WEIGHTS = {"W": "weight", "b": "bias"}
-# Chainer's names and the neutral ones, in neutral order. A link that is not listed keeps its own names.
+# Chainer's names and the neutral ones, in neutral order. A link that is not listed keeps its own
+# names.
 _NEUTRAL: dict[type, dict[str, str]] = {
     L.Linear: _WEIGHTS,
     L.Convolution2D: _WEIGHTS,
@@ -55,14 +58,20 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
     value, name, gradient, gradient_valid, initializer, update_rule, device = arguments
     parameter = Parameter(initializer, name=name)
     parameter.array = value
-    parameter._grad, parameter._grad_valid, parameter.update_rule = gradient, gradient_valid, update_rule
+    parameter._grad, parameter._grad_valid, parameter.update_rule = (
+        gradient,
+        gradient_valid,
+        update_rule,
+    )
     parameter.to_device(device)
     set_requires_grad(parameter, requires_grad)
     return parameter
 
 
 def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
-    """Freeze or thaw a parameter: backward passes it by, and so does an optimizer that is set up."""
+    """Freeze or thaw a parameter: backward passes it by, and so does an optimizer that is set
+    up.
+    """
     parameter._requires_grad = parameter._node._requires_grad = value
     if parameter.update_rule is not None:
         parameter.update_rule.enabled = value
@@ -101,7 +110,9 @@ class ChainerSlot(Slot):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape; the slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch."""
+        """The shape; the slope of a native `PReLU`, a scalar on Chainer, has one element as on
+        PyTorch.
+        """
         shape = np.shape(self._array())
         return (1,) if shape == () and isinstance(self.link, L.PReLU) else shape
 
@@ -116,7 +127,9 @@ class ChainerSlot(Slot):
             self.link.__dict__[self.name] = int(value)
             return
         array = self._array()
-        array[...] = arrays.array_module(array).asarray(value.reshape(array.shape).astype(array.dtype))
+        array[...] = arrays.array_module(array).asarray(
+            value.reshape(array.shape).astype(array.dtype)
+        )
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Without an axis where the link holds a scalar."""
@@ -124,7 +137,9 @@ class ChainerSlot(Slot):
 
     @property
     def value(self) -> Any:
-        """The array, of a plain number one without axes; when set, another one is copied into it."""
+        """The array, of a plain number one without axes; when set, another one is copied into
+        it.
+        """
         return self._array()
 
     @value.setter
@@ -138,17 +153,21 @@ class ChainerSlot(Slot):
         array = arrays.raw(self.native)
         if array is None:
             raise StateError(
-                f"{type(self.link).__name__}: the shape of {self.name!r} is not known yet: call the network once, "
-                f"or give the link its input size"
+                f"{type(self.link).__name__}: the shape of {self.name!r} is not known yet: call "
+                "the network once, or give the link its input size"
             )
         return array if arrays.is_array(array) else np.asarray(array)
 
 
 def link_slots(link: chainer.Link) -> dict[str, Slot]:
-    """The slots of a link and all below it: own parameters, own buffers, children, each in creation order."""
+    """The slots of a link and all below it: own parameters, own buffers, children, each in creation
+    order.
+    """
     names = _neutral_names(type(link))
     own = [*names, *(name for name in vars(link) if name not in names)]
-    slots = {names.get(name, name): ChainerSlot(link, name, True) for name in own if name in link._params}
+    slots = {
+        names.get(name, name): ChainerSlot(link, name, True) for name in own if name in link._params
+    }
     slots |= {
         names.get(name, name): ChainerSlot(link, name, False)
         for name in own
@@ -169,7 +188,9 @@ def _slots(link: chainer.Link) -> dict[str, Slot]:
 
 
 def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
-    """The children with their names; in a `Chain` in creation order, which Chainer itself does not keep."""
+    """The children with their names; in a `Chain` in creation order, which Chainer itself does not
+    keep.
+    """
     if isinstance(link, chainer.ChainList):
         return [(str(index), child) for index, child in enumerate(link)]
     names = getattr(link, "_children", ())
@@ -187,13 +208,17 @@ def _blocks(path: str, link: chainer.Link, seen: set[int]) -> Iterator[tuple[str
 
 
 class _Running(threading.local):
-    """The network that runs in this thread: what Chainer's own switch allows, and what it was set to last."""
+    """The network that runs in this thread: what Chainer's own switch allows, and what it was set
+    to last.
+    """
 
     allowed = True
     last: bool | None = None
 
     def allows_training(self) -> bool:
-        """Chainer's ``config.train``, as it was outside of the network or as the user set it inside."""
+        """Chainer's ``config.train``, as it was outside of the network or as the user set it
+        inside.
+        """
         now = chainer.config.train
         return self.allowed if now is self.last else now
 
@@ -216,15 +241,18 @@ class ChainerSingle(Single):
         """Clear the gradients in every replica but the root: there are none."""
 
 
-class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, metaclass=ChainerNetworkType):
+class AbstractChainerNetwork(
+    StateDictNames, AbstractNetwork, chainer.Chain, metaclass=ChainerNetworkType
+):
     """The base of networks on Chainer: a ``chainer.Chain`` that answers the neutral interface.
 
-    Written-once networks are bound to it; a network written for Chainer alone may subclass it as it would
-    ``chainer.Chain``, with or without ``init_scope``. ``params``, ``copy``, ``to_device``, ``serializers`` … are
-    Chainer's own. Training mode holds where both `training` and Chainer's ``config.train`` say so.
+    Written-once networks are bound to it; a network written for Chainer alone may subclass it as it
+    would ``chainer.Chain``, with or without ``init_scope``. ``params``, ``copy``, ``to_device``,
+    ``serializers`` … are Chainer's own. Training mode holds where both `training` and Chainer's
+    ``config.train`` say so.
 
-    Better than in delira: each network has a record of its own arguments; evaluation needs no optimizer; labels keep
-    their type.
+    Better than in delira: each network has a record of its own arguments; evaluation needs no
+    optimizer; labels keep their type.
     """
 
     _parallelism = ChainerSingle
@@ -232,8 +260,12 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
     _training = True
 
     def __init__(self, **arguments: Any) -> None:
-        """Make a chain of the links among the keyword arguments; all others are recorded in `init_kwargs`."""
-        links = {name: value for name, value in arguments.items() if isinstance(value, chainer.Link)}
+        """Make a chain of the links among the keyword arguments; all others are recorded in
+        `init_kwargs`.
+        """
+        links = {
+            name: value for name, value in arguments.items() if isinstance(value, chainer.Link)
+        }
         chainer.Chain.__init__(self, **links)
         self._record({name: value for name, value in arguments.items() if name not in links})
 
@@ -247,15 +279,21 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
         elif name in self.__dict__.get("_persistent", ()):
             self._set_buffer(name, value)
         else:
-            if name in self.__dict__.get("_params", ()) or name in self.__dict__.get("_children", ()):
+            if name in self.__dict__.get("_params", ()) or name in self.__dict__.get(
+                "_children", ()
+            ):
                 self._refuse_value(name, value)
             super().__setattr__(name, value)
 
     def _register(self, name: str, value: Any) -> None:
         if "_children" not in self.__dict__:
-            raise ConstructionError(f"{type(self).__name__}: call super().__init__() before assigning {name!r}")
+            raise ConstructionError(
+                f"{type(self).__name__}: call super().__init__() before assigning {name!r}"
+            )
         if hasattr(chainer.Chain, name) or name == "name":
-            raise ConstructionError(f"{type(self).__name__}: {name!r} is something that every Chainer link has")
+            raise ConstructionError(
+                f"{type(self).__name__}: {name!r} is something that every Chainer link has"
+            )
         if type(self.__dict__.get(name)) not in (type(value), Parameter):
             self._forget(name)
         value.name = name
@@ -272,8 +310,9 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
         """A parameter or link can be taken away by None, not be replaced by something else."""
         if value is not None:
             raise ArgumentError(
-                f"{type(self).__name__}: {name!r} is a registered {type(self.__dict__[name]).__name__} and cannot be "
-                f"set to a {type(value).__name__}: assign one of the same kind, or None, or set its array"
+                f"{type(self).__name__}: {name!r} is a registered "
+                f"{type(self.__dict__[name]).__name__} and cannot be set to a "
+                f"{type(value).__name__}: assign one of the same kind, or None, or set its array"
             )
         self._params.discard(name)
         self._children.discard(name)
@@ -285,7 +324,8 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
             value = arrays.array_module(before).asarray(value, dtype=before.dtype)
         object.__setattr__(self, name, value)
 
-    # Calls and training mode -------------------------------------------------------------------------------------
+    # Calls and training mode
+    # -------------------------------------------------------------------------------------
 
     @property
     def training(self) -> bool:  # type: ignore[override]
@@ -302,7 +342,10 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
         allowed = running.allowed if now is running.last else now
         wanted = self._training and allowed
         before = running.allowed, running.last
-        if now is wanted and before == (allowed, wanted):  # within a network in the same mode: nothing to set
+        if now is wanted and before == (
+            allowed,
+            wanted,
+        ):  # within a network in the same mode: nothing to set
             return super().__call__(*args, **kwargs)
         _running.allowed, _running.last = allowed, wanted
         try:
@@ -314,7 +357,9 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
             _running.allowed, _running.last = before
 
     def train(self, mode: bool = True) -> Any:
-        """Set training mode (or evaluation mode) for this network and all its blocks; returns the network."""
+        """Set training mode (or evaluation mode) for this network and all its blocks; returns the
+        network.
+        """
         for _, block in self.named_blocks():
             if isinstance(block, AbstractChainerNetwork):
                 block.training = mode
@@ -322,9 +367,15 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had before."""
-        blocks = [block for _, block in self.named_blocks() if isinstance(block, AbstractChainerNetwork)]
-        before = [block._training for block in blocks]  # not `training`, which Chainer's own switch may hide
+        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
+        before.
+        """
+        blocks = [
+            block for _, block in self.named_blocks() if isinstance(block, AbstractChainerNetwork)
+        ]
+        before = [
+            block._training for block in blocks
+        ]  # not `training`, which Chainer's own switch may hide
         self.train(training)
         try:
             yield self
@@ -332,7 +383,8 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
             for block, was_training in zip(blocks, before, strict=True):
                 block.training = was_training
 
-    # The neutral interface ---------------------------------------------------------------------------------------
+    # The neutral interface
+    # ---------------------------------------------------------------------------------------
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Own parameters, own buffers, children; ties appear under each of their names."""
@@ -343,7 +395,9 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
         return _blocks("", self, set())
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it once."""
+        """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it
+        once.
+        """
         seen: set[int] = set()
         for parameter in super().params(include_uninit):
             if id(parameter) not in seen:
@@ -351,7 +405,9 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
                 yield parameter
 
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
-        """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its own; here one."""
+        """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its
+        own; here one.
+        """
         new = super().copy(mode)
         tie_as(self, new, {})
         return new
@@ -368,7 +424,10 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
         if first is not None:
             return str(first.dtype)
         values = (arrays.raw(slot.native) for slot in self.neutral_slots().values())
-        return next((str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"), self.dtype_built)
+        return next(
+            (str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"),
+            self.dtype_built,
+        )
 
     def __repr__(self) -> str:
         """The tree of blocks in creation order, each with the arguments that it was made with."""
@@ -387,7 +446,11 @@ def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> Non
     for name in link._params:
         vars(twin)[name] = twins.setdefault(id(vars(link)[name]), vars(twin)[name])
     pairs = zip(_children(link), _children(twin), strict=True)
-    links = [(name, child, copied) for (name, child), (_, copied) in pairs if isinstance(child, chainer.Link)]
+    links = [
+        (name, child, copied)
+        for (name, child), (_, copied) in pairs
+        if isinstance(child, chainer.Link)
+    ]
     for name, child, copied in links:  # and no functions, which a chainer.Sequential may hold
         if id(child) not in twins:
             tie_as(child, copied, twins)
@@ -417,7 +480,9 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
 
 
 def set_dtype(network: chainer.Link, dtype: str) -> None:
-    """Turn the floating parameters and persistent arrays of a link and all below it into another type."""
+    """Turn the floating parameters and persistent arrays of a link and all below it into another
+    type.
+    """
     for parameter in (p for p in network.params(include_uninit=False) if p.dtype.kind == "f"):
         parameter.array = parameter.array.astype(dtype)
         parameter.cleargrad()
@@ -430,13 +495,24 @@ def set_dtype(network: chainer.Link, dtype: str) -> None:
 def _tree(link: chainer.Link) -> str:
     settings = getattr(link, "init_kwargs", None)
     shown = link.printable_specs if settings is None else settings.items()
-    settings_text = ", ".join(f"{name}={value!r}" for name, value in shown if not _holds_blocks(value))
+    settings_text = ", ".join(
+        f"{name}={value!r}" for name, value in shown if not _holds_blocks(value)
+    )
     lines = [f"({name}): {_tree(child)}".replace("\n", "\n  ") for name, child in _children(link)]
-    return f"{type(link).__name__}({settings_text})" if not lines else "\n  ".join(
-        [f"{type(link).__name__}({settings_text}", *lines]) + "\n)"  # fmt: skip
+    return (
+        f"{type(link).__name__}({settings_text})"
+        if not lines
+        else "\n  ".join([f"{type(link).__name__}({settings_text}", *lines]) + "\n)"
+    )
 
 
 def _holds_blocks(value: Any) -> bool:
     """Whether a setting says what the tree shows anyway."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else (value,)
+    )
     return any(isinstance(item, Block | chainer.Link | Variable) for item in items)

@@ -19,7 +19,9 @@ from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class Part(chainer.Link):
-    """Some parameters of a network as a link of their own, for an optimizer of Chainer's that shall see no others."""
+    """Some parameters of a network as a link of their own, for an optimizer of Chainer's that shall
+    see no others.
+    """
 
     def __init__(self, parameters: Mapping[str, chainer.Parameter]) -> None:
         super().__init__()
@@ -31,7 +33,9 @@ class Part(chainer.Link):
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
         """The parameters with their neutral names, written as Chainer's paths."""
-        for name, parameter in {id(each): (name, each) for name, each in self._parameters.items()}.values():
+        for name, parameter in {
+            id(each): (name, each) for name, each in self._parameters.items()
+        }.values():
             if include_uninit or parameter.is_initialized:
                 yield "/" + name.replace(".", "/"), parameter
 
@@ -39,18 +43,25 @@ class Part(chainer.Link):
 class ChainerOptimizer(AbstractOptimizer):
     """A Chainer optimizer behind the neutral interface; `native` is Chainer's own.
 
-    Several may be over one network, each with update rules of its own, over parts or over the same parameters.
+    Several may be over one network, each with update rules of its own, over parts or over the same
+    parameters.
     """
 
-    def __init__(self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None) -> None:
-        """Use a native optimizer, which is set up for its part of the network unless that was done before."""
+    def __init__(
+        self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None
+    ) -> None:
+        """Use a native optimizer, which is set up for its part of the network unless that was done
+        before.
+        """
         super().__init__(network, pattern)
         self.native = native
         self._members = members = Members(network, self.owns)
         places = native.places(members.slots) if isinstance(native, NeutralOptimizer) else {}
         if native.target is None:
             native.setup(network if pattern is None else Part(members.parameters))
-        self._rules = {name: parameter.update_rule for name, parameter in members.parameters.items()}
+        self._rules = {
+            name: parameter.update_rule for name, parameter in members.parameters.items()
+        }
         for name, place in places.items():
             self._rules[name].hyperparam.place = place
         for slot in members.slots.values():
@@ -59,12 +70,19 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def holds(self):
         """Those of the link that it was set up for."""
-        names = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        names = {
+            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
+        }
         held = self.native.target.params()
-        return [names.get(id(parameter), f"a parameter of shape {parameter.shape}") for parameter in held]
+        return [
+            names.get(id(parameter), f"a parameter of shape {parameter.shape}")
+            for parameter in held
+        ]
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first, in every replica."""
+        """Forward and backward; gradients of a previous step are dropped first, in every
+        replica.
+        """
         self._members.look()
         self.network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
@@ -84,8 +102,14 @@ class ChainerOptimizer(AbstractOptimizer):
             _attach(parameter, self._rules[name])
         # they are in these gradients: no native hook is to add them again
         self.network.parallelism.clear_replica_gradients()
-        unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
-        with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
+        unused = [
+            parameter.update_rule
+            for name, parameter in parameters.items()
+            if gradients.get(name) is None
+        ]
+        with _disabled(
+            [rule for rule in unused if rule is not None]
+        ):  # Chainer's own rules would go on with zeros
             self.native.update()
         for inside in self._members.replicated:
             inside.copy_parameters()
@@ -93,7 +117,11 @@ class ChainerOptimizer(AbstractOptimizer):
     def settings(self):
         """Its hyperparameters, and the class."""
         native = getattr(self.native, "optimizer", self.native)
-        held = {name: value for name, value in native.hyperparam.get_dict().items() if name != self._lr_name()}
+        held = {
+            name: value
+            for name, value in native.hyperparam.get_dict().items()
+            if name != self._lr_name()
+        }
         return {"class": type(native).__name__, **held}
 
     @property
@@ -113,19 +141,25 @@ class ChainerOptimizer(AbstractOptimizer):
         return "lr"
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``.
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as
+        ``"parameter/step"``.
 
         That of a tied parameter comes under its first name, as its gradient does.
         """
         state = {"steps": np.array(self.steps)}
         self._members.look()
-        first = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        first = {
+            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
+        }
         for name in first.values():
             rule = self._rules.get(name)
             if rule is not None and rule.t:
                 if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:
                     state[f"{name}/step"] = np.array(rule.t)
-                state |= {f"{name}/{slot}": arrays.numpy(value) for slot, value in (rule.state or {}).items()}
+                state |= {
+                    f"{name}/{slot}": arrays.numpy(value)
+                    for slot, value in (rule.state or {}).items()
+                }
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
@@ -143,9 +177,13 @@ class ChainerOptimizer(AbstractOptimizer):
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
-    """Let a parameter follow a rule, if another optimizer has set another one; frozen or not, it stays so."""
+    """Let a parameter follow a rule, if another optimizer has set another one; frozen or not, it
+    stays so.
+    """
     if parameter.update_rule is not rule and rule is not None:
-        rule.enabled = rule.enabled if parameter.update_rule is None else parameter.update_rule.enabled
+        rule.enabled = (
+            rule.enabled if parameter.update_rule is None else parameter.update_rule.enabled
+        )
         parameter.update_rule = rule
 
 

@@ -1,4 +1,6 @@
-"""The networks that come with Chainer, with given weights: what they compute, beside what ours do with the same."""
+"""The networks that come with Chainer, with given weights: what they compute, beside what ours do
+with the same.
+"""
 
 from collections.abc import Mapping
 
@@ -9,7 +11,9 @@ from deliralike.backends.chainer.network import WrappedChainerNetwork
 
 
 def outputs(state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
-    """The name of Chainer's network of such names, and its outputs before the softmax; None if there is none."""
+    """The name of Chainer's network of such names, and its outputs before the softmax; None if
+    there is none.
+    """
     kind, last = _kind(state)
     if kind is None:
         return None
@@ -24,7 +28,13 @@ def _kind(state: Mapping[str, np.ndarray]) -> tuple[type[chainer.Link] | None, s
     links = chainer.links
     if "conv5_1.weight" in state:
         return (links.VGG19Layers if "conv5_4.weight" in state else links.VGG16Layers), "fc8"
-    blocks = tuple(len({name.split(".")[1] for name in state if name.startswith(f"res{i}.")}) for i in (2, 3, 4, 5))
-    resnets = {(3, 4, 6, 3): links.ResNet50Layers, (3, 4, 23, 3): links.ResNet101Layers,
-               (3, 8, 36, 3): links.ResNet152Layers}  # fmt: skip
+    blocks = tuple(
+        len({name.split(".")[1] for name in state if name.startswith(f"res{i}.")})
+        for i in (2, 3, 4, 5)
+    )
+    resnets = {
+        (3, 4, 6, 3): links.ResNet50Layers,
+        (3, 4, 23, 3): links.ResNet101Layers,
+        (3, 8, 36, 3): links.ResNet152Layers,
+    }
     return resnets.get(blocks), "fc6"

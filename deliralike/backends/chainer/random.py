@@ -1,4 +1,6 @@
-"""Where the random layers draw from outside of the portable stream: in a replica, from a generator of its own."""
+"""Where the random layers draw from outside of the portable stream: in a replica, from a generator
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Draws:
         if self._generator is None:
             seed = np.random.SeedSequence(self.key)
             self._generator = (
-                np.random.default_rng(seed) if xp is np else xp.random.RandomState(int(seed.generate_state(1)[0]))
+                np.random.default_rng(seed)
+                if xp is np
+                else xp.random.RandomState(int(seed.generate_state(1)[0]))
             )
         return self._generator.random(tuple(shape)) if xp is np else self._generator.rand(*shape)
 
@@ -57,7 +61,9 @@ def drawing(draws: Draws, place: Replica) -> Iterator[None]:
 
 
 def uniform(shape: Sequence[int], xp: Any) -> Any:
-    """Numbers between 0 and 1: the running replica's own, else from the global generator of `xp`."""
+    """Numbers between 0 and 1: the running replica's own, else from the global generator of
+    `xp`.
+    """
     draws = _current.get()
     return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
 
@@ -65,8 +71,9 @@ def uniform(shape: Sequence[int], xp: Any) -> Any:
 def state(device: str) -> dict[str, Any]:
     """Where the global generators are that layers draw from.
 
-    CuPy's cannot be read, so it is seeded from itself, and the seed is what is kept: a run that goes on and one that
-    is resumed from here draw the same, and a run that never looked here draws otherwise.
+    CuPy's cannot be read, so it is seeded from itself, and the seed is what is kept: a run that
+    goes on and one that is resumed from here draw the same, and a run that never looked here draws
+    otherwise.
     """
     found: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
     if not _on_numpy(device):

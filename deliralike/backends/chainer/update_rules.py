@@ -33,13 +33,16 @@ class NeutralUpdateRule(chainer.UpdateRule):
     def update_core(self, param: chainer.Parameter) -> None:
         """One step of the rule."""
         rule = self.rule
-        value, state = rule.update(param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp)
+        value, state = rule.update(
+            param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp
+        )
         param.array[...] = value
         self.state.update(state)
 
 
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
-    """A Chainer optimizer, for updaters and all, that follows neutral rules and skips parameters without gradient.
+    """A Chainer optimizer, for updaters and all, that follows neutral rules and skips parameters
+    without gradient.
 
     A parameter's group is the number ``place`` in the hyperparameters of its update rule.
     """
@@ -54,7 +57,9 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next update; when it is set, those of groups keep their ratios to it."""
+        """The learning rate of the next update; when it is set, those of groups keep their ratios
+        to it.
+        """
         return self.hyperparam.groups.lr
 
     @lr.setter

@@ -95,7 +95,9 @@ class JaxBackend(Backend):
     def is_array(self, value: Any) -> bool:
         return isinstance(value, jax.Array)
 
-    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+    def split(
+        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Any]:
         return arrays.split(array, sizes, dim, devices)
 
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
@@ -122,11 +124,17 @@ class JaxBackend(Backend):
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 
-    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+    def gradients(
+        self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
+    ) -> Gradients:
         if isinstance(network, TogetherJaxNetwork):
-            raise CapabilityError("gradients of a network in processes that compute together are an optimizer's: set "
-                                  "optimizer.keep_gradients, and read optimizer.latest_gradients")  # fmt: skip
-        find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
+            raise CapabilityError(
+                "gradients of a network in processes that compute together are an optimizer's: set "
+                "optimizer.keep_gradients, and read optimizer.latest_gradients"
+            )
+        find = (
+            summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
+        )
         with network.parallelism.local_gradients():
             return find(loss_function, network, self.prepare(inputs, network))
 
@@ -137,7 +145,8 @@ class JaxBackend(Backend):
                 if jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
                     node.set_value(node.get_value().astype(dtype))
                 continue
-            # layers of flax's own that were told the network's type; one that was told another keeps it
+            # layers of flax's own that were told the network's type; one that was told another
+            # keeps it
             for name in {"dtype", "param_dtype"} & vars(node).keys():
                 if vars(node)[name] is not None and np.dtype(vars(node)[name]) == before:
                     setattr(node, name, jax.numpy.dtype(dtype))
@@ -154,7 +163,9 @@ class JaxBackend(Backend):
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)
 
-    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
+    def replicate(
+        self, network: AbstractNetwork, settings: ReplicaSettings
+    ) -> DataParallelJaxNetwork:
         return DataParallelJaxNetwork.of(network, settings)
 
     def is_connected(self) -> bool:
@@ -164,20 +175,30 @@ class JaxBackend(Backend):
         return JaxProcesses(timeout, place)
 
     def distribute(
-        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+        self,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool,
     ) -> DistributedJaxNetwork:
         together = isinstance(processes, JaxProcesses) and settings.buffers == "sync"
         kind = TogetherJaxNetwork if together else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
 
-    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> ShardedJaxNetwork:
+    def shard(
+        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+    ) -> ShardedJaxNetwork:
         return ShardedJaxNetwork.spread_out(network, processes, **keywords)
 
     def layerwise(self) -> type[LayerwiseJaxNetwork]:
         return LayerwiseJaxNetwork
 
     def optimizer(
-        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+        self,
+        rule: Rule,
+        network: AbstractNetwork,
+        parameters: str | None = None,
+        groups: Settings | None = None,
     ) -> JaxOptimizer:
         by_name = Groups.of(rule, groups)
         optimizer = _optimizer_class(network)(network, NeutralRule(by_name), parameters)
@@ -195,13 +216,17 @@ class JaxBackend(Backend):
         self, values: Sequence[jax.Array], weight: float, totals: Sequence[jax.Array] | None = None
     ) -> list[jax.Array]:
         return (
-            mixed_precision.weighted(list(values), weight, None if totals is None else list(totals)) if values else []
+            mixed_precision.weighted(list(values), weight, None if totals is None else list(totals))
+            if values
+            else []
         )
 
     def copied(self, array: jax.Array) -> jax.Array:
         return array
 
-    def blended(self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float) -> list[jax.Array]:
+    def blended(
+        self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float
+    ) -> list[jax.Array]:
         return mixed_precision.blended(list(averages), list(values), weight)
 
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
@@ -227,11 +252,14 @@ class JaxBackend(Backend):
             if not str(device).startswith("cpu:"):
                 raise
             raise DeviceError(
-                f"{error} JAX splits the CPU into several devices where JAX_NUM_CPU_DEVICES is set before it starts."
+                f"{error} JAX splits the CPU into several devices where JAX_NUM_CPU_DEVICES is set "
+                "before it starts."
             ) from None
 
     def check_dtype(self, dtype: str) -> str:
-        """The name of a floating type; ``"float64"`` switches 64-bit types on for the whole process."""
+        """The name of a floating type; ``"float64"`` switches 64-bit types on for the whole
+        process.
+        """
         name = super().check_dtype(dtype)
         if name == "float64":
             arrays.enable_float64()

@@ -1,7 +1,8 @@
 """Arrays: to and from NumPy, devices, types, and the settings that decide their precision.
 
-float64 is a switch of the whole process in JAX (``jax_enable_x64``). Nothing turns it at import; asking for a network
-or an array of ``"float64"`` turns it on. Without it whole numbers are int32 on the device.
+float64 is a switch of the whole process in JAX (``jax_enable_x64``). Nothing turns it at import;
+asking for a network or an array of ``"float64"`` turns it on. Without it whole numbers are int32 on
+the device.
 """
 
 import os
@@ -44,8 +45,10 @@ def dtype(name: str) -> Any:
     if name not in DTYPES:
         raise DtypeError(f"backend 'jax' has no type {name!r}. {suggestion(name, DTYPES)}")
     if name == "float64" and not jax.config.jax_enable_x64:
-        raise DtypeError("backend 'jax' computes in 'float64' only after a network or array was asked for with "
-                         "dtype='float64', or after jax.config.update('jax_enable_x64', True)")  # fmt: skip
+        raise DtypeError(
+            "backend 'jax' computes in 'float64' only after a network or array was asked for with "
+            "dtype='float64', or after jax.config.update('jax_enable_x64', True)"
+        )
     return jax.dtypes.canonicalize_dtype(jnp.dtype(name))
 
 
@@ -60,11 +63,16 @@ def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
         wanted = value.dtype if name is None else dtype(name)
         return put(value.astype(wanted, copy=False), device)
     value = value if name is None else value.astype(dtype(name))
-    return value if device is None or name_of_device(value) == device else jax.device_put(value, find_device(device))
+    return (
+        value
+        if device is None or name_of_device(value) == device
+        else jax.device_put(value, find_device(device))
+    )
 
 
 def refuse_fork() -> None:
-    """An error in a process that was forked after JAX had computed: its threads are not there, and it would hang.
+    """An error in a process that was forked after JAX had computed: its threads are not there, and
+    it would hang.
 
     Raises:
         CapabilityError: Says how to start such a process.
@@ -72,19 +80,22 @@ def refuse_fork() -> None:
     first = _computing[0] if _computing else os.getpid()
     if first != os.getpid():
         raise CapabilityError(
-            f"process {os.getpid()} was forked from process {first} after backend 'jax' had computed there: JAX's "
-            f"threads are not copied, and it would hang. Start it with multiprocessing.get_context('spawn'), or fork "
-            f"before anything is computed"
+            f"process {os.getpid()} was forked from process {first} after backend 'jax' had "
+            "computed there: JAX's threads are not copied, and it would hang. Start it with "
+            "multiprocessing.get_context('spawn'), or fork before anything is computed"
         )
     if not _computing:
         _computing.append(first)
 
 
-_computing: list[int] = []  # the process that computed first, and by this those that were forked from it
+_computing: list[
+    int
+] = []  # the process that computed first, and by this those that were forked from it
 
 
 def narrowed(value: np.ndarray) -> np.ndarray:
-    """A host array in the type that it has on a device: without 64-bit types, whole numbers are int32 there.
+    """A host array in the type that it has on a device: without 64-bit types, whole numbers are
+    int32 there.
 
     Raises:
         IndexRangeError: One of them does not fit; JAX would take others in its place.
@@ -94,17 +105,21 @@ def narrowed(value: np.ndarray) -> np.ndarray:
         return value
     if wanted.kind in "iu" and value.size:
         fits = np.iinfo(wanted)
-        found = next((each for each in (value.min(), value.max()) if not fits.min <= each <= fits.max), None)
+        found = next(
+            (each for each in (value.min(), value.max()) if not fits.min <= each <= fits.max), None
+        )
         if found is not None:
             raise IndexRangeError(
-                f"the whole number {found} does not fit {wanted}, which backend 'jax' computes in while 64-bit types "
-                f"are off: turn them on with jax.config.update('jax_enable_x64', True), or give smaller numbers"
+                f"the whole number {found} does not fit {wanted}, which backend 'jax' computes in "
+                "while 64-bit types are off: turn them on with "
+                "jax.config.update('jax_enable_x64', True), or give smaller numbers"
             )
     return value.astype(wanted)
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:
-    """A copy of a host array on a device; on the default device it stays free to follow other arrays.
+    """A copy of a host array on a device; on the default device it stays free to follow other
+    arrays.
 
     ``jnp.array`` would compile a program for each new shape.
     """
@@ -114,7 +129,9 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
-    """A copy of a host array, in the type and where `like` is, be it spread over several devices or processes."""
+    """A copy of a host array, in the type and where `like` is, be it spread over several devices or
+    processes.
+    """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
     if not like.is_fully_addressable:
@@ -123,7 +140,9 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
 
 
 def zeros_like(like: jax.Array) -> jax.Array:
-    """Zeros in the type and where `like` is; ``jnp.zeros_like`` would compile a program for each new shape."""
+    """Zeros in the type and where `like` is; ``jnp.zeros_like`` would compile a program for each
+    new shape.
+    """
     return put_like(np.zeros(like.shape, like.dtype), like)
 
 
@@ -137,7 +156,9 @@ def numpy(value: Any) -> np.ndarray:
 
 
 def at_hand(value: Any) -> np.ndarray | None:
-    """The values as a NumPy array if they are on the host, else None: traced, on a GPU, or in other processes."""
+    """The values as a NumPy array if they are on the host, else None: traced, on a GPU, or in other
+    processes.
+    """
     if isinstance(value, np.ndarray):
         return value
     if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
@@ -147,7 +168,9 @@ def at_hand(value: Any) -> np.ndarray | None:
 
 
 def whole(value: jax.Array) -> jax.Array:
-    """An array on one of this process's devices, gathered from all processes where it is spread over them."""
+    """An array on one of this process's devices, gathered from all processes where it is spread
+    over them.
+    """
     if value.is_fully_addressable:
         return value
     if value.is_fully_replicated:
@@ -161,7 +184,9 @@ def _same(value: jax.Array) -> jax.Array:
     return value
 
 
-def split(value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[jax.Array]:
+def split(
+    value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+) -> list[jax.Array]:
     """Pieces of an array."""
     pieces = [value] if len(sizes) == 1 else jax.lax.split(value, sizes, dim % value.ndim)
     return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
@@ -183,7 +208,9 @@ def stack(values: Sequence[jax.Array], device: Any = None) -> jax.Array:
 
 
 def moved(value: jax.Array, device: Any) -> jax.Array:
-    """An array on a device; itself where it is there already, and inside a traced program, which has its own."""
+    """An array on a device; itself where it is there already, and inside a traced program, which
+    has its own.
+    """
     if isinstance(value, jax.core.Tracer):
         return value
     place = device if isinstance(device, jax.Device) else find_device(device)
@@ -192,14 +219,18 @@ def moved(value: jax.Array, device: Any) -> jax.Array:
 
 def _together(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
     concrete = [value for value in values if not isinstance(value, jax.core.Tracer)]
-    if device is None and (not concrete or all(value.devices() == concrete[0].devices() for value in concrete)):
+    if device is None and (
+        not concrete or all(value.devices() == concrete[0].devices() for value in concrete)
+    ):
         return list(values)
     place = min(concrete[0].devices(), key=lambda found: found.id) if device is None else device
     return [moved(value, place) for value in values]
 
 
 def devices() -> list[str]:
-    """The devices of this process, the default one first: ``"cpu"`` is the first CPU, then ``"cpu:1"`` and so on."""
+    """The devices of this process, the default one first: ``"cpu"`` is the first CPU, then
+    ``"cpu:1"`` and so on.
+    """
     return [name_of(device) for device in _devices()]
 
 
@@ -251,7 +282,9 @@ def name_of(device: jax.Device) -> str:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """As ``jax.jit``; within `compiling_quickly` soon done and slower, within `op_by_op` the function itself."""
+    """As ``jax.jit``; within `compiling_quickly` soon done and slower, within `op_by_op` the
+    function itself.
+    """
     if _op_by_op.get():
         return function
     quickly = _quickly.get() and jax.default_backend() == "cpu"
@@ -259,21 +292,29 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any) -> jax.Array:
-    """Booleans that the host draws from numbers while a program runs; in each process where there are several."""
+    """Booleans that the host draws from numbers while a program runs; in each process where there
+    are several.
+    """
 
     def called(*numbers: Any) -> jax.Array:
-        return jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, jnp.bool_), *numbers, vmap_method="sequential")
+        return jax.pure_callback(
+            draw, jax.ShapeDtypeStruct(shape, jnp.bool_), *numbers, vmap_method="sequential"
+        )
 
     mesh, everywhere = _drawing.get(), PartitionSpec()
     if mesh is None:
         return called(*numbers)
-    by_device = jax.shard_map(called, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    by_device = jax.shard_map(
+        called, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False
+    )
     return by_device(*map(jnp.asarray, numbers))
 
 
 @contextmanager
 def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
-    """A context in which programs over a mesh draw on the host of each device; else the first one draws for all."""
+    """A context in which programs over a mesh draw on the host of each device; else the first one
+    draws for all.
+    """
     token = _drawing.set(mesh)
     try:
         yield
@@ -288,7 +329,9 @@ def prepare_process(devices: int, quickly: bool) -> None:
             jax.config.update("jax_num_cpu_devices", devices)
     if quickly:
         jax.config.update("jax_disable_most_optimizations", True)
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+        os.environ["XLA_FLAGS"] = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+        )
 
 
 @contextmanager
@@ -312,7 +355,9 @@ def op_by_op() -> Iterator[None]:
 
 
 def looping() -> AbstractContextManager[Any]:
-    """A context for `jax.lax.scan`: within `op_by_op` a loop in Python, since a scan is a program of its own."""
+    """A context for `jax.lax.scan`: within `op_by_op` a loop in Python, since a scan is a program
+    of its own.
+    """
     return jax.disable_jit() if _op_by_op.get() else nullcontext()
 
 

@@ -1,4 +1,6 @@
-"""flax's own weight files: msgpack, and the folders of Orbax, which comes with flax. Both hold nothing that runs."""
+"""flax's own weight files: msgpack, and the folders of Orbax, which comes with flax. Both hold
+nothing that runs.
+"""
 
 import importlib
 import logging
@@ -45,8 +47,9 @@ def read(path: Path) -> mark.FileStates:
     """The arrays under neutral names and in PyTorch's layouts.
 
     Returns:
-        What was written, for a file of ours. For another's, a state for each place of a training state that holds one;
-        ``""`` where there is nothing else. Nothing that may be weights is left aside.
+        What was written, for a file of ours. For another's, a state for each place of a training
+        state that holds one; ``""`` where there is nothing else. Nothing that may be weights is
+        left aside.
 
     Raises:
         WeightFileError: There is something else than arrays in nested dicts in it.
@@ -69,12 +72,16 @@ def read(path: Path) -> mark.FileStates:
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
-    """Write a state in flax's names and layouts: one file, or a folder of Orbax where a folder's name is given."""
+    """Write a state in flax's names and layouts: one file, or a folder of Orbax where a folder's
+    name is given.
+    """
     try:
         tree, places = trees.channels_last(state)
     except ValueError as error:
         raise WeightFileError(f"flax's nested names cannot hold these weights: {error}") from None
-    if path.name.split(".")[-3:-2] == ["orbax"] or path.suffix == ".orbax":  # also under its temporary name
+    if (
+        path.name.split(".")[-3:-2] == ["orbax"] or path.suffix == ".orbax"
+    ):  # also under its temporary name
         path.unlink(missing_ok=True)
         with _quiet(), _checkpointer() as checkpointer:
             checkpointer.save(path.absolute(), tree)
@@ -86,13 +93,18 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
 def _write_msgpack(path: Path, tree: dict[str, Any], listing: str) -> None:
     """Pack a tree, with the listing under its first key before its first entry.
 
-    A key that comes twice has the later value for those who do not look for the earlier: flax reads the tree alone.
+    A key that comes twice has the later value for those who do not look for the earlier: flax reads
+    the tree alone.
     """
     packer = msgpack.Packer()
     packed = serialization.msgpack_serialize(tree, in_place=True)  # a copy would sort the names
     start = len(packer.pack_map_header(len(tree)))
     with path.open("wb") as file:
-        file.write(packer.pack_map_header(len(tree) + 1) + packer.pack(next(iter(tree))) + packer.pack(listing))
+        file.write(
+            packer.pack_map_header(len(tree) + 1)
+            + packer.pack(next(iter(tree)))
+            + packer.pack(listing)
+        )
         file.write(memoryview(packed)[start:])
 
 
@@ -112,7 +124,9 @@ def _names_file(path: Path) -> str | None:
         return None
     text = file.read_text(errors="replace")
     if mark.places_in(text) is None:
-        raise WeightFileError(f"{file} is damaged, and with it the names of the weights: copy the whole folder again")
+        raise WeightFileError(
+            f"{file} is damaged, and with it the names of the weights: copy the whole folder again"
+        )
     return text
 
 
@@ -123,7 +137,8 @@ def _written(path: Path, tree: Any, places: Mapping[str, trees.Path]) -> dict[st
     except ValueError as error:
         raise WeightFileError(f"{path}: {error}") from None
     return {
-        name: _own(trees.turned_back(name, place, _array(path, place, found[place]))) for name, place in places.items()
+        name: _own(trees.turned_back(name, place, _array(path, place, found[place])))
+        for name, place in places.items()
     }
 
 
@@ -132,17 +147,22 @@ def _orbax(path: Path) -> Any:
         metadata = checkpointer.metadata(path.absolute()).item_metadata
         if metadata is None:
             raise WeightFileError(
-                f"{path} is a damaged folder of Orbax: its '_METADATA', 'manifest.ocdbt' or the arrays in 'd' are "
-                f"missing or were changed; copy the whole folder again"
+                f"{path} is a damaged folder of Orbax: its '_METADATA', 'manifest.ocdbt' or the "
+                "arrays in 'd' are missing or were changed; copy the whole folder again"
             )
         described = metadata.tree
-        sizes = [int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(described)
-                 if getattr(leaf, "shape", None) is not None]  # fmt: skip
+        sizes = [
+            int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
+            for leaf in jax.tree.leaves(described)
+            if getattr(leaf, "shape", None) is not None
+        ]
         folder_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         refuse_expansion(path, sum(sizes), folder_size)
         orbax = importlib.import_module("orbax.checkpoint")
         arguments = jax.tree.map(lambda _: orbax.RestoreArgs(restore_type=np.ndarray), described)
-        return checkpointer.restore(path.absolute(), args=orbax.args.PyTreeRestore(restore_args=arguments))
+        return checkpointer.restore(
+            path.absolute(), args=orbax.args.PyTreeRestore(restore_args=arguments)
+        )
 
 
 def _checkpointer() -> Any:
@@ -165,32 +185,58 @@ def _quiet() -> Iterator[None]:
 
 
 def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
-    """The weights in a training state, or the whole tree where others may lie beside it; linen's statistics do."""
+    """The weights in a training state, or the whole tree where others may lie beside it; linen's
+    statistics do.
+    """
     if not isinstance(tree, Mapping) or not tree:
-        raise WeightFileError(f"{path} holds a {type(tree).__name__} in place of arrays by name; {_WANTED}")
-    known = ("params", "batch_stats", *_AVERAGED) if isinstance(tree.get("params"), Mapping) else _NESTED_UNDER
+        raise WeightFileError(
+            f"{path} holds a {type(tree).__name__} in place of arrays by name; {_WANTED}"
+        )
+    known = (
+        ("params", "batch_stats", *_AVERAGED)
+        if isinstance(tree.get("params"), Mapping)
+        else _NESTED_UNDER
+    )
     if any(_may_hold_weights(key, tree[key]) for key in tree if key not in known):
         return {"": tree}
     if beside := [key for key in tree if key not in known]:
         notes.append(f"read as a training state; {', '.join(map(repr, beside))} left aside")
     if "params" in known:
-        statistics = {"batch_stats": tree["batch_stats"]} if isinstance(tree.get("batch_stats"), Mapping) else {}
-        found = {"" if len(tree) == 1 + len(statistics) else "params": _joined(tree["params"], statistics)}
+        statistics = (
+            {"batch_stats": tree["batch_stats"]}
+            if isinstance(tree.get("batch_stats"), Mapping)
+            else {}
+        )
+        found = {
+            "" if len(tree) == 1 + len(statistics) else "params": _joined(
+                tree["params"], statistics
+            )
+        }
         averaged = [key for key in _AVERAGED if isinstance(tree.get(key), Mapping)]
         return found | {key: _joined(tree[key], statistics) for key in averaged}
     nested = [key for key in _NESTED_UNDER if isinstance(tree.get(key), Mapping)]
-    if not nested or len(nested) == len(tree) == 1 and "kernel" in tree[nested[0]]:  # a layer of that name
+    if (
+        not nested or len(nested) == len(tree) == 1 and "kernel" in tree[nested[0]]
+    ):  # a layer of that name
         return {"": tree}
     return {
-        f"{key}.{inner}".strip("."): part for key in nested for inner, part in _parts(path, tree[key], notes).items()
+        f"{key}.{inner}".strip("."): part
+        for key in nested
+        for inner, part in _parts(path, tree[key], notes).items()
     }
 
 
 def _may_hold_weights(key: Any, value: Any) -> bool:
-    """Whether there is an array beside the usual places that is no optimizer's, no counter and no key."""
+    """Whether there is an array beside the usual places that is no optimizer's, no counter and no
+    key.
+    """
     if key in _OF_TRAINING:
         return False
-    arrays = [leaf for _, leaf in trees.leaves(value) if isinstance(leaf, np.ndarray | np.generic | jax.Array)]
+    arrays = [
+        leaf
+        for _, leaf in trees.leaves(value)
+        if isinstance(leaf, np.ndarray | np.generic | jax.Array)
+    ]
     return any(array.ndim > 0 or array.dtype.kind == "f" for array in arrays)
 
 
@@ -201,7 +247,9 @@ def _joined(parameters: Any, statistics: dict[str, Any]) -> Any:
 def _array(path: Path, place: trees.Path, leaf: Any) -> np.ndarray:
     """A leaf as an array of numbers on the host."""
     if not isinstance(leaf, np.ndarray | np.generic | jax.Array):
-        raise WeightFileError(f"{path}: {'.'.join(place)!r} is a {type(leaf).__name__}, no array; {_WANTED}")
+        raise WeightFileError(
+            f"{path}: {'.'.join(place)!r} is a {type(leaf).__name__}, no array; {_WANTED}"
+        )
     try:
         return host_array(".".join(place), leaf)
     except StateError as error:
@@ -214,7 +262,9 @@ def _own(array: np.ndarray) -> np.ndarray:
 
 
 def _is_key(place: trees.Path, leaf: Any) -> bool:
-    """Whether a leaf is one of nnx's random keys or their counts, rather than a weight of a layer called ``rngs``."""
+    """Whether a leaf is one of nnx's random keys or their counts, rather than a weight of a layer
+    called ``rngs``.
+    """
     return _DRAWN in place and getattr(getattr(leaf, "dtype", None), "kind", "") not in ("f", "c")
 
 

@@ -1,6 +1,8 @@
-"""The vocabulary's functions on JAX arrays. Every function takes arrays, ``nnx.Variable`` or NumPy arrays alike.
+"""The vocabulary's functions on JAX arrays. Every function takes arrays, ``nnx.Variable`` or NumPy
+arrays alike.
 
-Products and convolutions of float32 are exact ("highest") unless ``jax_default_matmul_precision`` asks otherwise.
+Products and convolutions of float32 are exact ("highest") unless ``jax_default_matmul_precision``
+asks otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 
-_FEW, _MANY = 16, 64  # elements of a kernel up to which pooling, and convolution to a tiny output, go tap by tap
+_FEW, _MANY = (
+    16,
+    64,
+)  # elements of a kernel up to which pooling, and convolution to a tiny output, go tap by tap
 
 
 class Buffer(nnx.BatchStat):
@@ -43,13 +48,16 @@ def value_of(x: Any) -> Any:
 class JaxFunctions(Functions):
     """Functions of arrays."""
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters
+    # --------------------------------------------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
         if isinstance(start, np.ndarray):
             return nnx.Param(arrays.array(start, construction.dtype, construction.device))
-        zeros = arrays.array(np.zeros(tuple(shape), np.float32), construction.dtype, construction.device)
+        zeros = arrays.array(
+            np.zeros(tuple(shape), np.float32), construction.dtype, construction.device
+        )
         return construction.declare(nnx.Param(zeros), start)
 
     def Buffer(self, value):
@@ -57,7 +65,8 @@ class JaxFunctions(Functions):
         name = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(arrays.array(value, name, construction.device), neutral_dtype=name)
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
+    # ------------------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
         floating = np.asarray(value).dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating)
@@ -67,7 +76,9 @@ class JaxFunctions(Functions):
         return jnp.zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        return jnp.asarray(value_of(x)).astype(arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
+        return jnp.asarray(value_of(x)).astype(
+            arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        )
 
     def stop_gradient(self, x):
         return lax.stop_gradient(value_of(x))
@@ -80,7 +91,8 @@ class JaxFunctions(Functions):
         super().checked(x, check)
         host_checks.note(value_of(x), check)
 
-    # Element by element ------------------------------------------------------------------------------------------
+    # Element by element
+    # ------------------------------------------------------------------------------------------
 
     def exp(self, x):
         return jnp.exp(value_of(x))
@@ -111,7 +123,9 @@ class JaxFunctions(Functions):
 
     def relu(self, x):
         x = value_of(x)
-        return jnp.where(x <= 0, 0, x)  # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
+        return jnp.where(
+            x <= 0, 0, x
+        )  # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
 
     def abs(self, x):
         x = value_of(x)
@@ -119,12 +133,15 @@ class JaxFunctions(Functions):
 
     def clip(self, x, low, high):
         x = value_of(x)
-        return jnp.where(x < low, low, jnp.where(x > high, high, x))  # jnp.clip has derivative 1/2 at its bounds
+        return jnp.where(
+            x < low, low, jnp.where(x > high, high, x)
+        )  # jnp.clip has derivative 1/2 at its bounds
 
     def where(self, condition, x, y):
         return jnp.where(value_of(condition), value_of(x), value_of(y))
 
-    # Reductions --------------------------------------------------------------------------------------------------
+    # Reductions
+    # --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return jnp.sum(value_of(x), _axes(dim), keepdims=keepdim)
@@ -147,7 +164,8 @@ class JaxFunctions(Functions):
     def softmax(self, x, dim):
         return jax.nn.softmax(value_of(x), dim)
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes
+    # ------------------------------------------------------------------------------------------------------
 
     def reshape(self, x, shape):
         return jnp.reshape(value_of(x), tuple(shape))
@@ -163,7 +181,9 @@ class JaxFunctions(Functions):
 
     def pad_constant(self, x, pads: Pads, value=0.0):
         x = jnp.asarray(value_of(x))
-        return lax.pad(x, np.asarray(value, x.dtype), [(before, after, 0) for before, after in pads])
+        return lax.pad(
+            x, np.asarray(value, x.dtype), [(before, after, 0) for before, after in pads]
+        )
 
     def flip(self, x, dim):
         return jnp.flip(value_of(x), dim)
@@ -175,10 +195,16 @@ class JaxFunctions(Functions):
     def select_along(self, x, index, dim):
         x = jnp.asarray(value_of(x))
         index = _not_wrapping(index, x.shape[dim])
-        corner = tuple(slice(None) if axis == dim % x.ndim else slice(size) for axis, size in enumerate(index.shape))
-        return jnp.take_along_axis(x[corner], index, dim, mode="fill")  # PyTorch reads a corner, NumPy broadcasts
+        corner = tuple(
+            slice(None) if axis == dim % x.ndim else slice(size)
+            for axis, size in enumerate(index.shape)
+        )
+        return jnp.take_along_axis(
+            x[corner], index, dim, mode="fill"
+        )  # PyTorch reads a corner, NumPy broadcasts
 
-    # Products and windows ----------------------------------------------------------------------------------------
+    # Products and windows
+    # ----------------------------------------------------------------------------------------
 
     def matmul(self, x, y):
         return jnp.matmul(value_of(x), value_of(y), precision=_precision())
@@ -187,30 +213,43 @@ class JaxFunctions(Functions):
         return jnp.einsum(equation, *map(value_of, arrays), precision=_precision())
 
     def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
-        return _convolve(value_of(x), value_of(weight), stride, pads, (1,) * len(pads), dilation, groups)
+        return _convolve(
+            value_of(x), value_of(weight), stride, pads, (1,) * len(pads), dilation, groups
+        )
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         weight = value_of(weight)
         kernel = weight.shape[2:]
         reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, padding, output_padding, strict=True))
-        split = jnp.reshape(weight, (groups, -1, *weight.shape[1:]))  # (groups, in/groups, out/groups, *kernel)
+        pads = tuple(
+            (r - p, r - p + e) for r, p, e in zip(reach, padding, output_padding, strict=True)
+        )
+        split = jnp.reshape(
+            weight, (groups, -1, *weight.shape[1:])
+        )  # (groups, in/groups, out/groups, *kernel)
         swapped = jnp.reshape(jnp.swapaxes(split, 1, 2), (-1, weight.shape[0] // groups, *kernel))
         flipped = jnp.flip(swapped, tuple(range(2, weight.ndim)))
         return _convolve(value_of(x), flipped, (1,) * len(pads), pads, stride, dilation, groups)
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = jnp.asarray(value_of(x))
-        lowest = np.array(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
+        lowest = np.array(
+            -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype
+        )
         if any(d > 1 for d in dilation) or math.prod(kernel) <= _FEW:
             return _largest(_taps(lax.pad(x, lowest, _lax_pads(pads)), kernel, stride, dilation))
-        return lax.reduce_window(x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads))
+        return lax.reduce_window(
+            x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
+        )
 
     def sum_windows(self, x, kernel, stride, pads: Pads):
         x = jnp.asarray(value_of(x))
-        return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads))
+        return lax.reduce_window(
+            x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
+        )
 
-    # Control and chance ------------------------------------------------------------------------------------------
+    # Control and chance
+    # ------------------------------------------------------------------------------------------
 
     def gradient(self, function, x):
         def value(at):
@@ -234,7 +273,8 @@ class JaxFunctions(Functions):
             return _portable_mask(stream, layer.block_path, tuple(shape), p).astype(like.dtype)
         if not hasattr(layer, "chance"):
             raise ConstructionError(
-                f"{type(layer).__name__} draws masks: call self.nn.prepare_chance(self) in its __init__"
+                f"{type(layer).__name__} draws masks: call self.nn.prepare_chance(self) in its "
+                "__init__"
             )
         key = jax.random.fold_in(layer.chance(), _number(layer.block_path))
         bits = jax.random.bits(key, tuple(shape), "uint16").astype(jnp.uint32)
@@ -256,7 +296,11 @@ def _lax_pads(pads: Pads) -> list[tuple[int, int, int]]:
 def _not_wrapping(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
     index = jnp.asarray(value_of(index))
-    return index if jnp.issubdtype(index.dtype, jnp.unsignedinteger) else jnp.where(index < 0, size, index)
+    return (
+        index
+        if jnp.issubdtype(index.dtype, jnp.unsignedinteger)
+        else jnp.where(index < 0, size, index)
+    )
 
 
 def _precision() -> Any:
@@ -265,38 +309,71 @@ def _precision() -> Any:
 
 def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> jax.Array:
     if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
-        taps = jnp.stack(_taps(lax.pad(x, np.zeros((), x.dtype), _lax_pads(pads)), weight.shape[2:], stride, dilation))
+        taps = jnp.stack(
+            _taps(
+                lax.pad(x, np.zeros((), x.dtype), _lax_pads(pads)),
+                weight.shape[2:],
+                stride,
+                dilation,
+            )
+        )
         flat = jnp.reshape(weight, (*weight.shape[:2], -1))
         return jnp.einsum("kbi...,oik->bo...", taps, flat, precision=_precision())
     return lax.conv_general_dilated(
-        x, weight, tuple(stride), pads, tuple(lhs_dilation), tuple(dilation),
-        feature_group_count=groups, precision=_precision(),
-    )  # fmt: skip
+        x,
+        weight,
+        tuple(stride),
+        pads,
+        tuple(lhs_dilation),
+        tuple(dilation),
+        feature_group_count=groups,
+        precision=_precision(),
+    )
 
 
 def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
-    """Whether the output is smaller than the kernel: XLA on CPU then takes a naive loop, 50 to 150 times slower."""
+    """Whether the output is smaller than the kernel: XLA on CPU then takes a naive loop, 50 to 150
+    times slower.
+    """
     kernel = weight.shape[2:]
     sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
-    return math.prod(kernel) <= _MANY and any(size < k for size, k in zip(sizes, kernel, strict=True))
+    return math.prod(kernel) <= _MANY and any(
+        size < k for size, k in zip(sizes, kernel, strict=True)
+    )
 
 
-def _taps(x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[jax.Array]:
-    """What lies under each element of a kernel at every position: so many arrays (batch, channels, *positions)."""
-    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
+def _taps(
+    x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[jax.Array]:
+    """What lies under each element of a kernel at every position: so many arrays (batch, channels,
+    *positions).
+    """
+    counts = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+    ]
     steps = list(zip(counts, stride, dilation, strict=True))
-    cuts = [tuple(slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(offset, steps, strict=True))
-            for offset in itertools.product(*map(range, kernel))]  # fmt: skip
+    cuts = [
+        tuple(
+            slice(o * d, o * d + (n - 1) * s + 1, s)
+            for o, (n, s, d) in zip(offset, steps, strict=True)
+        )
+        for offset in itertools.product(*map(range, kernel))
+    ]
     return [x[(slice(None), slice(None), *cut)] for cut in cuts]
 
 
 def _largest(arrays: Sequence[jax.Array]) -> jax.Array:
-    """The largest element of several arrays; the first of equal ones takes the gradient, and NaN wins."""
+    """The largest element of several arrays; the first of equal ones takes the gradient, and NaN
+    wins.
+    """
     return functools.reduce(lambda best, x: jnp.where((x > best) | (x != x), x, best), arrays)
 
 
 def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> jax.Array:
-    """The mask of `deliralike.random`; drawn while the program runs where step or sample are traced values."""
+    """The mask of `deliralike.random`; drawn while the program runs where step or sample are traced
+    values.
+    """
 
     def draw(step: Any, first_sample: Any) -> np.ndarray:
         return random.keep_mask(stream.seed, path, int(step), int(first_sample), shape, p)

@@ -1,4 +1,6 @@
-"""Mixed precision on JAX: the functions of `nn` cast their arrays; a compiled program is made for each precision."""
+"""Mixed precision on JAX: the functions of `nn` cast their arrays; a compiled program is made for
+each precision.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import numpy as np
 from deliralike.backends.jax.functional import JaxFunctions, value_of
 from deliralike.optim.precision import EXACT, NORMS, PRODUCTS, autocast
 
-_precision = jax.make_user_context(None)  # part of what JAX keys its compiled programs by, yours as well
+_precision = jax.make_user_context(
+    None
+)  # part of what JAX keys its compiled programs by, yours as well
 _CAST = (jnp.float32, jnp.bfloat16, jnp.float16)
 
 
@@ -36,16 +40,25 @@ def all_finite(values: Sequence[jax.Array]) -> jax.Array:
 
 
 @jax.jit
-def weighted(values: list[jax.Array], weight: float, totals: list[jax.Array] | None) -> list[jax.Array]:
+def weighted(
+    values: list[jax.Array], weight: float, totals: list[jax.Array] | None
+) -> list[jax.Array]:
     """Arrays times a weight, added to totals if there are any."""
     products = [value * weight for value in values]
-    return products if totals is None else [total + new for total, new in zip(totals, products, strict=True)]
+    return (
+        products
+        if totals is None
+        else [total + new for total, new in zip(totals, products, strict=True)]
+    )
 
 
 @jax.jit
 def blended(averages: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
     """Each average moved towards its value by a weight."""
-    return [average + (value - average) * weight for average, value in zip(averages, values, strict=True)]
+    return [
+        average + (value - average) * weight
+        for average, value in zip(averages, values, strict=True)
+    ]
 
 
 def _current() -> str | None:
@@ -53,5 +66,7 @@ def _current() -> str | None:
 
 
 for _name in (*PRODUCTS, *EXACT, *NORMS):
-    _options: dict[str, Any] = {} if _name in PRODUCTS else {"dtype": "float32", "back": _name in NORMS}
+    _options: dict[str, Any] = (
+        {} if _name in PRODUCTS else {"dtype": "float32", "back": _name in NORMS}
+    )
     setattr(JaxFunctions, _name, autocast(getattr(JaxFunctions, _name), _current, cast, **_options))

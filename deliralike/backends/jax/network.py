@@ -1,4 +1,6 @@
-"""The native base on JAX, and what the neutral state is there: our own layers' names, and those of flax's layers."""
+"""The native base on JAX, and what the neutral state is there: our own layers' names, and those of
+flax's layers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from flax.nnx.module import ModuleMeta
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import inner
-from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames, refuse_plain_container
+from deliralike.network.base import (
+    AbstractNetwork,
+    NetworkType,
+    StateDictNames,
+    refuse_plain_container,
+)
 from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import Slot
 
@@ -25,7 +32,9 @@ _FROZEN = "frozen"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a native array is laid out: axes to permute, and then axes to reverse, to have PyTorch's layout."""
+    """How a native array is laid out: axes to permute, and then axes to reverse, to have PyTorch's
+    layout.
+    """
 
     axes: tuple[int, ...] | None = None
     reversed: tuple[int, ...] = ()
@@ -33,7 +42,11 @@ class Layout:
     def to_neutral(self, value: np.ndarray) -> np.ndarray:
         """From the native layout to PyTorch's."""
         moved = value if self.axes is None else np.transpose(value, self.axes)
-        return np.ascontiguousarray(np.flip(moved, self.reversed)) if self.reversed else np.array(moved, order="C")
+        return (
+            np.ascontiguousarray(np.flip(moved, self.reversed))
+            if self.reversed
+            else np.array(moved, order="C")
+        )
 
     def to_native(self, value: np.ndarray) -> np.ndarray:
         """From PyTorch's layout to the native one."""
@@ -82,7 +95,9 @@ class JaxSlot(Slot):
 
     def write(self, value: np.ndarray) -> None:
         """Set the variable's value, in its type, on its devices."""
-        self.native.set_value(arrays.put_like(self.layout.to_native(value), self.native.get_value()))
+        self.native.set_value(
+            arrays.put_like(self.layout.to_native(value), self.native.get_value())
+        )
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """With the axes in the order that flax has them in."""
@@ -121,8 +136,9 @@ class JaxNetworkType(NetworkType, ModuleMeta):
 class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     """The base of networks on JAX: a ``flax.nnx.Module`` that answers the neutral interface.
 
-    Networks written once are bound to it; a network written for JAX alone may subclass it as it would ``nnx.Module``
-    (call ``super().__init__()`` first). ``nnx.jit``, ``nnx.grad``, ``nnx.split`` and ``nnx.merge`` are flax's own.
+    Networks written once are bound to it; a network written for JAX alone may subclass it as it
+    would ``nnx.Module`` (call ``super().__init__()`` first). ``nnx.jit``, ``nnx.grad``,
+    ``nnx.split`` and ``nnx.merge`` are flax's own.
     """
 
     block_path = ""
@@ -130,7 +146,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     _order: tuple[str, ...] = ()
 
     def __init__(self, **init_kwargs: Any) -> None:
-        """Make an empty module in training mode; keyword arguments are recorded in `init_kwargs`."""
+        """Make an empty module in training mode; keyword arguments are recorded in
+        `init_kwargs`.
+        """
         self.training = True
         self._record(init_kwargs)
 
@@ -144,7 +162,11 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
-            array = value if isinstance(value, jax.Array) else arrays.put_like(value, present.get_value())
+            array = (
+                value
+                if isinstance(value, jax.Array)
+                else arrays.put_like(value, present.get_value())
+            )
             inner.store(present, array)
             return
         value = (
@@ -153,24 +175,32 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             else value
         )
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
-            delattr(self, name)  # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+            delattr(
+                self, name
+            )  # nnx refuses to turn a setting into a block or back, as in `self.head = None`
         super().__setattr__(name, value)
         if nnx.is_data(value) and name not in self._order:
             object.__setattr__(self, "_order", (*self._order, name))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy that shares nothing; order of creation and ties are kept, also with blocks that are flax's own."""
+        """A copy that shares nothing; order of creation and ties are kept, also with blocks that
+        are flax's own.
+        """
         nodes = [node for _, node in walk(self) if id(node) not in memo]
         for node in nodes:  # deepcopy of a variable would give its array
             is_variable = isinstance(node, nnx.Variable)
-            memo[id(node)] = node.copy(deepcopy(node.get_value())) if is_variable else object.__new__(type(node))
+            memo[id(node)] = (
+                node.copy(deepcopy(node.get_value())) if is_variable else object.__new__(type(node))
+            )
         for node in nodes:
             if not isinstance(node, nnx.Variable):
                 memo[id(node)].__setstate__(deepcopy(vars(node), memo))
         return memo[id(self)]
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode of every block; blocks of flax's own have ``deterministic`` and ``use_running_average``."""
+        """Set the mode of every block; blocks of flax's own have ``deterministic`` and
+        ``use_running_average``.
+        """
         for _, block in self.named_blocks():
             for name, value in _mode_attributes(block, mode).items():
                 if getattr(block, name) is not value:
@@ -179,9 +209,14 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had before."""
-        before = [(block, name, getattr(block, name)) for _, block in self.named_blocks()
-                  for name in _mode_attributes(block, training)]  # fmt: skip
+        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
+        before.
+        """
+        before = [
+            (block, name, getattr(block, name))
+            for _, block in self.named_blocks()
+            for name in _mode_attributes(block, training)
+        ]
         self.train(training)
         try:
             yield self
@@ -190,10 +225,12 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
                 setattr(block, name, value)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Parameters, then buffers, then blocks, in the order of creation; ties appear under each of their names.
+        """Parameters, then buffers, then blocks, in the order of creation; ties appear under each
+        of their names.
 
-        Layers of flax's own have PyTorch's names and layouts here where PyTorch has such a layer (`Linear`, `Conv`,
-        `ConvTranspose`, `Embed` and the norms); others (`MultiHeadAttention`, `LinearGeneral` …) keep flax's.
+        Layers of flax's own have PyTorch's names and layouts here where PyTorch has such a layer
+        (`Linear`, `Conv`, `ConvTranspose`, `Embed` and the norms); others (`MultiHeadAttention`,
+        `LinearGeneral` …) keep flax's.
         """
         return dict(self._each_slot())
 
@@ -215,12 +252,15 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         """The floating type of the first parameter or buffer."""
         types = (variable.get_value().dtype for variable in _saved(self))
         return next(
-            (str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), self.dtype_built
+            (str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)),
+            self.dtype_built,
         )
 
 
 class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
-    """A module of flax's own seen as an abstract network: the same variables under the same names."""
+    """A module of flax's own seen as an abstract network: the same variables under the same
+    names.
+    """
 
     enclosed = "native"
 
@@ -237,19 +277,28 @@ class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
         return _slots(self.native)  # without a prefix
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
-        """This network, then the module's blocks without a prefix; the module itself comes second."""
+        """This network, then the module's blocks without a prefix; the module itself comes
+        second.
+        """
         yield "", self
         yield from named_modules(self.native)
 
 
 def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
-    """Every module with its dotted path, each once, in creation order; lists and dicts are not named."""
-    return ((path, node) for path, node in walk(module)
-            if isinstance(node, nnx.Module) and not (path and isinstance(node, nnx.List | nnx.Dict)))  # fmt: skip
+    """Every module with its dotted path, each once, in creation order; lists and dicts are not
+    named.
+    """
+    return (
+        (path, node)
+        for path, node in walk(module)
+        if isinstance(node, nnx.Module) and not (path and isinstance(node, nnx.List | nnx.Dict))
+    )
 
 
 def walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Every module, other node and variable with its dotted path, each once, in the order of creation."""
+    """Every module, other node and variable with its dotted path, each once, in the order of
+    creation.
+    """
     seen: set[int] = set()
 
     def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
@@ -265,13 +314,23 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def children(node: Any) -> Iterator[tuple[str, Any]]:
-    """What a module or container holds that holds variables: names and values, in the order of creation."""
+    """What a module or container holds that holds variables: names and values, in the order of
+    creation.
+    """
     if isinstance(node, nnx.Pytree):
         order = {name: position for position, name in enumerate(vars(node).get("_order", ()))}
-        held = {name: value for name, value in vars(node).items() if not name.startswith("_pytree__")}
+        held = {
+            name: value for name, value in vars(node).items() if not name.startswith("_pytree__")
+        }
         items: Any = sorted(held.items(), key=lambda item: order.get(item[0], len(order)))
     else:
-        items = node.items() if type(node) is dict else enumerate(node) if type(node) in (list, tuple) else ()
+        items = (
+            node.items()
+            if type(node) is dict
+            else enumerate(node)
+            if type(node) in (list, tuple)
+            else ()
+        )
     return ((str(name), value) for name, value in items if holds(value))
 
 
@@ -293,11 +352,21 @@ def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
     return {name: not training for name in flags if hasattr(block, name)}
 
 
-def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, JaxSlot]]:
-    """The slots below a module or container; a block that holds one of those above it is not entered again."""
+def _slots(
+    module: nnx.Module, path: str = "", above: tuple[int, ...] = ()
+) -> Iterator[tuple[str, JaxSlot]]:
+    """The slots below a module or container; a block that holds one of those above it is not
+    entered again.
+    """
     held = list(children(module))
-    own = [(name, value) for name, value in held if isinstance(value, nnx.Variable) and _is_saved(value)]
-    is_flax = isinstance(module, tuple(_FLAX_LAYERS))  # its copies have forgotten the order of creation
+    own = [
+        (name, value)
+        for name, value in held
+        if isinstance(value, nnx.Variable) and _is_saved(value)
+    ]
+    is_flax = isinstance(
+        module, tuple(_FLAX_LAYERS)
+    )  # its copies have forgotten the order of creation
     own.sort(key=lambda item: (not isinstance(item[1], nnx.Param), is_flax and item[0] == "bias"))
     for name, value in own:
         yield _slot(module, name, value, path)
@@ -307,7 +376,9 @@ def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> I
 
 
 def _saved(root: Any) -> Iterator[nnx.Variable]:
-    """The variables of the neutral state as they are met: what comes first is found without a walk through all."""
+    """The variables of the neutral state as they are met: what comes first is found without a walk
+    through all.
+    """
     return (node for _, node in walk(root) if isinstance(node, nnx.Variable) and _is_saved(node))
 
 
@@ -319,7 +390,9 @@ def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[st
     for kind, (names, layout) in _FLAX_LAYERS.items():
         if isinstance(module, kind) and name in names:
             is_weight = names[name] == "weight" and layout is not None
-            return f"{path}{names[name]}", JaxSlot(variable, layout(module, variable) if is_weight else _PLAIN)
+            return f"{path}{names[name]}", JaxSlot(
+                variable, layout(module, variable) if is_weight else _PLAIN
+            )
     return f"{path}{name}", JaxSlot(variable)
 
 
@@ -335,7 +408,9 @@ def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
 
 
 def _conv_transpose_layout(module: nnx.ConvTranspose, kernel: nnx.Variable) -> Layout:
-    """(*kernel, in, out), or (*kernel, out, in) that flax reverses when applied; becomes (in, out, *kernel)."""
+    """(*kernel, in, out), or (*kernel, out, in) that flax reverses when applied; becomes (in, out,
+    *kernel).
+    """
     n = len(kernel.get_value().shape) - 2
     if module.transpose_kernel:
         return Layout((n + 1, n, *range(n)))

@@ -35,26 +35,40 @@ Named = dict[str, Any]
 
 
 class JaxOptimizer(AbstractOptimizer):
-    """One compiled program a step: forward, backward, pre-update hooks and update; parameters change in place.
+    """One compiled program a step: forward, backward, pre-update hooks and update; parameters
+    change in place.
 
-    A program is compiled once for a loss function, a shape of batch and a state of the network (training mode, frozen
-    parameters), and kept while it is among the latest sixteen. Make the loss function once, outside of the loop: each
-    new lambda is compiled anew. Arrays and floats of a batch are passed in; whole numbers, strings and flags are
-    compiled in. Pre-update hooks are traced: within one, ``optimizer.network`` holds the traced parameters.
+    A program is compiled once for a loss function, a shape of batch and a state of the network
+    (training mode, frozen parameters), and kept while it is among the latest sixteen. Make the loss
+    function once, outside of the loop: each new lambda is compiled anew. Arrays and floats of a
+    batch are passed in; whole numbers, strings and flags are compiled in. Pre-update hooks are
+    traced: within one, ``optimizer.network`` holds the traced parameters.
 
     Only the optimizer's own state is donated: arrays taken from a network stay valid after a step.
     """
 
-    def __init__(self, network: AbstractNetwork, rule: UpdateRule, pattern: str | None = None) -> None:
+    def __init__(
+        self, network: AbstractNetwork, rule: UpdateRule, pattern: str | None = None
+    ) -> None:
         """Follow a rule; the state is made at the first update."""
         super().__init__(network, pattern)
         self.rule = rule
         self._programs = Programs(network, self.owns)
-        owned = {id(slot.native) for slot in self._programs.members().owned.values()}  # by any name of a tied one
-        rule.assign({name: slot for name, slot in network.neutral_slots().items() if id(slot.native) in owned})
+        owned = {
+            id(slot.native) for slot in self._programs.members().owned.values()
+        }  # by any name of a tied one
+        rule.assign(
+            {
+                name: slot
+                for name, slot in network.neutral_slots().items()
+                if id(slot.native) in owned
+            }
+        )
 
     def prepared(self, batch):
-        """NumPy arrays stay on the host, copied, in the network's type: a compiled program takes them along faster."""
+        """NumPy arrays stay on the host, copied, in the network's type: a compiled program takes
+        them along faster.
+        """
         dtype, network = self._programs.members().dtype, self.network
 
         def leaf(value: Any) -> Any:
@@ -66,7 +80,11 @@ class JaxOptimizer(AbstractOptimizer):
             return host_arrays.refuse_foreign(value, network.backend.is_array)
 
         try:
-            return tuple(map(leaf, batch)) if all(isinstance(x, np.ndarray) for x in batch) else nest.map(leaf, batch)
+            return (
+                tuple(map(leaf, batch))
+                if all(isinstance(x, np.ndarray) for x in batch)
+                else nest.map(leaf, batch)
+            )
         except DtypeError as error:
             raise host_arrays.explained(error, batch, network.backend.is_array) from None
 
@@ -77,7 +95,15 @@ class JaxOptimizer(AbstractOptimizer):
         arguments = taken_apart(batch)
         members, here = self._programs.members(), where()
         compiled, passed = self.rule.numbers(members)
-        key = ("update", loss_function, id(members), tuple(self.pre_update_hooks), arguments.key, here.seed, compiled)
+        key = (
+            "update",
+            loss_function,
+            id(members),
+            tuple(self.pre_update_hooks),
+            arguments.key,
+            here.seed,
+            compiled,
+        )
         program = self._programs.compiled(
             key, lambda: self._whole_step(loss_function, members, arguments, here, compiled)
         )
@@ -94,7 +120,9 @@ class JaxOptimizer(AbstractOptimizer):
         (result, _), gradients = run_gradients(
             self._programs, members, loss_function, arguments, of_inputs=False, jit=self._jit
         )
-        return unpacked(result), {name: gradients[0][name] for name in members.parameters}  # JAX sorts dicts
+        return unpacked(result), {
+            name: gradients[0][name] for name in members.parameters
+        }  # JAX sorts dicts
 
     def apply(self, gradients):
         """The update alone as one program."""
@@ -103,7 +131,9 @@ class JaxOptimizer(AbstractOptimizer):
 
         def make() -> Callable:
             def step(state: Any, values: tuple, gradients: Named, passed: Any) -> tuple:
-                return self.rule.update(compiled, values[0], members.only_owned(values[1]), gradients, state, passed)
+                return self.rule.update(
+                    compiled, values[0], members.only_owned(values[1]), gradients, state, passed
+                )
 
             return self._jit(step, donate_argnums=0)
 
@@ -123,7 +153,9 @@ class JaxOptimizer(AbstractOptimizer):
         self.rule.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as
+        ``"parameter/step"``.
+        """
         return {"steps": np.array(self.steps)} | self.rule.neutral_state(self._programs.members())
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
@@ -134,17 +166,28 @@ class JaxOptimizer(AbstractOptimizer):
         self.steps = int(state["steps"])
 
     def _whole_step(
-        self, loss_function: Callable, members: Members, arguments: Arguments, here: Any, compiled: Any
+        self,
+        loss_function: Callable,
+        members: Members,
+        arguments: Arguments,
+        here: Any,
+        compiled: Any,
     ) -> Any:
         def step(state: Any, values: tuple, batch: list[Any], numbers: tuple, passed: Any) -> tuple:
             def loss(parameters: Named) -> tuple:
-                return forward(members, loss_function, (parameters, *values[1:]), arguments.together(batch))
+                return forward(
+                    members, loss_function, (parameters, *values[1:]), arguments.together(batch)
+                )
 
             with here.entered(numbers):
                 (result, changed), gradients = differentiated(loss, values[0])
-            gradients = self._hooked(members, values, {name: gradients[name] for name in members.parameters})
+            gradients = self._hooked(
+                members, values, {name: gradients[name] for name in members.parameters}
+            )
             frozen = members.only_owned(values[1])
-            parameters, state = self.rule.update(compiled, values[0], frozen, gradients, state, passed)
+            parameters, state = self.rule.update(
+                compiled, values[0], frozen, gradients, state, passed
+            )
             return result, changed, parameters, state
 
         return checked(step, 2, partial(self._jit, donate_argnums=0))
@@ -164,7 +207,9 @@ class JaxOptimizer(AbstractOptimizer):
             self.network = network
         return gradients
 
-    def _take_over(self, members: Members, parameters: Named, changed: list[Any], state: Any) -> None:
+    def _take_over(
+        self, members: Members, parameters: Named, changed: list[Any], state: Any
+    ) -> None:
         members.store(parameters, changed)
         self.rule.keep(state, [name for name, value in parameters.items() if value is not None])
 
@@ -177,19 +222,31 @@ def run_gradients(
     of_inputs: bool,
     jit: Callable[..., Callable] = arrays.jit,
 ) -> tuple[Any, tuple[Named, list[Any]]]:
-    """One compiled forward and backward; buffers change. Gives what came beside the loss, and the gradients."""
+    """One compiled forward and backward; buffers change. Gives what came beside the loss, and the
+    gradients.
+    """
     here = where()
-    in_arrays = tuple(isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays)  # and not in a plain float
+    in_arrays = tuple(
+        isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays
+    )  # and not in a plain float
 
     def make() -> Callable:
         def run(values: tuple, batch: list[Any], numbers: tuple) -> tuple:
-            floating = [of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
-                        for is_array, x in zip(in_arrays, batch, strict=True)]  # fmt: skip
-            chosen = [x if is_floating else None for x, is_floating in zip(batch, floating, strict=True)]
+            floating = [
+                of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
+                for is_array, x in zip(in_arrays, batch, strict=True)
+            ]
+            chosen = [
+                x if is_floating else None for x, is_floating in zip(batch, floating, strict=True)
+            ]
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
-                inputs = [x if given is None else given for x, given in zip(batch, at[1], strict=True)]
-                value, beside = forward(members, loss_function, (at[0], *values[1:]), arguments.together(inputs))
+                inputs = [
+                    x if given is None else given for x, given in zip(batch, at[1], strict=True)
+                ]
+                value, beside = forward(
+                    members, loss_function, (at[0], *values[1:]), arguments.together(inputs)
+                )
                 return value, (beside, value)
 
             with here.entered(numbers):
@@ -205,12 +262,18 @@ def run_gradients(
     return (result, value), gradients
 
 
-def network_gradients(loss_function: Callable, network: AbstractNetwork, inputs: tuple) -> Gradients:
-    """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at each call."""
+def network_gradients(
+    loss_function: Callable, network: AbstractNetwork, inputs: tuple
+) -> Gradients:
+    """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at
+    each call.
+    """
     programs = Programs(network)
     members, arguments = programs.members(), taken_apart(inputs)
     with arrays.compiling_quickly():
         (result, value), (parameters, of_inputs) = run_gradients(
             programs, members, loss_function, arguments, of_inputs=True
         )
-    return in_neutral_layouts(network, members, arguments, value, parameters, of_inputs, unpacked(result))
+    return in_neutral_layouts(
+        network, members, arguments, value, parameters, of_inputs, unpacked(result)
+    )

@@ -22,7 +22,9 @@ _made = 0  # streams since the seed was set
 
 
 def seed(value: int) -> None:
-    """Restart every stream that exists, in the order of creation; streams made later follow from this seed too."""
+    """Restart every stream that exists, in the order of creation; streams made later follow from
+    this seed too.
+    """
     global _seed, _made
     _seed, _made = value, 0
     for number, stream in enumerate(list(_alive)):
@@ -34,7 +36,9 @@ def _key(number: int) -> jax.Array:
 
 
 def state(network: Any) -> dict[str, Any]:
-    """Where the streams of a network are, flax's own among them, and what streams made later follow from."""
+    """Where the streams of a network are, flax's own among them, and what streams made later follow
+    from.
+    """
     return {"seed": _seed, "made": _made, "streams": words(network)}
 
 
@@ -47,15 +51,19 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
     global _seed, _made
     streams = _streams(network)
     if streams.keys() != state["streams"].keys():
-        raise StateError(f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the network "
-                         f"has {', '.join(streams) or '(none)'}")  # fmt: skip
+        raise StateError(
+            f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the "
+            f"network has {', '.join(streams) or '(none)'}"
+        )
     _seed, _made = state["seed"], state["made"]
     follow(network, state["streams"])
 
 
 def words(network: Any) -> dict[str, np.ndarray]:
     """Where the streams of a network are."""
-    return {path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()}
+    return {
+        path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()
+    }
 
 
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
@@ -85,10 +93,11 @@ def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
 
 
 class Chance(nnx.Pytree):
-    """One stream of keys, part of its layer's state, so that ``nnx.jit`` and the optimizers carry it along.
+    """One stream of keys, part of its layer's state, so that ``nnx.jit`` and the optimizers carry
+    it along.
 
-    Every stream starts differently; which numbers it gives depends on `seed` and on how many were made since.
-    The key is kept as plain words, which can be copied and pickled.
+    Every stream starts differently; which numbers it gives depends on `seed` and on how many were
+    made since. The key is kept as plain words, which can be copied and pickled.
     """
 
     def __init__(self) -> None:
@@ -101,7 +110,9 @@ class Chance(nnx.Pytree):
 
     def __call__(self) -> jax.Array:
         """The next key."""
-        key = jax.random.fold_in(jax.random.wrap_key_data(self.key.get_value()), self.count.get_value())
+        key = jax.random.fold_in(
+            jax.random.wrap_key_data(self.key.get_value()), self.count.get_value()
+        )
         inner.store(self.count, self.count.get_value() + 1)
         return key
 

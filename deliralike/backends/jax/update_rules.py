@@ -43,7 +43,13 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def update(
-        self, compiled: Any, parameters: Named, frozen: Named, gradients: Named, state: Any, passed: Any
+        self,
+        compiled: Any,
+        parameters: Named,
+        frozen: Named,
+        gradients: Named,
+        state: Any,
+        passed: Any,
     ) -> tuple:
         """New parameters (None for those without a gradient) and state; traced."""
 
@@ -52,12 +58,16 @@ class UpdateRule(ABC):
         """The state by name."""
 
     @abstractmethod
-    def load_neutral_state(self, state: dict[str, np.ndarray], members: Members, steps: int) -> None:
+    def load_neutral_state(
+        self, state: dict[str, np.ndarray], members: Members, steps: int
+    ) -> None:
         """Take over the state by name."""
 
 
 class NeutralRule(UpdateRule):
-    """Neutral rules. Each parameter counts its own updates; bias corrections follow its own count."""
+    """Neutral rules. Each parameter counts its own updates; bias corrections follow its own
+    count.
+    """
 
     def __init__(self, groups: Groups) -> None:
         """Start without a state."""
@@ -72,7 +82,9 @@ class NeutralRule(UpdateRule):
 
     def rule_of(self, name: str) -> Rule:
         """The rule that a parameter follows."""
-        return self.groups.rules[self.places[name] if name in self.places else self.groups.index(name)]
+        return self.groups.rules[
+            self.places[name] if name in self.places else self.groups.index(name)
+        ]
 
     @property
     def lr(self) -> float:  # type: ignore[override]
@@ -86,7 +98,10 @@ class NeutralRule(UpdateRule):
     def state_for(self, members):
         for name, parameter in members.parameters.items():
             if name not in self.slots:
-                self.slots[name] = {slot: arrays.zeros_like(parameter.get_value()) for slot in self.rule_of(name).slots}
+                self.slots[name] = {
+                    slot: arrays.zeros_like(parameter.get_value())
+                    for slot in self.rule_of(name).slots
+                }
         return {name: self.slots[name] for name in members.parameters}
 
     def keep(self, state, taken):
@@ -94,22 +109,29 @@ class NeutralRule(UpdateRule):
         self.counts |= {name: self.counts.get(name, 0) + 1 for name in taken}
 
     def numbers(self, members):
-        """Rules without learning rates and who follows which are compiled in; numbers of rule and step are passed."""
+        """Rules without learning rates and who follows which are compiled in; numbers of rule and
+        step are passed.
+        """
         for name in members.parameters.keys() - self.places.keys():  # of blocks that came later
             self.places[name] = self.groups.index(name)
         steps = [(self.places[name], self.counts.get(name, 0) + 1) for name in members.parameters]
         distinct = sorted(set(steps))
         which = tuple(
-            (name, step[0], distinct.index(step)) for name, step in zip(members.parameters, steps, strict=True)
+            (name, step[0], distinct.index(step))
+            for name, step in zip(members.parameters, steps, strict=True)
         )
-        return (self._kinds, which), [self.groups.rules[place].scalars(step) for place, step in distinct]
+        return (self._kinds, which), [
+            self.groups.rules[place].scalars(step) for place, step in distinct
+        ]
 
     def update(self, compiled, parameters, frozen, gradients, state, passed):
         kinds, which = compiled
         new: Named = {}
         for name, place, number in which:
             p, g, old = parameters[name], gradients.get(name), state[name]
-            new[name] = (None, old) if g is None else kinds[place].update(p, g, old, passed[number], jnp)
+            new[name] = (
+                (None, old) if g is None else kinds[place].update(p, g, old, passed[number], jnp)
+            )
         return {name: p for name, (p, _) in new.items()}, {name: s for name, (_, s) in new.items()}
 
     def neutral_state(self, members):
@@ -138,7 +160,9 @@ class NeutralRule(UpdateRule):
 
 
 class NativeRule(UpdateRule):
-    """Any optimizer of optax. Parameters without a gradient keep their values and their parts of the state."""
+    """Any optimizer of optax. Parameters without a gradient keep their values and their parts of
+    the state.
+    """
 
     def __init__(self, native: optax.GradientTransformation) -> None:
         """Start without a state."""
@@ -158,13 +182,17 @@ class NativeRule(UpdateRule):
     def _hyperparameters(self) -> Any:
         held = getattr(self.state, "hyperparams", {})
         if "learning_rate" not in held:
-            raise CapabilityError("this optax optimizer hides its learning rate: make it with "
-                                  "optax.inject_hyperparams(...)(learning_rate=...)")  # fmt: skip
+            raise CapabilityError(
+                "this optax optimizer hides its learning rate: make it with "
+                "optax.inject_hyperparams(...)(learning_rate=...)"
+            )
         return held
 
     def state_for(self, members):
         if self.state is None:
-            self.state = self.native.init({name: slot.native.get_value() for name, slot in members.owned.items()})
+            self.state = self.native.init(
+                {name: slot.native.get_value() for name, slot in members.owned.items()}
+            )
         return self.state
 
     def keep(self, state, taken):
@@ -181,7 +209,10 @@ class NativeRule(UpdateRule):
         }
         updates, new_state = self.native.update(full, state, everything)
         taken = {name for name in parameters if gradients.get(name) is not None}
-        new = {name: optax.apply_updates(p, updates[name]) if name in taken else None for name, p in parameters.items()}
+        new = {
+            name: optax.apply_updates(p, updates[name]) if name in taken else None
+            for name, p in parameters.items()
+        }
         return new, _restored(state, new_state, set(everything) - taken)
 
     def neutral_state(self, members):
@@ -212,7 +243,9 @@ def _state_name(path: tuple) -> str:
     """``"parameter/place"``, or ``"optax/place"`` for what belongs to no parameter."""
     name = parameter_of(path)
     place = jax.tree_util.keystr(
-        [key for key in path if not isinstance(key, jax.tree_util.DictKey)], simple=True, separator="."
+        [key for key in path if not isinstance(key, jax.tree_util.DictKey)],
+        simple=True,
+        separator=".",
     )
     return f"{name or 'optax'}/{place}"
 
@@ -220,10 +253,13 @@ def _state_name(path: tuple) -> str:
 def _loaded(value: Any, path: tuple, old: Any, members: Members) -> jax.Array:
     slot = members.slots.get(parameter_of(path) or "")
     return arrays.put_like(
-        np.asarray(value) if slot is None else slot.layout.to_native(np.asarray(value)), jnp.asarray(old)
+        np.asarray(value) if slot is None else slot.layout.to_native(np.asarray(value)),
+        jnp.asarray(old),
     )
 
 
 def _restored(old: Any, new: Any, untouched: set[str]) -> Any:
     """The new state with the old parts of untouched parameters."""
-    return jax.tree_util.tree_map_with_path(lambda path, o, n: o if parameter_of(path) in untouched else n, old, new)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, o, n: o if parameter_of(path) in untouched else n, old, new
+    )

@@ -17,11 +17,18 @@ from deliralike.errors import BackendUnavailable, ProcessError, SettingError, su
 from deliralike.parallel.processes.group import Alone, Place, Processes
 
 ENGINES = ("torch", "mpi", "chainermn", "jax")
-ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
-RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRESS"  # and where a process is among them
+ENGINE = (
+    "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
+)
+RANK, COUNT, ADDRESS = (
+    "DELIRALIKE_RANK",
+    "DELIRALIKE_COUNT",
+    "DELIRALIKE_ADDRESS",
+)  # and where a process is among them
 PATIENCE = "DELIRALIKE_TIMEOUT"  # and this one, how long processes wait for each other
 TIMEOUT = 300.0  # seconds
-LAST_WORDS = "DELIRALIKE_LAST_WORDS"  # and a file for what it is to say when launchers have said all that they say
+# and a file for what it is to say when launchers have said all that they say
+LAST_WORDS = "DELIRALIKE_LAST_WORDS"
 RESTART, MAX_RESTARTS = "DELIRALIKE_RESTART", "DELIRALIKE_MAX_RESTARTS"
 THIS_MACHINE = "127.0.0.1"
 _STDERR = 2
@@ -37,20 +44,21 @@ def join(engine: str | None = None, timeout: float | None = None) -> Processes:
     """The processes that this one was started with; a process that was started by itself is alone.
 
     Args:
-        engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and Slurm's srun start;
-            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start; ``"chainermn"``, started likewise, by which
-            ChainerMN may add the gradients of Chainer's networks; ``"jax"`` for JAX's own runtime, which
-            ``deliralike launch``, srun and mpiexec start. What the environment variables of those say when None, which
-            is never ChainerMN, nor JAX's runtime under srun or mpiexec; where they say nothing, the processes that
-            the program has connected itself, by ``torch.distributed.init_process_group`` or
+        engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and
+            Slurm's srun start; ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start;
+            ``"chainermn"``, started likewise, by which ChainerMN may add the gradients of Chainer's
+            networks; ``"jax"`` for JAX's own runtime, which ``deliralike launch``, srun and mpiexec
+            start. What the environment variables of those say when None, which is never ChainerMN,
+            nor JAX's runtime under srun or mpiexec; where they say nothing, the processes that the
+            program has connected itself, by ``torch.distributed.init_process_group`` or
             ``jax.distributed.initialize``.
-        timeout: Seconds after which a process that others wait for is given up, from the beginning to the end; what
-            ``deliralike launch --timeout`` says, or five minutes, when None.
+        timeout: Seconds after which a process that others wait for is given up, from the beginning
+            to the end; what ``deliralike launch --timeout`` says, or five minutes, when None.
 
     Raises:
         SettingError: There is no such engine.
-        ProcessError: The engine was asked for, and its environment variables are missing; or some of the processes
-            have not come within the time limit, and which.
+        ProcessError: The engine was asked for, and its environment variables are missing; or some
+            of the processes have not come within the time limit, and which.
         ImportError: What the engine needs is not installed.
 
     Example:
@@ -78,12 +86,15 @@ def join(engine: str | None = None, timeout: float | None = None) -> Processes:
     if _connected() == "torch":
         return get("torch").join(timeout)
     missing = ", ".join(name for name in _OF_TORCHRUN if name not in os.environ)
-    raise ProcessError(f"torch.distributed needs the variables {', '.join(_OF_TORCHRUN)} of the environment, and "
-                       f"{missing} are not set: start with 'deliralike launch', torchrun or srun")  # fmt: skip
+    raise ProcessError(
+        f"torch.distributed needs the variables {', '.join(_OF_TORCHRUN)} of the environment, and "
+        f"{missing} are not set: start with 'deliralike launch', torchrun or srun"
+    )
 
 
 def time_limit() -> float:
-    """The seconds after which a process that others wait for is given up, unless a program says otherwise.
+    """The seconds after which a process that others wait for is given up, unless a program says
+    otherwise.
 
     Example:
         >>> time_limit()
@@ -107,12 +118,17 @@ def restarts() -> tuple[int, int]:
         >>> restarts()
         (0, 0)
     """
-    made, at_most = (next((int(os.environ[name]) for name in names if name in os.environ), 0) for names in _RESTARTS)
+    made, at_most = (
+        next((int(os.environ[name]) for name in names if name in os.environ), 0)
+        for names in _RESTARTS
+    )
     return made, at_most
 
 
 def _beginning_mpi_with_all_others(timeout: float) -> Any:
-    """Load MPI, whose start waits for all processes, deaf to everything: a clock ends it, and shows this function."""
+    """Load MPI, whose start waits for all processes, deaf to everything: a clock ends it, and shows
+    this function.
+    """
     faulthandler.dump_traceback_later(timeout, exit=True, file=_STDERR)
     try:
         return importlib.import_module("deliralike.parallel.processes.mpi")
@@ -126,7 +142,9 @@ def _started_by() -> str | None:
         return os.environ[ENGINE]
     if _is_of_mpiexec() or ("PMIX_RANK" in os.environ and _number(_OF_SLURM[1]) > 1):
         return "mpi"
-    in_step = _number(_OF_SLURM[1]) > 1  # a batch script by itself is in no step, whatever tasks it may start
+    in_step = (
+        _number(_OF_SLURM[1]) > 1
+    )  # a batch script by itself is in no step, whatever tasks it may start
     return "torch" if in_step or all(name in os.environ for name in _OF_TORCHRUN) else None
 
 
@@ -163,15 +181,20 @@ def _place_of_our_own() -> Place | None:
 def _place_by_mpi(timeout: float) -> Place | None:
     """Where mpiexec has put this process; of the first one's address all others hear by MPI.
 
-    None where mpiexec has not started it, or mpi4py is missing: JAX by itself finds the tasks of Slurm.
+    None where mpiexec has not started it, or mpi4py is missing: JAX by itself finds the tasks of
+    Slurm.
     """
     if not _is_of_mpiexec() or importlib.util.find_spec("mpi4py") is None:
         return None
     processes = _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
-    told = processes.exchange("the host, and a port of it that is free", (socket.gethostname(), free_port()))
+    told = processes.exchange(
+        "the host, and a port of it that is free", (socket.gethostname(), free_port())
+    )
     host, port = told[0]
     is_one_machine = {other for other, _ in told} == {host}
-    return Place(processes.rank, processes.count, f"{THIS_MACHINE if is_one_machine else host}:{port}")
+    return Place(
+        processes.rank, processes.count, f"{THIS_MACHINE if is_one_machine else host}:{port}"
+    )
 
 
 def free_port() -> int:

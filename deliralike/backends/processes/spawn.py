@@ -1,9 +1,10 @@
-"""Several processes of a Python module, of which none outlives another's failure: for a framework without a launcher.
+"""Several processes of a Python module, of which none outlives another's failure: for a framework
+without a launcher.
 
     python -m deliralike.backends.processes.spawn COUNT TOTAL FIRST ADDRESS MODULE [ARGUMENT ...]
 
-starts processes FIRST, FIRST + 1 … of TOTAL, COUNT of them, which find their places in the environment. An empty
-address stands for a free port of this machine.
+starts processes FIRST, FIRST + 1 … of TOTAL, COUNT of them, which find their places in the
+environment. An empty address stands for a free port of this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 
 from deliralike.backends.processes.join import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
 
-GRACE = 10.0  # seconds in which the others may say what they know of a failure, before they are ended
+GRACE = (
+    10.0  # seconds in which the others may say what they know of a failure, before they are ended
+)
 _LOOK = 0.05  # seconds between two looks at the processes
 
 
@@ -33,7 +36,9 @@ def main(count: str, total: str, first: str, address: str, *module: str) -> int:
             each.terminate()
 
     signal.signal(signal.SIGTERM, ended_by_scheduler)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal, and each ends by itself
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C goes to all processes of a terminal, and each ends by itself
     failed = _first_failure(started)
     if failed is None:
         return 0

@@ -30,8 +30,18 @@ from deliralike.backends.torch.compat.data_parallel import (
     exec_data_parallel_replication_callback,
     patch_replication_callback,
 )
-from deliralike.backends.torch.compat.functions import gather, parallel_apply, replicate, scatter, scatter_kwargs
-from deliralike.backends.torch.distributed import DistributedTorchNetwork, LayerwiseTorchNetwork, TorchProcesses
+from deliralike.backends.torch.compat.functions import (
+    gather,
+    parallel_apply,
+    replicate,
+    scatter,
+    scatter_kwargs,
+)
+from deliralike.backends.torch.distributed import (
+    DistributedTorchNetwork,
+    LayerwiseTorchNetwork,
+    TorchProcesses,
+)
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.backends.torch.layers import NATIVE
@@ -84,7 +94,10 @@ __all__ = [
     "set_sbn_eps_mode",
 ]
 
-AbstractPyTorchNetwork, DataParallelPyTorchNetwork = AbstractTorchNetwork, DataParallelTorchNetwork  # delira's names
+AbstractPyTorchNetwork, DataParallelPyTorchNetwork = (
+    AbstractTorchNetwork,
+    DataParallelTorchNetwork,
+)  # delira's names
 
 
 class TorchBackend(Backend):
@@ -93,7 +106,14 @@ class TorchBackend(Backend):
     name = "torch"
     dtypes = ("float32", "float64", "bfloat16", "float16")
     capabilities = frozenset(
-        {"double_backward", "compile", "threads", "sparse_gradients", "mixed bfloat16", "mixed float16"}
+        {
+            "double_backward",
+            "compile",
+            "threads",
+            "sparse_gradients",
+            "mixed bfloat16",
+            "mixed float16",
+        }
     )
     native_layers_mix = True
     modules: ClassVar[Mapping[str, Any]] = {
@@ -119,7 +139,9 @@ class TorchBackend(Backend):
     def precision(self) -> dict[str, str]:
         return arrays.precision()
 
-    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> torch.Tensor:
+    def array(
+        self, value: Any, dtype: str | None = None, device: str | None = None
+    ) -> torch.Tensor:
         return arrays.tensor(value, dtype, device)
 
     def numpy(self, array: torch.Tensor) -> np.ndarray:
@@ -128,7 +150,9 @@ class TorchBackend(Backend):
     def is_array(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
 
-    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+    def split(
+        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Any]:
         return arrays.split(array, sizes, dim, devices)
 
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
@@ -155,9 +179,12 @@ class TorchBackend(Backend):
         return isinstance(value, torch.nn.Module)
 
     def wrappers(self) -> tuple[type, ...]:
-        # there is no sharded module where this was not imported, which takes as long as all else together
+        # there is no sharded module where this was not imported, which takes as long as all else
+        # together
         sharded = sys.modules.get("torch.distributed.fsdp")
-        of_shards = () if sharded is None else (sharded.FSDPModule, sharded.FullyShardedDataParallel)
+        of_shards = (
+            () if sharded is None else (sharded.FSDPModule, sharded.FullyShardedDataParallel)
+        )
         return (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, *of_shards)
 
     def is_parameter(self, value: Any) -> bool:
@@ -166,22 +193,32 @@ class TorchBackend(Backend):
     def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
 
-    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+    def gradients(
+        self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
+    ) -> Gradients:
         if network.parallelism.evaluation_is_collective:
-            raise CapabilityError("gradients of a fully sharded network are taken by an optimizer over it, and kept "
-                                  "with optimizer.keep_gradients = True")  # fmt: skip
+            raise CapabilityError(
+                "gradients of a fully sharded network are taken by an optimizer over it, and kept "
+                "with optimizer.keep_gradients = True"
+            )
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
-        trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
+        trainable = {
+            name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
+        }
         wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
         copies = [network.parallelism.copies_of(parameter) for parameter in trainable.values()]
         everything = [*wanted, *(copy for of_one in copies for copy in of_one)]
-        gradients = torch.autograd.grad(loss, everything, allow_unused=True, materialize_grads=False)
+        gradients = torch.autograd.grad(
+            loss, everything, allow_unused=True, materialize_grads=False
+        )
         found, of_copies = iter(gradients), iter(gradients[len(wanted) :])
         parameters = {
-            name: _numpy_or_none(self._sum([next(found), *islice(of_copies, len(of_one))], network.device_name))
+            name: _numpy_or_none(
+                self._sum([next(found), *islice(of_copies, len(of_one))], network.device_name)
+            )
             for name, of_one in zip(trainable, copies, strict=True)
         }
         by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
@@ -199,12 +236,21 @@ class TorchBackend(Backend):
         return total.add_(addition)
 
     def weighted(
-        self, values: Sequence[torch.Tensor], weight: float, totals: Sequence[torch.Tensor] | None = None
+        self,
+        values: Sequence[torch.Tensor],
+        weight: float,
+        totals: Sequence[torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         if any(value.is_sparse for value in (*values, *(totals or ()))):
             products = [value * weight for value in values]
-            return products if totals is None else [self.add(total, new, str(total.device))
-                                                    for total, new in zip(totals, products, strict=True)]  # fmt: skip
+            return (
+                products
+                if totals is None
+                else [
+                    self.add(total, new, str(total.device))
+                    for total, new in zip(totals, products, strict=True)
+                ]
+            )
         with torch.no_grad():
             if totals is None:
                 return list(torch._foreach_mul(list(values), weight)) if values else []
@@ -219,7 +265,11 @@ class TorchBackend(Backend):
     ) -> list[torch.Tensor]:
         with torch.no_grad():
             for spread in (False, True):  # no operation takes both kinds
-                pairs = [(a, v) for a, v in zip(averages, values, strict=True) if arrays.is_spread(a) == spread]
+                pairs = [
+                    (a, v)
+                    for a, v in zip(averages, values, strict=True)
+                    if arrays.is_spread(a) == spread
+                ]
                 if pairs:
                     torch._foreach_lerp_([a for a, _ in pairs], [v for _, v in pairs], weight)
         return list(averages)
@@ -231,7 +281,9 @@ class TorchBackend(Backend):
         given = [gradient for gradient in gradients if gradient is not None]
         return reduce(lambda total, addition: self.add(total, addition, device), given, None)
 
-    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
+    def replicate(
+        self, network: AbstractNetwork, settings: ReplicaSettings
+    ) -> DataParallelTorchNetwork:
         return DataParallelTorchNetwork.of(network, settings)
 
     def is_connected(self) -> bool:
@@ -241,26 +293,40 @@ class TorchBackend(Backend):
         return TorchProcesses(timeout, place)
 
     def distribute(
-        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+        self,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool,
     ) -> DistributedTorchNetwork:
         return DistributedTorchNetwork.joined(network, settings, processes, takes_whole)
 
-    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
-        sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")  # see there
+    def shard(
+        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+    ) -> AbstractNetwork:
+        sharded = importlib.import_module(
+            "deliralike.backends.torch.distributed.sharded"
+        )  # see there
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
     def layerwise(self) -> type[LayerwiseTorchNetwork]:
         return LayerwiseTorchNetwork
 
     def optimizer(
-        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+        self,
+        rule: Rule,
+        network: AbstractNetwork,
+        parameters: str | None = None,
+        groups: Settings | None = None,
     ) -> TorchOptimizer:
         by_name = Groups.of(rule, groups)
         optimizer = TorchOptimizer(network, partial(native_optimizer, by_name), parameters)
         optimizer.groups = by_name
         return optimizer
 
-    def wrap_optimizer(self, native: torch.optim.Optimizer, network: AbstractNetwork) -> TorchOptimizer:
+    def wrap_optimizer(
+        self, native: torch.optim.Optimizer, network: AbstractNetwork
+    ) -> TorchOptimizer:
         return TorchOptimizer(network, native)
 
     def evaluating(self) -> AbstractContextManager[Any]:

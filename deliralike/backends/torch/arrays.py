@@ -12,7 +12,18 @@ from deliralike.errors import DtypeError, suggestion
 
 DTYPES = {
     name: getattr(torch, name)
-    for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+    for name in (
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+    )
 }
 
 
@@ -31,7 +42,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Tensor:
     """A tensor that owns its storage."""
     if not isinstance(value, torch.Tensor):
-        value = torch.from_numpy(np.array(value, order="C"))  # a copy: tensors never alias the caller's array
+        value = torch.from_numpy(
+            np.array(value, order="C")
+        )  # a copy: tensors never alias the caller's array
         return value.to(device=device, dtype=None if name is None else dtype(name))
     return value.to(device=device, dtype=None if name is None else dtype(name))
 
@@ -53,7 +66,9 @@ def is_spread(value: torch.Tensor) -> bool:
 
 
 def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A tensor in the type and on the device of another; this process's part of it where the other one is spread."""
+    """A tensor in the type and on the device of another; this process's part of it where the other
+    one is spread.
+    """
     value = value.to(other.device, other.dtype)
     if not is_spread(other):
         return value
@@ -62,12 +77,19 @@ def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return whole.redistribute(placements=spread.placements)
 
 
-def split(value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> Sequence[torch.Tensor]:
+def split(
+    value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+) -> Sequence[torch.Tensor]:
     """Pieces of a tensor; each is a view of its own, which may be changed in place."""
-    # Not torch.split: its views are several outputs of one function, which autograd lets no one change in place.
+    # Not torch.split: its views are several outputs of one function, which autograd lets no one
+    # change in place.
     cuts, stays = _plan(sizes, devices, value.device)
     pieces = value.tensor_split(cuts, dim) if cuts else (value,)
-    return pieces if stays else [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    return (
+        pieces
+        if stays
+        else [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    )
 
 
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
@@ -76,11 +98,18 @@ def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) ->
     return values[0] if len(values) == 1 else torch.cat(values, dim)
 
 
-def concatenate_all(columns: Sequence[Sequence[torch.Tensor]], dim: int, device: Any = None) -> list[torch.Tensor]:
+def concatenate_all(
+    columns: Sequence[Sequence[torch.Tensor]], dim: int, device: Any = None
+) -> list[torch.Tensor]:
     """`concatenate` of each column; where all tensors are at home, one call each."""
     home = device if device is None else _device(device)
     places = {value.device for column in columns for value in column}
-    if len(places) > 1 or (home is not None and places != {home}) or not columns or len(columns[0]) == 1:
+    if (
+        len(places) > 1
+        or (home is not None and places != {home})
+        or not columns
+        or len(columns[0]) == 1
+    ):
         return [concatenate(column, dim, device) for column in columns]
     return [torch.cat(column, dim) for column in columns]
 
@@ -91,9 +120,15 @@ def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
 
 
 def moved(value: torch.Tensor, device: Any) -> torch.Tensor:
-    """A tensor on a device; itself where it is there, and without waiting where it comes from pinned memory."""
+    """A tensor on a device; itself where it is there, and without waiting where it comes from
+    pinned memory.
+    """
     place = _device(device)
-    return value if value.device == place else value.to(place, non_blocking=place.type == "cuda" and value.is_pinned())
+    return (
+        value
+        if value.device == place
+        else value.to(place, non_blocking=place.type == "cuda" and value.is_pinned())
+    )
 
 
 def _together(values: Sequence[torch.Tensor], device: Any) -> Sequence[torch.Tensor]:
@@ -108,9 +143,13 @@ _device = cache(torch.device)
 
 
 @lru_cache
-def _plan(sizes: tuple[int, ...], devices: tuple[Any, ...], place: torch.device) -> tuple[tuple[int, ...], bool]:
+def _plan(
+    sizes: tuple[int, ...], devices: tuple[Any, ...], place: torch.device
+) -> tuple[tuple[int, ...], bool]:
     """Where to cut, and whether all pieces stay where the tensor is."""
-    return tuple(accumulate(sizes[:-1])), all(_device(device) == place for device in devices[: len(sizes)])
+    return tuple(accumulate(sizes[:-1])), all(
+        _device(device) == place for device in devices[: len(sizes)]
+    )
 
 
 def devices() -> list[str]:

@@ -1,4 +1,6 @@
-"""PyTorch's own weight files, read without a loader that runs anything, and written so that PyTorch reads them."""
+"""PyTorch's own weight files, read without a loader that runs anything, and written so that PyTorch
+reads them.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,26 +14,39 @@ from deliralike.backends.torch.file_formats.pickles import TYPES, Other, Storage
 from deliralike.errors import WeightFileError
 from deliralike.weights import refuse_expansion
 
-# Where trainers keep the weights: Lightning, PyTorch's tutorials, timm and torchvision, nnU-Net; then averaged ones.
-_NESTED_UNDER = ("state_dict", "model_state_dict", "model", "network_weights",
-                 "state_dict_ema", "model_ema", "ema")  # fmt: skip
+# Where trainers keep the weights: Lightning, PyTorch's tutorials, timm and torchvision, nnU-Net;
+# then averaged ones.
+_NESTED_UNDER = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "network_weights",
+    "state_dict_ema",
+    "model_ema",
+    "ema",
+)
 TOP = "(top level)"  # the place of tensors that stand beside a nested state
 _WANTED = "wanted what torch.save(model.state_dict(), path) writes"
 
 
 def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The tensors by name, as arrays that own their storage; nothing that the file names is imported or called.
+    """The tensors by name, as arrays that own their storage; nothing that the file names is
+    imported or called.
 
     Returns:
-        A state for each usual key of the checkpoint that holds one, by key; ``""`` where the file is a plain state.
+        A state for each usual key of the checkpoint that holds one, by key; ``""`` where the file
+        is a plain state.
 
     Raises:
-        WeightFileError: The file is damaged or hostile, or there is something else than tensors by name in it.
+        WeightFileError: The file is damaged or hostile, or there is something else than tensors by
+            name in it.
     """
     try:
         with opened(path) as archive:
             states = _states(path, archive.value, set())
-            refuse_expansion(path, sum(tensor.nbytes for state in states.values() for tensor in state.values()))
+            refuse_expansion(
+                path, sum(tensor.nbytes for state in states.values() for tensor in state.values())
+            )
             return _arrays(archive, states)
     except WeightFileError:
         raise
@@ -45,9 +60,12 @@ def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
     """Write a plain dict of tensors, which ``torch.load(weights_only=True)`` reads."""
     tensors = {
-        name: torch.from_numpy(array if array.flags.writeable else array.copy()) for name, array in state.items()
+        name: torch.from_numpy(array if array.flags.writeable else array.copy())
+        for name, array in state.items()
     }
-    with path.open("wb") as file:  # given an open file, PyTorch does not write the file's name into it
+    with path.open(
+        "wb"
+    ) as file:  # given an open file, PyTorch does not write the file's name into it
         torch.save(tensors, file)
 
 
@@ -58,10 +76,13 @@ def _states(path: Path, loaded: Any, seen: set[int]) -> _States:
     """The tensors by name, also out of a checkpoint that holds them beside other things.
 
     Args:
-        seen: The dicts that were looked at, by identity: a hostile file may nest them in themselves.
+        seen: The dicts that were looked at, by identity: a hostile file may nest them in
+            themselves.
     """
     if not isinstance(loaded, dict) or not loaded or id(loaded) in seen:
-        raise WeightFileError(f"{path} holds {_kind(loaded)} in place of tensors by name; {_WANTED}")
+        raise WeightFileError(
+            f"{path} holds {_kind(loaded)} in place of tensors by name; {_WANTED}"
+        )
     seen.add(id(loaded))
     nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), dict)]
     if not nested:
@@ -70,7 +91,10 @@ def _states(path: Path, loaded: Any, seen: set[int]) -> _States:
     problems = []
     for key in nested:
         try:
-            found |= {f"{key}.{inner}".strip("."): state for inner, state in _states(path, loaded[key], seen).items()}
+            found |= {
+                f"{key}.{inner}".strip("."): state
+                for inner, state in _states(path, loaded[key], seen).items()
+            }
         except WeightFileError as error:  # the settings of a model may stand under "model"
             problems.append(error)
     if not found:
@@ -79,29 +103,47 @@ def _states(path: Path, loaded: Any, seen: set[int]) -> _States:
 
 
 def _beside(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _States:
-    """What else holds tensors by name in a checkpoint, which may be a part of the network: nothing is left out."""
+    """What else holds tensors by name in a checkpoint, which may be a part of the network: nothing
+    is left out.
+    """
     others = {key: value for key, value in loaded.items() if key not in nested}
     found = {}
     for key, value in others.items():
-        if isinstance(value, dict) and value and all(isinstance(each, Tensor) for each in value.values()):
+        if (
+            isinstance(value, dict)
+            and value
+            and all(isinstance(each, Tensor) for each in value.values())
+        ):
             found[str(key)] = _tensors(path, value)
-    single = {key: value for key, value in others.items() if isinstance(value, Tensor) and value.shape}
+    single = {
+        key: value for key, value in others.items() if isinstance(value, Tensor) and value.shape
+    }
     return found | ({TOP: _tensors(path, single)} if single else {})
 
 
 def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, Tensor]:
-    strange = {name: value for name, value in loaded.items() if not (isinstance(name, str) and _is_tensor(value))}
+    strange = {
+        name: value
+        for name, value in loaded.items()
+        if not (isinstance(name, str) and _is_tensor(value))
+    }
     if strange:
         shown = ", ".join(f"{name!r} ({_kind(value)})" for name, value in list(strange.items())[:4])
-        raise WeightFileError(f"{path} holds things that are not tensors by name, such as {shown}; {_WANTED}")
+        raise WeightFileError(
+            f"{path} holds things that are not tensors by name, such as {shown}; {_WANTED}"
+        )
     for name, value in loaded.items():
         if not isinstance(value, Tensor):
-            raise WeightFileError(f"{path}: {name!r} is a tensor that NumPy cannot hold ({value.name}); {_WANTED}")
+            raise WeightFileError(
+                f"{path}: {name!r} is a tensor that NumPy cannot hold ({value.name}); {_WANTED}"
+            )
     return dict(loaded)
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) or (isinstance(value, Other) and value.name.startswith(_KINDS_OF_TENSORS))
+    return isinstance(value, Tensor) or (
+        isinstance(value, Other) and value.name.startswith(_KINDS_OF_TENSORS)
+    )
 
 
 _KINDS_OF_TENSORS = ("torch.Tensor", "torch._utils._rebuild")

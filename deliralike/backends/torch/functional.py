@@ -27,7 +27,8 @@ _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 class TorchFunctions(Functions):
     """Functions of tensors."""
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters
+    # --------------------------------------------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -41,13 +42,22 @@ class TorchFunctions(Functions):
         name = construction.dtype if value.dtype.kind == "f" else None
         return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
+    # ------------------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
         if not isinstance(value, np.ndarray):
-            value = np.asarray(value)  # in double precision, where torch would take a number in single
-        value = torch.as_tensor(value, device=like.device)  # before its type is asked for: dynamo cannot ask NumPy
-        return value.to(like.dtype) if value.is_floating_point() and like.is_floating_point() else value
+            value = np.asarray(
+                value
+            )  # in double precision, where torch would take a number in single
+        value = torch.as_tensor(
+            value, device=like.device
+        )  # before its type is asked for: dynamo cannot ask NumPy
+        return (
+            value.to(like.dtype)
+            if value.is_floating_point() and like.is_floating_point()
+            else value
+        )
 
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
@@ -59,26 +69,44 @@ class TorchFunctions(Functions):
         return x.detach()
 
     def concrete(self, x):
-        if torch.compiler.is_compiling() or x.device.type != "cpu" or isinstance(x, torch._subclasses.FakeTensor):
+        if (
+            torch.compiler.is_compiling()
+            or x.device.type != "cpu"
+            or isinstance(x, torch._subclasses.FakeTensor)
+        ):
             return None
         return x.detach().numpy()
 
-    # Losses ------------------------------------------------------------------------------------------------------
+    # Losses
+    # ------------------------------------------------------------------------------------------------------
 
-    def cross_entropy(self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
-        """PyTorch's own kernels where they follow the neutral rule: they take half the time of the primitives."""
+    def cross_entropy(
+        self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
+    ):
+        """PyTorch's own kernels where they follow the neutral rule: they take half the time of the
+        primitives.
+        """
         plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
         values = self.concrete(target) if plain else None
         if plain and "int" in str(target.dtype):
             self._check_label_shape(logits, target)
             if values is None:  # not on the host, or in a program
-                total = F.cross_entropy(logits, target.long(), ignore_index=ignore_index, reduction="sum")
-                return total if reduction == "sum" else total / (target != ignore_index).sum().clamp(min=1)
+                total = F.cross_entropy(
+                    logits, target.long(), ignore_index=ignore_index, reduction="sum"
+                )
+                return (
+                    total
+                    if reduction == "sum"
+                    else total / (target != ignore_index).sum().clamp(min=1)
+                )
             if values.size and values.min() >= 0 > ignore_index and values.max() < logits.shape[1]:
                 return F.cross_entropy(logits, target.long(), reduction=reduction)
-        return super().cross_entropy(logits, target, weight, ignore_index, label_smoothing, reduction)
+        return super().cross_entropy(
+            logits, target, weight, ignore_index, label_smoothing, reduction
+        )
 
-    # Element by element ------------------------------------------------------------------------------------------
+    # Element by element
+    # ------------------------------------------------------------------------------------------
 
     def exp(self, x):
         return torch.exp(x)
@@ -105,7 +133,9 @@ class TorchFunctions(Functions):
         return torch.sigmoid(x)
 
     def softplus(self, x):
-        return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))  # F.softplus is exact below 20 only
+        return torch.logaddexp(
+            x, torch.zeros((), dtype=x.dtype, device=x.device)
+        )  # F.softplus is exact below 20 only
 
     def relu(self, x):
         return F.relu(x)
@@ -119,7 +149,8 @@ class TorchFunctions(Functions):
     def where(self, condition, x, y):
         return torch.where(condition, x, y)
 
-    # Reductions --------------------------------------------------------------------------------------------------
+    # Reductions
+    # --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return x if _is_none(dim) else torch.sum(x, dim, keepdim)
@@ -136,7 +167,8 @@ class TorchFunctions(Functions):
     def log_softmax(self, x, dim):
         return F.log_softmax(x, dim)
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes
+    # ------------------------------------------------------------------------------------------------------
 
     def reshape(self, x, shape):
         return torch.reshape(x, tuple(shape))
@@ -159,7 +191,11 @@ class TorchFunctions(Functions):
     def select(self, x, index, dim):
         dim = dim % x.dim()
         flat = torch.index_select(x, dim, index.reshape(-1))
-        return flat if index.dim() == 1 else flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+        return (
+            flat
+            if index.dim() == 1
+            else flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+        )
 
     def select_along(self, x, index, dim):
         return torch.gather(x, dim, index)
@@ -170,7 +206,8 @@ class TorchFunctions(Functions):
     def stack(self, arrays, dim=0):
         return torch.stack(list(arrays), dim)
 
-    # Products and windows ----------------------------------------------------------------------------------------
+    # Products and windows
+    # ----------------------------------------------------------------------------------------
 
     def matmul(self, x, y):
         return torch.matmul(x, y)
@@ -184,25 +221,42 @@ class TorchFunctions(Functions):
     def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
         if any(before != after for before, after in pads):
             x, pads = self.pad_constant(x, ((0, 0), (0, 0), *pads)), ((0, 0),) * len(pads)
-        return _CONV[len(pads)](x, weight, None, stride, [before for before, _ in pads], dilation, groups)
+        return _CONV[len(pads)](
+            x, weight, None, stride, [before for before, _ in pads], dilation, groups
+        )
 
-    def conv(self, x, weight, bias=None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups=1):
+    def conv(
+        self,
+        x,
+        weight,
+        bias=None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups=1,
+    ):
         if padding == "same":
             return super().conv(x, weight, bias, stride, padding, dilation, groups)
         return _CONV[x.dim() - 2](x, weight, bias, stride, padding, dilation, groups)
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        return _CONV_TRANSPOSE[x.dim() - 2](x, weight, None, stride, padding, output_padding, groups, dilation)
+        return _CONV_TRANSPOSE[x.dim() - 2](
+            x, weight, None, stride, padding, output_padding, groups, dilation
+        )
 
     def _add_bias(self, y, bias):
-        return super()._add_bias(y, None if bias is None else bias.to(y.dtype))  # autocast makes y alone short
+        return super()._add_bias(
+            y, None if bias is None else bias.to(y.dtype)
+        )  # autocast makes y alone short
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
         return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
     def max_pool(self, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        if dilation != 1:  # the checks there keep PyTorch from windows of padding alone, for which it writes anywhere
+        if (
+            dilation != 1
+        ):  # the checks there keep PyTorch from windows of padding alone, for which it writes anywhere
             return super().max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
         return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
 
@@ -210,7 +264,9 @@ class TorchFunctions(Functions):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
         return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
 
-    def avg_pool(self, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    def avg_pool(
+        self, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True
+    ):
         return _AVG_POOL[x.dim() - 2](x, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
     def adaptive_avg_pool(self, x, output_size):
@@ -224,7 +280,8 @@ class TorchFunctions(Functions):
             return F.interpolate(x, sizes, mode="nearest")
         return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
 
-    # Activations and norms ---------------------------------------------------------------------------------------
+    # Activations and norms
+    # ---------------------------------------------------------------------------------------
 
     def relu6(self, x):
         return F.relu6(x)
@@ -274,24 +331,31 @@ class TorchFunctions(Functions):
     def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
         return F.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
-    def attention(self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True):
+    def attention(
+        self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True
+    ):
         if need_weights or weights_mask is not None:
             return super().attention(query, key, value, bias, weights_mask, scale, need_weights)
         return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
 
     def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh):
-        y, h, c = torch.lstm(x, (hidden[None], cell[None]), *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
+        y, h, c = torch.lstm(
+            x, (hidden[None], cell[None]), *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh)
+        )
         return y, h[0], c[0]
 
     def gru(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
         y, h = torch.gru(x, hidden[None], *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
         return y, h[0]
 
-    # Control and chance ------------------------------------------------------------------------------------------
+    # Control and chance
+    # ------------------------------------------------------------------------------------------
 
     def gradient(self, function, x):
         with torch.inference_mode(False), torch.enable_grad():
-            at = x.clone()  # a place of its own in the graph, so that only the way through the argument counts
+            at = (
+                x.clone()
+            )  # a place of its own in the graph, so that only the way through the argument counts
             value = function(at if at.requires_grad else at.requires_grad_())
             checks.scalar(value, "gradient: the function's value")
             if not value.requires_grad:
@@ -301,7 +365,9 @@ class TorchFunctions(Functions):
     def prepare_chance(self, layer: Any) -> None:
         layer.draws_masks = True
 
-    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
+    def keep_mask(
+        self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor
+    ) -> torch.Tensor:
         stream = random.current()
         if stream is None:
             keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
@@ -315,11 +381,17 @@ def _is_none(dim: int | Sequence[int] | None) -> bool:
 
 
 @torch.compiler.disable  # drawn on the host
-def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> torch.Tensor:
-    return torch.from_numpy(random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p))
+def _portable_mask(
+    stream: random.Stream, path: str, shape: tuple[int, ...], p: float
+) -> torch.Tensor:
+    return torch.from_numpy(
+        random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p)
+    )
 
 
 def _one_layer(*weights: torch.Tensor | None) -> tuple:
-    """Arguments of PyTorch's recurrent kernels: one layer, one direction, no dropout, time first."""
+    """Arguments of PyTorch's recurrent kernels: one layer, one direction, no dropout, time
+    first.
+    """
     given = [weight for weight in weights if weight is not None]
     return given, len(given) == 4, 1, 0.0, False, False, False

@@ -11,10 +11,11 @@ HELD = "module"
 
 
 class TorchHolder(torch.nn.Module):
-    """Holds a module as its part ``module``; that module's parameters, buffers and state keep their own names.
+    """Holds a module as its part ``module``; that module's parameters, buffers and state keep their
+    own names.
 
-    It may have further parts, stand in other modules, and be moved and copied as any module. States whose names begin
-    with ``module.`` are loaded too.
+    It may have further parts, stand in other modules, and be moved and copied as any module. States
+    whose names begin with ``module.`` are loaded too.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -27,11 +28,15 @@ class TorchHolder(torch.nn.Module):
         """The module's outputs."""
         return self.module(*inputs, **keywords)
 
-    def named_parameters(self, prefix: str = "", *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Parameters, those of the module under its own names."""
         return _shortened(super().named_parameters(prefix, *args, **kwargs), prefix)
 
-    def named_buffers(self, prefix: str = "", *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """Buffers, those of the module under its own names."""
         return _shortened(super().named_buffers(prefix, *args, **kwargs), prefix)
 
@@ -64,7 +69,11 @@ def _shorten(holder: TorchHolder, state: dict, start: str, metadata: Any) -> Non
 
 
 def _lengthen(holder: TorchHolder, state: dict, start: str, *args: Any) -> None:
-    """Rename the entries of a state that are to be loaded: those that the held module knows by this name."""
+    """Rename the entries of a state that are to be loaded: those that the held module knows by this
+    name.
+    """
     own = holder._modules[HELD].state_dict()  # type: ignore[union-attr]
-    for name in [name for name in state if name.removeprefix(start) in own and name.startswith(start)]:
+    for name in [
+        name for name in state if name.removeprefix(start) in own and name.startswith(start)
+    ]:
         state[f"{start}{HELD}.{name.removeprefix(start)}"] = state.pop(name)

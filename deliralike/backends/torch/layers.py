@@ -1,4 +1,6 @@
-"""PyTorch's own layers where it has them: with portable start values, and errors that name the layer's path."""
+"""PyTorch's own layers where it has them: with portable start values, and errors that name the
+layer's path.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
 
 
 class _Native(AbstractTorchNetwork):
-    """A layer of PyTorch's under construction: takes the vocabulary's arguments, draws no random number."""
+    """A layer of PyTorch's under construction: takes the vocabulary's arguments, draws no random
+    number.
+    """
 
     takes_options = True
 
@@ -52,7 +56,9 @@ class _Native(AbstractTorchNetwork):
         try:
             super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
         except (ValueError, AssertionError, RuntimeError) as error:
-            came = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+            came = ", ".join(
+                [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+            )
             raise SettingError(f"{type(self).__name__}({came}): {error}") from error
 
     def reset_parameters(self) -> None:
@@ -74,7 +80,9 @@ class _Conv(_Native):
 
     def _conv_forward(self, x, weight, bias):
         if self.padding == "same":  # PyTorch warns of the copy that an even kernel needs
-            return self.nn.conv(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+            return self.nn.conv(
+                x, weight, bias, self.stride, self.padding, self.dilation, self.groups
+            )
         return super()._conv_forward(x, weight, bias)
 
 
@@ -82,15 +90,18 @@ class _ConvTranspose(_Native):
     def forward(self, x, output_size=None):
         self.written_once.check_input(self, x)
         extra = self.written_once.extra_for(self, x, output_size)
-        return self.nn.conv_transpose(x, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                                      self.dilation)  # fmt: skip
+        return self.nn.conv_transpose(
+            x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
 
 class _Norm(_Native):
     synchronised = False
 
     def forward(self, x):
-        checks.channels(self, x, self.num_features, self.n if len(x.shape) > 2 or self.n != 1 else None)
+        checks.channels(
+            self, x, self.num_features, self.n if len(x.shape) > 2 or self.n != 1 else None
+        )
         if not (self.training or not self.track_running_stats):
             return super().forward(x)
         if (here := self.written_once.replica(self)) is not None:
@@ -150,7 +161,9 @@ class _Plain(_Native):
 
 
 class _Dropout(_Native):
-    """PyTorch's own dropout; inside ``random.portable`` and in a replica the layer written once decides."""
+    """PyTorch's own dropout; inside ``random.portable`` and in a replica the layer written once
+    decides.
+    """
 
     takes_options = False
     draws_masks = True
@@ -169,19 +182,43 @@ class _Dropout(_Native):
 
 
 def _native(base: type, name: str, **attributes: Any) -> type:
-    """PyTorch's layer of that name under our base; its arguments are those of the layer written once."""
+    """PyTorch's layer of that name under our base; its arguments are those of the layer written
+    once.
+    """
     written_once, native = LAYERS[name], getattr(torch.nn, name)
-    described = {"__module__": __name__, "__doc__": written_once.__doc__, "written_once": written_once}
+    described = {
+        "__module__": __name__,
+        "__doc__": written_once.__doc__,
+        "written_once": written_once,
+    }
     return type(base)(name, (base, native), described | attributes)
 
 
-_PLAIN = ("ReLU", "ReLU6", "LeakyReLU", "ELU", "SiLU", "GELU", "Hardswish", "Sigmoid", "Tanh",
-          "Softmax", "LogSoftmax", "Identity", "Flatten", "Sequential", "ModuleList", "ModuleDict",
-          "PixelShuffle")  # fmt: skip
+_PLAIN = (
+    "ReLU",
+    "ReLU6",
+    "LeakyReLU",
+    "ELU",
+    "SiLU",
+    "GELU",
+    "Hardswish",
+    "Sigmoid",
+    "Tanh",
+    "Softmax",
+    "LogSoftmax",
+    "Identity",
+    "Flatten",
+    "Sequential",
+    "ModuleList",
+    "ModuleDict",
+    "PixelShuffle",
+)
 
 NATIVE = {name: _native(_Plain, name) for name in _PLAIN}
 NATIVE |= {f"Conv{n}d": _native(_Conv, f"Conv{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {f"ConvTranspose{n}d": _native(_ConvTranspose, f"ConvTranspose{n}d", n=n) for n in (1, 2, 3)}
+NATIVE |= {
+    f"ConvTranspose{n}d": _native(_ConvTranspose, f"ConvTranspose{n}d", n=n) for n in (1, 2, 3)
+}
 NATIVE |= {f"BatchNorm{n}d": _native(_Norm, f"BatchNorm{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {f"InstanceNorm{n}d": _native(_InstanceNorm, f"InstanceNorm{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {"Dropout": _native(_Dropout, "Dropout")}

@@ -1,4 +1,6 @@
-"""Mixed precision on PyTorch: ``torch.autocast``, and sums, exponentials and losses of `nn` in float32 on CPUs too."""
+"""Mixed precision on PyTorch: ``torch.autocast``, and sums, exponentials and losses of `nn` in
+float32 on CPUs too.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,16 @@ def _current() -> str | None:
 
 
 def _cast(value: Any, dtype: str) -> Any:
-    return value.to(arrays.dtype(dtype)) if isinstance(value, torch.Tensor) and value.dtype in _SHORT else value
+    return (
+        value.to(arrays.dtype(dtype))
+        if isinstance(value, torch.Tensor) and value.dtype in _SHORT
+        else value
+    )
 
 
 for _name in (name for name in EXACT if name not in _KERNELS):
-    setattr(TorchFunctions, _name, autocast(getattr(TorchFunctions, _name), _current, _cast, dtype="float32"))
+    setattr(
+        TorchFunctions,
+        _name,
+        autocast(getattr(TorchFunctions, _name), _current, _cast, dtype="float32"),
+    )

@@ -1,4 +1,6 @@
-"""The native base on PyTorch, and what the neutral state is there: a module's own names, in its own order."""
+"""The native base on PyTorch, and what the neutral state is there: a module's own names, in its own
+order.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ class TorchSlot(Slot):
     def write(self, value: np.ndarray) -> None:
         """Copy into the tensor, in its type, on its device."""
         with torch.no_grad():
-            self.native.copy_(arrays.like(torch.from_numpy(np.require(value, requirements=["C", "W"])), self.native))
+            self.native.copy_(
+                arrays.like(
+                    torch.from_numpy(np.require(value, requirements=["C", "W"])), self.native
+                )
+            )
 
     @property
     def value(self) -> torch.Tensor:
@@ -65,7 +71,9 @@ class TorchSingle(Single):
         return []
 
     def replicated_blocks(self) -> Iterator[str]:
-        """The paths of blocks that are replicated networks; `named_modules` shows their modules in their places."""
+        """The paths of blocks that are replicated networks; `named_modules` shows their modules in
+        their places.
+        """
         module = self.network
         if isinstance(module, WrappedTorchNetwork):
             module = module.native  # whose paths have no prefix
@@ -75,8 +83,8 @@ class TorchSingle(Single):
 class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     """The base of networks on PyTorch: a ``torch.nn.Module`` that answers the neutral interface.
 
-    Written-once networks are bound to it; a network written for PyTorch alone may subclass it as it would
-    ``torch.nn.Module``. ``state_dict``, ``to``, ``parameters`` … are PyTorch's own.
+    Written-once networks are bound to it; a network written for PyTorch alone may subclass it as it
+    would ``torch.nn.Module``. ``state_dict``, ``to``, ``parameters`` … are PyTorch's own.
     """
 
     _parallelism = TorchSingle
@@ -114,7 +122,9 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters and buffers, module by module; PyTorch's own iterators take longer to find the first one."""
+    """Parameters and buffers, module by module; PyTorch's own iterators take longer to find the
+    first one.
+    """
     for held in (module._parameters, module._buffers):
         yield from (tensor for tensor in held.values() if tensor is not None)
     for child in module._modules.values():
@@ -155,14 +165,21 @@ class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         # a module that holds this one loads: from here on it asks for the names of its blocks
         for name in [name for name in state_dict if name.startswith(prefix)]:
-            state_dict[f"{prefix}{self.enclosed}.{name.removeprefix(prefix)}"] = state_dict.pop(name)
+            state_dict[f"{prefix}{self.enclosed}.{name.removeprefix(prefix)}"] = state_dict.pop(
+                name
+            )
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def neutral_slots(self) -> dict[str, Slot]:
         """The module's own names, without a prefix."""
-        return {name: TorchSlot(tensor) for name, tensor in self.native.state_dict(keep_vars=True).items()}
+        return {
+            name: TorchSlot(tensor)
+            for name, tensor in self.native.state_dict(keep_vars=True).items()
+        }
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """This network, then the module's blocks without a prefix; the module itself comes second."""
+        """This network, then the module's blocks without a prefix; the module itself comes
+        second.
+        """
         yield "", self
         yield from self.native.named_modules()

@@ -26,7 +26,8 @@ class TorchOptimizer(AbstractOptimizer):
         native: torch.optim.Optimizer | Callable[[Mapping[str, Slot]], torch.optim.Optimizer],
         pattern: str | None = None,
     ) -> None:
-        """Use a native optimizer over parameters of the network, or one made from the slots that match the pattern.
+        """Use a native optimizer over parameters of the network, or one made from the slots that
+        match the pattern.
 
         Frozen parameters are among them: they may be thawed later.
         """
@@ -38,24 +39,34 @@ class TorchOptimizer(AbstractOptimizer):
 
     def holds(self):
         """Those in its parameter groups."""
-        names = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        names = {
+            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
+        }
         held = [parameter for group in self.native.param_groups for parameter in group["params"]]
-        return [names.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}") for parameter in held]
+        return [
+            names.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
+            for parameter in held
+        ]
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first. A tied one comes under its first name.
+        """Forward and backward; gradients of a previous step are dropped first. A tied one comes
+        under its first name.
 
         A loss in replicas runs backward in each replica's thread.
         """
         self._members.look()
         parameters, parallelism = self._members.each_once, self.network.parallelism
         for parameter in parameters.values():
-            parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
+            parameter.grad = (
+                None  # of frozen ones too, which PyTorch would move by a gradient that is left over
+            )
             for copy in parallelism.copies_of(parameter):
                 copy.grad = None
         with parallelism.gradients_wanted(parameters):
             result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
-        return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
+        return _detached(result), {
+            name: p.grad for name, p in parameters.items() if p.requires_grad
+        }
 
     def apply(self, gradients):
         """One native step on these gradients."""
@@ -75,12 +86,17 @@ class TorchOptimizer(AbstractOptimizer):
     def settings(self):
         """Those of each parameter group, and the class."""
         apart = ("params", "lr", "initial_lr")
-        groups = [{key: each for key, each in group.items() if key not in apart} for group in self.native.param_groups]
+        groups = [
+            {key: each for key, each in group.items() if key not in apart}
+            for group in self.native.param_groups
+        ]
         return {"class": type(self.native).__name__, "groups": groups}
 
     @property
     def lr(self) -> float:
-        """The learning rate of the first parameter group; when it is set, the others keep their ratios to it."""
+        """The learning rate of the first parameter group; when it is set, the others keep their
+        ratios to it.
+        """
         return self._rates.lr
 
     @lr.setter
@@ -88,7 +104,8 @@ class TorchOptimizer(AbstractOptimizer):
         self._rates.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``.
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as
+        ``"parameter/step"``.
 
         That of a tied parameter comes under its first name, as its gradient does.
         """
@@ -96,7 +113,9 @@ class TorchOptimizer(AbstractOptimizer):
         self._members.look()
         for name, parameter in self._members.each_once.items():
             held = self.native.state.get(parameter, {})
-            for slot, value in held.items() if held.get("step") != 0 else ():  # Adagrad's are made before any update
+            for slot, value in (
+                held.items() if held.get("step") != 0 else ()
+            ):  # Adagrad's are made before any update
                 if value is not None:
                     state[f"{name}/{slot}"] = arrays.numpy(torch.as_tensor(value))
         return state
@@ -114,7 +133,9 @@ class TorchOptimizer(AbstractOptimizer):
             name, _, slot = key.rpartition("/")
             if name:
                 parameter = parameters[name]
-                self.native.state[parameter][slot] = _loaded(slot, value, parameter, groups.get(id(parameter), {}))
+                self.native.state[parameter][slot] = _loaded(
+                    slot, value, parameter, groups.get(id(parameter), {})
+                )
 
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()
@@ -127,11 +148,17 @@ def _backward(loss: torch.Tensor) -> None:
     loss.backward()
 
 
-def _loaded(slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
-    """A state array in its parameter's type and place; PyTorch counts steps on the host unless a kernel reads them."""
+def _loaded(
+    slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]
+) -> torch.Tensor:
+    """A state array in its parameter's type and place; PyTorch counts steps on the host unless a
+    kernel reads them.
+    """
     if slot == "step":
         by_kernel = group.get("fused") or group.get("capturable")
-        place: dict[str, Any] = {"dtype": torch.float32, "device": parameter.device} if by_kernel else {}
+        place: dict[str, Any] = (
+            {"dtype": torch.float32, "device": parameter.device} if by_kernel else {}
+        )
         return torch.tensor(float(value), **place)
     return arrays.like(torch.tensor(value), parameter)
 

@@ -18,7 +18,9 @@ _generators: WeakKeyDictionary[Replica, dict[torch.device, torch.Generator]] = W
 
 
 def draws_masks(module: torch.nn.Module) -> bool:
-    """Whether a layer draws its masks by `deliralike.nn`; PyTorch's own layers draw from its global generator."""
+    """Whether a layer draws its masks by `deliralike.nn`; PyTorch's own layers draw from its global
+    generator.
+    """
     return getattr(module, "draws_masks", False)
 
 
@@ -46,10 +48,15 @@ def _generator(device: torch.device) -> torch.Generator:
 
 
 def state() -> dict[str, np.ndarray]:
-    """Where PyTorch's own generators are, that of the CPU and those of CUDA's devices, if these are in use."""
+    """Where PyTorch's own generators are, that of the CPU and those of CUDA's devices, if these are
+    in use.
+    """
     of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     named = {f"cuda:{index}": value for index, value in enumerate(of_devices)}
-    return {name: value.numpy().copy() for name, value in {"cpu": torch.get_rng_state(), **named}.items()}
+    return {
+        name: value.numpy().copy()
+        for name, value in {"cpu": torch.get_rng_state(), **named}.items()
+    }
 
 
 def load_state(state: Mapping[str, np.ndarray]) -> None:

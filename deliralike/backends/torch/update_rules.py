@@ -1,4 +1,6 @@
-"""The neutral update rules on PyTorch: its own optimizers where their formulas are the same, every number passed."""
+"""The neutral update rules on PyTorch: its own optimizers where their formulas are the same, every
+number passed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ from deliralike.optim.groups import Groups, scaled_lr
 
 
 class NeutralOptimizer(torch.optim.Optimizer):
-    """A neutral rule that PyTorch has no optimizer for; each setting may differ between parameter groups.
+    """A neutral rule that PyTorch has no optimizer for; each setting may differ between parameter
+    groups.
 
-    It is a ``torch.optim.Optimizer``: schedulers, ``state_dict``, hooks and ``copy`` work. The state has PyTorch's
-    form, with each parameter's own ``step``. A sparse gradient counts as the dense one that it stands for.
+    It is a ``torch.optim.Optimizer``: schedulers, ``state_dict``, hooks and ``copy`` work. The
+    state has PyTorch's form, with each parameter's own ``step``. A sparse gradient counts as the
+    dense one that it stands for.
     """
 
     kind: ClassVar[type[rules.Rule]]
@@ -30,12 +34,16 @@ class NeutralOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        """One update of each parameter that has a gradient; gives what `closure` gave, which is called first."""
+        """One update of each parameter that has a gradient; gives what `closure` gave, which is
+        called first.
+        """
         with torch.enable_grad():
             result = None if closure is None else closure()
         for group in self.param_groups:
             rule = self._rule(group)
-            for parameter in (parameter for parameter in group["params"] if parameter.grad is not None):
+            for parameter in (
+                parameter for parameter in group["params"] if parameter.grad is not None
+            ):
                 self._update(parameter, rule)
         return result
 
@@ -49,7 +57,9 @@ class NeutralOptimizer(torch.optim.Optimizer):
             state["step"] = torch.tensor(0.0)
             state.update({slot: torch.zeros_like(parameter) for slot in rule.slots})
         state["step"] += 1
-        value, new = rule.update(parameter, parameter.grad, state, rule.scalars(int(state["step"])), torch)
+        value, new = rule.update(
+            parameter, parameter.grad, state, rule.scalars(int(state["step"])), torch
+        )
         parameter.copy_(value)
         state.update(new)
 
@@ -83,7 +93,11 @@ _FIXED: dict[type[torch.optim.Optimizer], dict[str, Any]] = {
     torch.optim.Adagrad: {"lr_decay": 0.0, "initial_accumulator_value": 0.0},
 }
 
-_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)  # one kernel for all parameters, half the time or less
+_FUSED = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+)  # one kernel for all parameters, half the time or less
 
 
 def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.Optimizer:
@@ -95,20 +109,30 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
     """
     kind = _KINDS.get(type(groups.rules[0]))
     if kind is None:
-        raise ArgumentError(f"backend 'torch' has no optimizer for {type(groups.rules[0]).__name__}")
+        raise ArgumentError(
+            f"backend 'torch' has no optimizer for {type(groups.rules[0]).__name__}"
+        )
     members: list[dict[int, torch.Tensor]] = [{} for _ in groups.rules]
     for name, place in groups.assigned(slots).items():
         members[place][id(slots[name].native)] = slots[name].native
     pairs = zip(groups.rules, members, strict=True)
     made: Any = kind
-    fusible = all(p.is_floating_point() and not is_spread(p) for own in members for p in own.values())
+    fusible = all(
+        p.is_floating_point() and not is_spread(p) for own in members for p in own.values()
+    )
     fused = {"fused": True} if kind in _FUSED and fusible else {}
-    return made([{"params": list(own.values())} | asdict(rule) for rule, own in pairs],
-                **asdict(groups.rules[0]), **_FIXED.get(kind, {}), **fused)  # fmt: skip
+    return made(
+        [{"params": list(own.values())} | asdict(rule) for rule, own in pairs],
+        **asdict(groups.rules[0]),
+        **_FIXED.get(kind, {}),
+        **fused,
+    )
 
 
 class GroupRates:
-    """The learning rates of an optimizer's parameter groups, which keep the ratios that they were found with."""
+    """The learning rates of an optimizer's parameter groups, which keep the ratios that they were
+    found with.
+    """
 
     def __init__(self, native: torch.optim.Optimizer) -> None:
         """Look at the groups there are."""

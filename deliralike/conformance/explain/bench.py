@@ -1,4 +1,6 @@
-"""Executes formulas on what an accused block was given, and says how far the result is from the candidate's."""
+"""Executes formulas on what an accused block was given, and says how far the result is from the
+candidate's.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Tensors = dict[str, np.ndarray]
 
 
 class _Nothing(Network):
-    """A network without parameters: all arrays come as inputs, so that the gradient of each is at hand."""
+    """A network without parameters: all arrays come as inputs, so that the gradient of each is at
+    hand.
+    """
 
     def forward(self, x: Any) -> Any:
         return x
@@ -35,7 +39,8 @@ class Bench:
     Attributes:
         settings: The reference's, with the defaults of the layer or function where none was given.
         reference, wanted: What reference and candidate gave, by the names of `Observed.tensors`.
-        outputs, buffers, gradients: Those names; `forward_names` are the first two. Counters of batches are left out.
+        outputs, buffers, gradients: Those names; `forward_names` are the first two. Counters of
+            batches are left out.
         reshaped: Whether an output has another shape, so that gradients cannot be compared.
     """
 
@@ -46,24 +51,37 @@ class Bench:
         self.reference = self._merged(_present(accused.reference.tensors()))
         self.wanted = self._merged(_present(accused.candidate.tensors()))
         names = {*self.reference, *self.wanted}
-        self.names = tuple(sorted(name for name in names if not name.endswith("num_batches_tracked")))
+        self.names = tuple(
+            sorted(name for name in names if not name.endswith("num_batches_tracked"))
+        )
         self.outputs = tuple(name for name in self.names if name.startswith("output"))
         self.gradients = tuple(name for name in self.names if name.startswith("gradient of "))
-        self.buffers = tuple(name for name in self.names if name not in (*self.outputs, *self.gradients))
+        self.buffers = tuple(
+            name for name in self.names if name not in (*self.outputs, *self.gradients)
+        )
         self.forward_names = self.outputs + self.buffers
         self.reshaped = any(
             self.wanted[name].shape != self.reference[name].shape
             for name in self.forward_names
             if name in self.wanted and name in self.reference
         )
-        self._sizes = {name: max(_norm(self.wanted.get(name)), _norm(self.reference.get(name))) for name in self.names}
-        self._inputs = nest.map(_float64, (dict(accused.state), tuple(accused.args), dict(accused.kwargs)))
+        self._sizes = {
+            name: max(_norm(self.wanted.get(name)), _norm(self.reference.get(name)))
+            for name in self.names
+        }
+        self._inputs = nest.map(
+            _float64, (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
+        )
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
 
     def distances(self, tensors: Mapping[str, Any], names: Any = None) -> dict[str, float]:
-        """How far the candidate is from some tensors, by name; relative to the larger of candidate and reference."""
-        return {name: self._distance(name, tensors) for name in (self.names if names is None else names)}
+        """How far the candidate is from some tensors, by name; relative to the larger of candidate
+        and reference.
+        """
+        return {
+            name: self._distance(name, tensors) for name in (self.names if names is None else names)
+        }
 
     def forward(self, formula: Formula) -> Tensors | None:
         """Outputs and buffers of a formula; None where it cannot be executed on these inputs."""
@@ -71,17 +89,21 @@ class Bench:
             with self.backend.evaluating(), _quiet(), random.portable(self.seed):
                 call = self._call(*self._arrays())
                 return self._host(formula(call), call.after)
-        except Exception:  # noqa: BLE001 - a convention may be impossible for these shapes, and each framework errs in its way
+        except Exception:  # noqa: BLE001
             return None
 
     def everything(self, formula: Formula) -> Tensors | None:
-        """The same with the gradients of inputs and parameters, for the cotangent of the accused."""
+        """The same with the gradients of inputs and parameters, for the cotangent of the
+        accused.
+        """
         cotangent = nest.leaves(self.accused.cotangent)
 
         def loss(network: Network, weights: Any, args: Any, kwargs: Any) -> Any:
             call = self._call(weights, args, kwargs)
             outputs = formula(call)
-            floating = [leaf for leaf in nest.leaves((weights, args, kwargs)) if self._is_floating(leaf)]
+            floating = [
+                leaf for leaf in nest.leaves((weights, args, kwargs)) if self._is_floating(leaf)
+            ]
             total = sum(call.nn.sum(leaf) * 0.0 for leaf in floating)
             for leaf, weight in zip(nest.leaves(outputs), cotangent, strict=True):
                 if leaf is not None and weight is not None:
@@ -94,18 +116,24 @@ class Bench:
         try:
             with _quiet(), random.portable(self.seed):
                 found = self.backend.gradients(loss, self._network, *self._inputs).inputs
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:  # noqa: BLE001
             return None
         return forward | self._gradients(*found)
 
     def fitted(self, variant: Variant) -> Variant | None:
-        """A variant with a free number, at the number that comes nearest to the candidate's outputs and buffers."""
+        """A variant with a free number, at the number that comes nearest to the candidate's outputs
+        and buffers.
+        """
         target = self._vector(self.wanted)
 
         def predict(value: float) -> np.ndarray:
             found = self.forward(lambda call: variant.formula(call, value))
             vector = None if found is None else self._vector(found)
-            return np.full(target.shape, np.inf) if vector is None or vector.shape != target.shape else vector
+            return (
+                np.full(target.shape, np.inf)
+                if vector is None or vector.shape != target.shape
+                else vector
+            )
 
         value, left = fit(predict, target, variant.starts, variant.least, variant.most)
         usual = self._vector(self.reference)
@@ -117,7 +145,11 @@ class Bench:
 
     def _vector(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """Outputs and buffers that differ, each in units of its own size, as one vector."""
-        parts = [np.ravel(tensors[name]) / (self._sizes[name] or 1.0) for name in self.forward_names if name in tensors]
+        parts = [
+            np.ravel(tensors[name]) / (self._sizes[name] or 1.0)
+            for name in self.forward_names
+            if name in tensors
+        ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _distance(self, name: str, tensors: Mapping[str, Any]) -> float:
@@ -144,20 +176,36 @@ class Bench:
 
     def _call(self, weights: Any, args: Any, kwargs: Any) -> Call:
         one = self.accused
-        return Call(self.backend.nn, weights, tuple(args), kwargs, self.settings, one.training, one.path)
+        return Call(
+            self.backend.nn, weights, tuple(args), kwargs, self.settings, one.training, one.path
+        )
 
     def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
         outputs = self.backend.to_numpy(outputs)
-        named = {path: np.asarray(leaf) for path, leaf in nest.leaves_with_paths(outputs, "output") if leaf is not None}
+        named = {
+            path: np.asarray(leaf)
+            for path, leaf in nest.leaves_with_paths(outputs, "output")
+            if leaf is not None
+        }
         state = {**self.accused.state, **self.backend.to_numpy(dict(after))}
-        return named | {name: np.asarray(value) for name, value in state.items() if name in self.reference}
+        return named | {
+            name: np.asarray(value) for name, value in state.items() if name in self.reference
+        }
 
     def _gradients(self, weights: Any, args: Any, kwargs: Any) -> Tensors:
-        by_path = [*nest.leaves_with_paths(args, "args"), *nest.leaves_with_paths(kwargs, "kwargs"), *weights.items()]
-        return self._merged({f"gradient of {path}": value for path, value in by_path if value is not None})
+        by_path = [
+            *nest.leaves_with_paths(args, "args"),
+            *nest.leaves_with_paths(kwargs, "kwargs"),
+            *weights.items(),
+        ]
+        return self._merged(
+            {f"gradient of {path}": value for path, value in by_path if value is not None}
+        )
 
     def _merged(self, tensors: Tensors) -> Tensors:
-        """With the gradients of one array that was given several times added up under its first name."""
+        """With the gradients of one array that was given several times added up under its first
+        name.
+        """
         merged = dict(tensors)
         for name, first in self._twice.items():
             if (value := merged.pop(name, None)) is not None:
@@ -177,25 +225,38 @@ def _defaults(kind: str) -> dict[str, Any]:
 
 
 def _float64(leaf: Any) -> Any:
-    return leaf.astype(np.float64) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" else leaf
+    return (
+        leaf.astype(np.float64) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" else leaf
+    )
 
 
 def _present(tensors: Mapping[str, Any]) -> Tensors:
     arrays = {name: np.asarray(value) for name, value in tensors.items() if value is not None}
-    return {name: value.astype(np.float64) if value.dtype.kind in "biu" else value for name, value in arrays.items()}
+    return {
+        name: value.astype(np.float64) if value.dtype.kind in "biu" else value
+        for name, value in arrays.items()
+    }
 
 
 def _repeated(accused: Accused) -> dict[str, str]:
-    """The names of gradients of arrays that came before, such as the tokens of self-attention, and the first name."""
+    """The names of gradients of arrays that came before, such as the tokens of self-attention, and
+    the first name.
+    """
     given = [
         *nest.leaves_with_paths(tuple(accused.args), "args"),
         *nest.leaves_with_paths(dict(accused.kwargs), "kwargs"),
     ]
-    floating = [(path, leaf) for path, leaf in given if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"]
+    floating = [
+        (path, leaf)
+        for path, leaf in given
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+    ]
     found: dict[str, str] = {}
     for index, (path, leaf) in enumerate(floating):
         for first, other in floating[:index]:
-            if leaf is other or (leaf.shape == other.shape and leaf.size > 1 and np.array_equal(leaf, other)):
+            if leaf is other or (
+                leaf.shape == other.shape and leaf.size > 1 and np.array_equal(leaf, other)
+            ):
                 found[f"gradient of {path}"] = f"gradient of {first}"
                 break
     return found

@@ -1,4 +1,6 @@
-"""The reference over replicas that do something wrong between them: masks, sums, accumulated gradients, copies."""
+"""The reference over replicas that do something wrong between them: masks, sums, accumulated
+gradients, copies.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,15 @@ _CHANGES: dict[str, Change] = {
 }
 _MASKS: dict[str, Callable[[Any], Any]] = {
     ALIKE: lambda here: 0,
-    "masks that begin at the number of the replica, not of its first sample": lambda here: here.index,
-    "masks that begin as if there were shares of equal size, rounded up": lambda here: here.index * max(here.sizes),
-    "masks that begin as if there were shares of equal size, rounded down": lambda here: here.index * min(here.sizes),
+    "masks that begin at the number of the replica, not of its first sample": lambda here: (
+        here.index
+    ),
+    "masks that begin as if there were shares of equal size, rounded up": lambda here: (
+        here.index * max(here.sizes)
+    ),
+    "masks that begin as if there were shares of equal size, rounded down": lambda here: (
+        here.index * min(here.sizes)
+    ),
     "masks that begin at the end of each share": lambda here: here.first_sample + here.sizes[0],
 }
 
@@ -85,7 +93,8 @@ class Between:
         step = take_step(self.subject(loss), self.replicas(), self.shares.batch)
         return {kind: step[kind] for kind in ("loss", "gradient", "buffer")}
 
-    # Gradients -------------------------------------------------------------------------------------------------------
+    # Gradients
+    # -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def gradients(self) -> list[Step]:
@@ -102,16 +111,34 @@ class Between:
         count, sizes = self.shares.count, np.array(self.shares.sizes)
         each, ones = np.eye(count), np.ones(count)
         for r in range(count):
-            yield f"the gradient of replica {r} is lost in accumulation", self._combined(ones - each[r])
+            yield (
+                f"the gradient of replica {r} is lost in accumulation",
+                self._combined(ones - each[r]),
+            )
             yield f"only the gradient of replica {r} is used", self._combined(each[r])
             yield f"the gradient of replica {r} counts twice", self._combined(ones + each[r])
-            yield f"the gradient of replica {r} has the wrong sign", self._combined(ones - 2 * each[r])
-            yield f"the gradient of replica {r} is used for all {count}", self._combined(count * each[r])
+            yield (
+                f"the gradient of replica {r} has the wrong sign",
+                self._combined(ones - 2 * each[r]),
+            )
+            yield (
+                f"the gradient of replica {r} is used for all {count}",
+                self._combined(count * each[r]),
+            )
         for dtype in ("float32", "float16"):
-            rounded = [{"gradient": {n: g.astype(dtype).astype(g.dtype) for n, g in each["gradient"].items()}}
-                       for each in self.gradients]  # fmt: skip
+            rounded = [
+                {
+                    "gradient": {
+                        n: g.astype(dtype).astype(g.dtype) for n, g in each["gradient"].items()
+                    }
+                }
+                for each in self.gradients
+            ]
             yield f"gradients rounded to {dtype} before they are added", combined(rounded, ones)
-        yield "gradients of the replicas weighted by share once more", self._combined(sizes / sizes.sum())
+        yield (
+            "gradients of the replicas weighted by share once more",
+            self._combined(sizes / sizes.sum()),
+        )
         whole, differing = came["gradient"], _where_different(self.shares.wanted, came)
         for gradient, text in ((whole, ""), (differing, f", in {_named(list(differing))}")):
             yield from self._fitted(gradient, text)
@@ -120,22 +147,34 @@ class Between:
         """Factors with which the replicas' gradients may have been added, of some parameters."""
         known = self.gradients[0]["gradient"]
         if gradient and all(
-            name in known and np.shape(known[name]) == np.shape(value) for name, value in gradient.items()
+            name in known and np.shape(known[name]) == np.shape(value)
+            for name, value in gradient.items()
         ):
-            parts = [{"gradient": {name: part["gradient"][name] for name in gradient}} for part in self.gradients]
+            parts = [
+                {"gradient": {name: part["gradient"][name] for name in gradient}}
+                for part in self.gradients
+            ]
             factors = fitted(parts, {"gradient": gradient})
-            given = {"gradient": self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]}
-            yield f"the gradients of the replicas count {numbers(factors)} when they are added{text}", given
+            given = {
+                "gradient": self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
+            }
+            yield (
+                f"the gradients of the replicas count {numbers(factors)} when they are added{text}",
+                given,
+            )
 
     def _combined(self, factors: Sequence[float] | np.ndarray) -> Step:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
 
-    # Updates ---------------------------------------------------------------------------------------------------------
+    # Updates
+    # ---------------------------------------------------------------------------------------------------------
 
     def of_updates(self) -> Iterator[Variant]:
         """Hooks at the wrong moment, and what replicas do not take over or do not clear."""
         shares = self.shares
-        repeated = take_updates(shares.reference, shares.reference.network, shares.batch, steps=(0, 0))
+        repeated = take_updates(
+            shares.reference, shares.reference.network, shares.batch, steps=(0, 0)
+        )
         yield "the same masks in every step: replicas do not hear its number", repeated
         clipped = "gradients clipped (by the optimizer's hooks)"
         yield f"{clipped} in each replica, before accumulation", self._updates(_hooks_on_each)
@@ -143,27 +182,42 @@ class Between:
         yield "the optimizer's hooks not called", self._updates(_no_hooks)
         yield "the optimizer's hooks called twice", self._updates(_hooks_twice)
         stale = hooked(self.replicas(), AccumulateGradients, Stale)
-        yield "stale parameters: replicas do not take over what the update made", self._updates(network=stale)
+        yield (
+            "stale parameters: replicas do not take over what the update made",
+            self._updates(network=stale),
+        )
         kept = hooked(self.replicas(), Uncleared)
-        yield "gradients of earlier steps that are not cleared in the replicas", self._updates(network=kept)
+        yield (
+            "gradients of earlier steps that are not cleared in the replicas",
+            self._updates(network=kept),
+        )
 
-    def _updates(self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None) -> Step:
-        def make(original: Callable[[AbstractNetwork], AbstractOptimizer], network: Any) -> AbstractOptimizer:
+    def _updates(
+        self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None
+    ) -> Step:
+        def make(
+            original: Callable[[AbstractNetwork], AbstractOptimizer], network: Any
+        ) -> AbstractOptimizer:
             optimizer = original(network)
             if change is not None:
                 change(optimizer)
             return optimizer
 
         originals = optimizers_of(self.shares.reference).items()
-        subject = self.subject().but(optimizers={name: partial(make, original) for name, original in originals})
+        subject = self.subject().but(
+            optimizers={name: partial(make, original) for name, original in originals}
+        )
         return take_updates(subject, network or self.replicas(), self.shares.batch)
 
 
 def _where_different(wanted: Step, came: Step) -> dict[str, Any]:
     """The gradients that are not the reference's."""
     of_reference = wanted["gradient"]
-    return {name: value for name, value in came["gradient"].items()
-            if relative_difference(of_reference.get(name), value) > LIMIT}  # fmt: skip
+    return {
+        name: value
+        for name, value in came["gradient"].items()
+        if relative_difference(of_reference.get(name), value) > LIMIT
+    }
 
 
 def _named(names: Sequence[str]) -> str:

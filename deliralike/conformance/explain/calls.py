@@ -1,4 +1,6 @@
-"""Layers as calls of one function of `nn`: what is known of a function's conventions serves its layers too."""
+"""Layers as calls of one function of `nn`: what is known of a function's conventions serves its
+layers too.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,35 @@ Bound = dict[str, Any]  # the arguments of a function of `nn` by name
 
 _RANKS = ("1d", "2d", "3d")
 _PLAIN = {
-    "ReLU": "relu", "ReLU6": "relu6", "SiLU": "silu", "Hardswish": "hardswish", "Hardsigmoid": "hardsigmoid",
-    "Sigmoid": "sigmoid", "Tanh": "tanh", "Softplus": "softplus", "LeakyReLU": "leaky_relu", "PReLU": "prelu",
-    "ELU": "elu", "GELU": "gelu", "Softmax": "softmax", "LogSoftmax": "log_softmax", "Linear": "linear",
-    "LayerNorm": "layer_norm", "GroupNorm": "group_norm", "Upsample": "interpolate", "PixelShuffle": "pixel_shuffle",
+    "ReLU": "relu",
+    "ReLU6": "relu6",
+    "SiLU": "silu",
+    "Hardswish": "hardswish",
+    "Hardsigmoid": "hardsigmoid",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "LeakyReLU": "leaky_relu",
+    "PReLU": "prelu",
+    "ELU": "elu",
+    "GELU": "gelu",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+    "Linear": "linear",
+    "LayerNorm": "layer_norm",
+    "GroupNorm": "group_norm",
+    "Upsample": "interpolate",
+    "PixelShuffle": "pixel_shuffle",
     "Flatten": "flatten",
-}  # fmt: skip
+}
 _RANKED = {
-    "Conv": "conv", "ConvTranspose": "conv_transpose", "MaxPool": "max_pool", "AvgPool": "avg_pool",
-    "AdaptiveAvgPool": "adaptive_avg_pool", "AdaptiveMaxPool": "adaptive_max_pool",
-}  # fmt: skip
+    "Conv": "conv",
+    "ConvTranspose": "conv_transpose",
+    "MaxPool": "max_pool",
+    "AvgPool": "avg_pool",
+    "AdaptiveAvgPool": "adaptive_avg_pool",
+    "AdaptiveMaxPool": "adaptive_max_pool",
+}
 
 FUNCTION_OF: Mapping[str, str] = {
     **_PLAIN,
@@ -43,7 +64,9 @@ def names_of(kind: str) -> dict[str, str]:
     if kind in FUNCTION_OF or (name := function_of(kind)) is None:
         return {}
     parameters = [
-        parameter for parameter in inspect.signature(getattr(Functions, name)).parameters if parameter != "self"
+        parameter
+        for parameter in inspect.signature(getattr(Functions, name)).parameters
+        if parameter != "self"
     ]
     return {f"args[{index}]": parameter for index, parameter in enumerate(parameters)}
 
@@ -59,11 +82,21 @@ def binder(kind: str) -> Callable[[Call], Bound]:
             bound = signature.bind(None, *call.args, **call.kwargs)
             bound.apply_defaults()
             return {parameter: bound.arguments[parameter] for parameter in parameters}
-        defaults = {one.name: one.default for one in signature.parameters.values() if one.default is not one.empty}
-        given = {name: value for name, value in {**call.settings, **call.weights}.items() if name in parameters}
+        defaults = {
+            one.name: one.default
+            for one in signature.parameters.values()
+            if one.default is not one.empty
+        }
+        given = {
+            name: value
+            for name, value in {**call.settings, **call.weights}.items()
+            if name in parameters
+        }
         if isinstance(given.get("normalized_shape"), int):
             given["normalized_shape"] = (given["normalized_shape"],)
-        if isinstance(given.get("bias"), bool):  # the setting, where the layer has no such parameter
+        if isinstance(
+            given.get("bias"), bool
+        ):  # the setting, where the layer has no such parameter
             given.pop("bias")
         return {**defaults, parameters[0]: call.args[0], **given}
 

@@ -56,15 +56,35 @@ FUNCTIONS: Mapping[str, Callable[[Bound], Iterator[tuple]]] = {
     "attention": attending.attention,
     **{
         name: partial(pointwise.activation, name)
-        for name in ("relu", "relu6", "leaky_relu", "elu", "silu", "gelu", "hardsigmoid", "hardswish", "sigmoid",
-                     "tanh", "softplus", "exp", "log", "sqrt", "abs", "erf", "sin", "cos")
+        for name in (
+            "relu",
+            "relu6",
+            "leaky_relu",
+            "elu",
+            "silu",
+            "gelu",
+            "hardsigmoid",
+            "hardswish",
+            "sigmoid",
+            "tanh",
+            "softplus",
+            "exp",
+            "log",
+            "sqrt",
+            "abs",
+            "erf",
+            "sin",
+            "cos",
+        )
     },
-}  # fmt: skip
+}
 
 
 def variants(bench: Bench) -> Variants:
     """Everything that is known of an accused block, the likely causes first."""
-    with contextlib.suppress(Exception):  # whatever a stranger's block of that name was called with need not fit
+    with contextlib.suppress(
+        Exception
+    ):  # whatever a stranger's block of that name was called with need not fit
         yield from _own(bench)
     if (formula := twin(bench)) is not None and reproduces(bench, formula):
         yield from anything.around(bench.accused, formula)
@@ -75,9 +95,13 @@ def reproduces(bench: Bench, formula: Formula) -> bool:
     found = bench.forward(formula)
     if found is None:
         return False
-    reference = {name: bench.reference[name] for name in bench.forward_names if name in bench.reference}
+    reference = {
+        name: bench.reference[name] for name in bench.forward_names if name in bench.reference
+    }
     return all(
-        name in found and found[name].shape == value.shape and np.allclose(found[name], value, rtol=1e-9, atol=1e-12)
+        name in found
+        and found[name].shape == value.shape
+        and np.allclose(found[name], value, rtol=1e-9, atol=1e-12)
         for name, value in reference.items()
     )
 

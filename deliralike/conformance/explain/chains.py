@@ -1,4 +1,6 @@
-"""What native networks do between layers without a layer: activations, pooling and resizing, one after the other."""
+"""What native networks do between layers without a layer: activations, pooling and resizing, one
+after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,25 @@ Change = Callable[[np.ndarray], np.ndarray]
 Made = tuple[str, np.ndarray]
 
 _LARGEST = 2**20  # elements; larger arrays are not pooled in every way
-_WINDOWS = [(size, stride, padding) for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1))
-            if padding <= size // 2]  # fmt: skip
+_WINDOWS = [
+    (size, stride, padding)
+    for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1))
+    if padding <= size // 2
+]
 
 
 def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Made]:
-    """Each source after an activation and resized to the shape of a target, or with a slope that the target shows."""
+    """Each source after an activation and resized to the shape of a target, or with a slope that
+    the target shows.
+    """
     for name, array in sources.items():
         if array.dtype.kind != "f" or target.dtype.kind != "f" or not np.isfinite(target).all():
             continue
         for end in _flattened(array.shape, target.shape):
             pictures = formulas({name: array}, target.reshape(*array.shape[:2], *end))
-            yield from ((f"{words}, flattened", made.reshape(target.shape)) for words, made in pictures)
+            yield from (
+                (f"{words}, flattened", made.reshape(target.shape)) for words, made in pictures
+            )
         if array.shape == target.shape:
             yield from _with_slope("", name, array, target, lambda x: x, True)
         for words, resize, is_linear in _resizings(array, target.shape):
@@ -36,7 +45,9 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
 
 
 def resized(sources: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, np.ndarray]:
-    """The sources as pictures of a target's size, by what was done: these may be joined with others."""
+    """The sources as pictures of a target's size, by what was done: these may be joined with
+    others.
+    """
     found = {}
     for name, array in sources.items():
         for words, resize, _ in _resizings(array, (*array.shape[:2], *target.shape[2:])):
@@ -47,7 +58,9 @@ def resized(sources: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, 
 def _with_slope(
     words: str, name: str, array: np.ndarray, target: np.ndarray, resize: Change, is_linear: bool
 ) -> Iterator[Made]:
-    """Pooling by the maximum is no linear function, but leaves the order of numbers as it is, as a leaky ReLU does."""
+    """Pooling by the maximum is no linear function, but leaves the order of numbers as it is, as a
+    leaky ReLU does.
+    """
     above = resize(np.maximum(array, 0.0))
     below = resize(np.minimum(array, 0.0)) if is_linear else np.minimum(resize(array), 0.0)
     size = float(np.vdot(below, below))
@@ -61,12 +74,18 @@ def _flattened(shape: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[in
     if len(shape) != 4 or len(target) != 2 or shape[0] != target[0]:
         return []
     sizes = {size for windows in _WINDOWS for size in _sizes(shape[2:], *windows)}
-    return sorted(size for size in sizes if shape[1] * math.prod(size) == target[1] and min(size) > 0)
+    return sorted(
+        size for size in sizes if shape[1] * math.prod(size) == target[1] and min(size) > 0
+    )
 
 
 def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
-    """Names, functions, and whether they are linear, of what takes pictures of one size to those of another."""
-    fits = array.ndim == len(shape) == 4 and array.shape[:2] == shape[:2] and array.dtype.kind == "f"
+    """Names, functions, and whether they are linear, of what takes pictures of one size to those of
+    another.
+    """
+    fits = (
+        array.ndim == len(shape) == 4 and array.shape[:2] == shape[:2] and array.dtype.kind == "f"
+    )
     if not fits or array.shape == shape or array.size > _LARGEST:
         return
     start, end = array.shape[2:], shape[2:]
@@ -80,10 +99,18 @@ def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str,
 def _poolings(start: tuple[int, ...], end: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
     for size, stride, padding in _WINDOWS:
         floor, ceil = _sizes(start, size, stride, padding)
-        rule = "" if floor == ceil else ", incomplete windows dropped" if floor == end else ", incomplete windows kept"
+        rule = (
+            ""
+            if floor == ceil
+            else ", incomplete windows dropped"
+            if floor == end
+            else ", incomplete windows kept"
+        )
         if end not in (floor, ceil):
             continue
-        numbers = f"of {size} by {size}, stride {stride}{f', padding {padding}' if padding else ''}{rule}"
+        numbers = (
+            f"of {size} by {size}, stride {stride}{f', padding {padding}' if padding else ''}{rule}"
+        )
         take = partial(_pooled, size, stride, padding, end)
         yield f"max pooling {numbers}", partial(take, np.max, -np.inf), False
         yield f"mean pooling {numbers}", partial(take, _mean, np.nan), True
@@ -91,20 +118,34 @@ def _poolings(start: tuple[int, ...], end: tuple[int, ...]) -> Iterator[tuple[st
             yield f"mean pooling {numbers}, padding counted", partial(take, np.mean, 0.0), True
 
 
-def _sizes(start: tuple[int, ...], size: int, stride: int, padding: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sizes(
+    start: tuple[int, ...], size: int, stride: int, padding: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """How many windows there are along each axis without and with the incomplete ones."""
     steps = [(n + 2 * padding - size) / stride for n in start]
     return tuple(math.floor(n) + 1 for n in steps), tuple(math.ceil(n) + 1 for n in steps)
 
 
 def _pooled(
-    size: int, stride: int, padding: int, end: tuple[int, ...], reduce: Callable[..., Any], value: float,
+    size: int,
+    stride: int,
+    padding: int,
+    end: tuple[int, ...],
+    reduce: Callable[..., Any],
+    value: float,
     array: np.ndarray,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """The windows of pictures, each reduced to one number; `value` stands around the pictures."""
-    after = [(count - 1) * stride + size - padding - n for count, n in zip(end, array.shape[2:], strict=True)]
-    wide = np.pad(array, ((0, 0), (0, 0), *((padding, max(0, more)) for more in after)), constant_values=value)
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
+    after = [
+        (count - 1) * stride + size - padding - n
+        for count, n in zip(end, array.shape[2:], strict=True)
+    ]
+    wide = np.pad(
+        array, ((0, 0), (0, 0), *((padding, max(0, more)) for more in after)), constant_values=value
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[
+        :, :, ::stride, ::stride
+    ]
     return np.asarray(reduce(windows[:, :, : end[0], : end[1]], axis=(-2, -1)))
 
 
@@ -154,7 +195,9 @@ _ACTIVATIONS: dict[str, Change] = {
     "tanh": np.tanh,
     "silu": lambda x: x * _sigmoid(x),
     "gelu": _gelu,
-    "gelu by tanh": lambda x: x * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu by tanh": lambda x: (
+        x * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "relu6": lambda x: np.clip(x, 0.0, 6.0),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "softplus": lambda x: np.logaddexp(x, 0.0),

@@ -1,4 +1,6 @@
-"""Conventions of dropout: what is dropped shows in the outputs, and so does what the rest is scaled with."""
+"""Conventions of dropout: what is dropped shows in the outputs, and so does what the rest is scaled
+with.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,22 @@ TOLERANCE = 1e-9
 def dropout(accused: Accused, p: float) -> Iterator[Variant]:
     """The candidate's mask and scale, read off its outputs and held against the reference's."""
     x, wanted, usual = (
-        np.asarray(one) for one in (accused.args[0], accused.candidate.outputs, accused.reference.outputs)
+        np.asarray(one)
+        for one in (accused.args[0], accused.candidate.outputs, accused.reference.outputs)
     )
     if x.shape != wanted.shape:
         return
     yield Variant(
-        "gradient of what is dropped too", lambda call: _open_gradient(call, usual, 1.0 / (1.0 - p) if p < 1 else 0.0)
+        "gradient of what is dropped too",
+        lambda call: _open_gradient(call, usual, 1.0 / (1.0 - p) if p < 1 else 0.0),
     )
-    yield Variant("gradient of the identity: of what is dropped too", lambda call: _open_gradient(call, usual, 1.0))
-    yield Variant("gradient without the scale 1 / (1 - p)", lambda call: _unscaled_gradient(call, usual, p))
+    yield Variant(
+        "gradient of the identity: of what is dropped too",
+        lambda call: _open_gradient(call, usual, 1.0),
+    )
+    yield Variant(
+        "gradient without the scale 1 / (1 - p)", lambda call: _unscaled_gradient(call, usual, p)
+    )
     yield from _filled(x, wanted, usual, p)
     kept = (wanted != 0.0) | (x == 0.0)
     told = kept & (x != 0.0)
@@ -79,7 +88,11 @@ def _cause(training: bool, p: float, scale: float, kept: np.ndarray, same: bool)
 
 def _structure(kept: np.ndarray) -> str:
     """Along which axes the mask is the same."""
-    shared = [axis for axis in range(kept.ndim) if kept.shape[axis] > 1 and (kept == kept.take([0], axis)).all()]
+    shared = [
+        axis
+        for axis in range(kept.ndim)
+        if kept.shape[axis] > 1 and (kept == kept.take([0], axis)).all()
+    ]
     return f"the same along axes {shared}" if shared else "element by element"
 
 
@@ -103,8 +116,10 @@ def _filled(x: np.ndarray, wanted: np.ndarray, usual: np.ndarray, p: float) -> I
     """What is dropped holds the mean of all instead of zero."""
     kept = np.where(x == 0.0, wanted == 0.0, usual != 0.0) * 1.0
     for scale, word in ((1.0, "unscaled"), (1.0 / (1.0 - p) if p < 1 else 0.0, "scaled")):
-        yield Variant(f"what is dropped holds the mean instead of zero, the rest {word}",
-                      lambda call, scale=scale: _with_mean(call, kept, scale))  # fmt: skip
+        yield Variant(
+            f"what is dropped holds the mean instead of zero, the rest {word}",
+            lambda call, scale=scale: _with_mean(call, kept, scale),
+        )
 
 
 def _with_mean(call: Call, kept: np.ndarray, scale: float) -> Any:

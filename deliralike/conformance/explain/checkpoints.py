@@ -1,4 +1,6 @@
-"""Why a tensor comes back from a file as another one: what may become of it on the way, tried one by one."""
+"""Why a tensor comes back from a file as another one: what may become of it on the way, tried one
+by one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
         return Explanation(f"{name} should not be there", 0.0)
     y = np.asarray(came[name], np.float64)
     tried = [(relative_difference(x, y), cause) for cause, x in _ways(name, wanted, before, y)]
-    tried = sorted(((0.0 if far <= limit else far, cause) for far, cause in tried), key=lambda pair: pair[0])
+    tried = sorted(
+        ((0.0 if far <= limit else far, cause) for far, cause in tried), key=lambda pair: pair[0]
+    )
     (match, cause), *others = tried
     kind = came[name].dtype
     if match == 0.0 and cause == "as it was":
@@ -38,7 +42,9 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
     return Explanation(cause, match, next((far for far, _ in others if far > match), None))
 
 
-def _ways(name: str, wanted: Arrays, before: Arrays, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _ways(
+    name: str, wanted: Arrays, before: Arrays, y: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
     """Known ways in which a tensor is changed, simple ones first."""
     x = np.asarray(wanted[name], np.float64)
     yield "as it was", x
@@ -69,7 +75,10 @@ def _roundings(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         bits = x.astype(np.float32).view(np.uint32)
     nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     for words, short in (("rounded", nearest), ("cut", bits & 0xFFFF0000)):
-        yield f"{words} to bfloat16 on the way", short.astype(np.uint32).view(np.float32).astype(np.float64)
+        yield (
+            f"{words} to bfloat16 on the way",
+            short.astype(np.uint32).view(np.float32).astype(np.float64),
+        )
     for decimals in range(2, 13):
         yield f"rounded to {decimals} decimals", np.round(x, decimals)
     yield "rounded to whole numbers", np.rint(x)
@@ -80,7 +89,10 @@ def _turns(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     for order in list(permutations(range(x.ndim)))[1:]:
         words = "transposed" if order == (1, 0) else f"transposed: axes in the order {list(order)}"
         yield words, np.transpose(x, order)
-        yield f"reshaped in the place of a transpose to {list(order)}", np.transpose(x, order).reshape(x.shape)
+        yield (
+            f"reshaped in the place of a transpose to {list(order)}",
+            np.transpose(x, order).reshape(x.shape),
+        )
     if x.ndim:
         yield "rows reversed", np.flip(x, 0)
         yield "written in Fortran's order and read in C's", x.ravel("F").reshape(x.shape)
@@ -90,5 +102,8 @@ def _turns(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         if x.ndim and x.shape[0] % blocks == 0 and x.shape[0] > blocks:
             parts = np.split(x, blocks)
             for order in list(permutations(range(blocks)))[1:]:
-                yield f"blocks of rows (gates) in the order {list(order)}", np.concatenate([parts[i] for i in order])
+                yield (
+                    f"blocks of rows (gates) in the order {list(order)}",
+                    np.concatenate([parts[i] for i in order]),
+                )
             yield f"rows of {blocks} blocks interleaved", np.stack(parts, 1).reshape(x.shape)

@@ -17,7 +17,8 @@ def fit(
     least: float = -np.inf,
     most: float = np.inf,
 ) -> tuple[float, float]:
-    """The number whose prediction is nearest to a target: Gauss and Newton's steps along one axis, with secant slopes.
+    """The number whose prediction is nearest to a target: Gauss and Newton's steps along one axis,
+    with secant slopes.
 
     Args:
         predict: From the number to a vector; not finite where it cannot be evaluated.
@@ -61,7 +62,9 @@ def fit(
     return _plainest(best, left)
 
 
-def _plainest(best: tuple[float, float], left: Callable[[float], tuple[float, np.ndarray]]) -> tuple[float, float]:
+def _plainest(
+    best: tuple[float, float], left: Callable[[float], tuple[float, np.ndarray]]
+) -> tuple[float, float]:
     """The number with the fewest digits that leaves no more than the best one, up to rounding."""
     distance, value = best
     for digits in range(7):

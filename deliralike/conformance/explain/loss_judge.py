@@ -1,7 +1,8 @@
-"""How near a loss is to another: by its value, and by its derivatives along a few random directions.
+"""How near a loss is to another: by its value, and by its derivatives along a few random
+directions.
 
-The derivative of a formula along a direction is exact by a complex step: ``f(x + ih d) = f(x) + ih f'(x) d``. So each
-convention is one formula, without a gradient of its own.
+The derivative of a formula along a direction is exact by a complex step: ``f(x + ih d) = f(x) + ih
+f'(x) d``. So each convention is one formula, without a gradient of its own.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Known:
         loss: From the prediction, and the number where one is searched for.
         starts: Where a number is searched for; empty where there is none.
         least, most: Its bounds.
-        weights: From a way to make vectors of formulas, and the wanted vector, to weights that are solved for; `loss`
-            takes them.
+        weights: From a way to make vectors of formulas, and the wanted vector, to weights that are
+            solved for; `loss` takes them.
         shown: How a report writes the number.
     """
 
@@ -59,7 +60,9 @@ class Known:
             return self.weights(lambda loss: of(lambda z: loss(path(z))), wanted)
 
         return replace(
-            self, loss=lambda z, *value: self.loss(path(z), *value), weights=weights if self.weights else None
+            self,
+            loss=lambda z, *value: self.loss(path(z), *value),
+            weights=weights if self.weights else None,
         )
 
     @property
@@ -96,7 +99,8 @@ def _at(loss: Callable[..., Any], value: float, x: np.ndarray) -> Any:
 
 
 class Judge:
-    """Losses of one prediction as vectors: the value, then the derivative along each of some fixed directions.
+    """Losses of one prediction as vectors: the value, then the derivative along each of some fixed
+    directions.
 
     Args:
         point: The prediction.
@@ -106,12 +110,16 @@ class Judge:
     def __init__(self, point: np.ndarray, with_gradient: bool = True) -> None:
         generator = np.random.default_rng(0)
         self.point, self.with_gradient = point, with_gradient
-        self.directions = [generator.standard_normal(point.shape) for _ in range(DIRECTIONS * with_gradient)]
+        self.directions = [
+            generator.standard_normal(point.shape) for _ in range(DIRECTIONS * with_gradient)
+        ]
         self.least = 0.0
 
     def seen(self, value: float, gradient: np.ndarray | None) -> np.ndarray:
         """The vector of a loss that was run."""
-        along = [np.nan if gradient is None else float((gradient * d).sum()) for d in self.directions]
+        along = [
+            np.nan if gradient is None else float((gradient * d).sum()) for d in self.directions
+        ]
         return np.array([float(value), *along])
 
     def of(self, loss: Loss) -> np.ndarray:
@@ -123,19 +131,26 @@ class Judge:
 
     def sizes(self, wanted: np.ndarray) -> np.ndarray:
         """What makes numbers of size one of a vector; what is smaller than `least` is rounding."""
-        value, gradient = (max(float(np.linalg.norm(part)), self.least) or 1.0 for part in (wanted[:1], wanted[1:]))
+        value, gradient = (
+            max(float(np.linalg.norm(part)), self.least) or 1.0 for part in (wanted[:1], wanted[1:])
+        )
         return np.array([value, *[gradient] * (len(wanted) - 1)])
 
     def distance(self, vector: np.ndarray, wanted: np.ndarray) -> float:
         """The larger one of the value's and the gradient's relative distance."""
         apart = (vector - wanted) / self.sizes(wanted)
-        return max(float(abs(apart[0])), float(np.linalg.norm(apart[1:]))) if np.isfinite(apart).all() else np.inf
+        return (
+            max(float(abs(apart[0])), float(np.linalg.norm(apart[1:])))
+            if np.isfinite(apart).all()
+            else np.inf
+        )
 
 
 def tried(judge: Judge, known: Known, wanted: np.ndarray) -> Found:
     """How far a convention is, with its free number where it is nearest.
 
-    Without gradients one value fits some number, whatever the cause is: only one of few digits says something.
+    Without gradients one value fits some number, whatever the cause is: only one of few digits says
+    something.
     """
     if known.weights is not None:
         found = known.weights(judge.of, wanted) if judge.with_gradient else None
@@ -147,14 +162,25 @@ def tried(judge: Judge, known: Known, wanted: np.ndarray) -> Found:
         return
     scale = judge.sizes(wanted)
     value, _ = fit(
-        lambda at: judge.of(partial(_at, known.loss, at)) / scale, wanted / scale, known.starts, known.least, known.most
+        lambda at: judge.of(partial(_at, known.loss, at)) / scale,
+        wanted / scale,
+        known.starts,
+        known.least,
+        known.most,
     )
-    for one in (value,) if judge.with_gradient else dict.fromkeys((float(f"{value:.2e}"), *known.starts)):
+    for one in (
+        (value,) if judge.with_gradient else dict.fromkeys((float(f"{value:.2e}"), *known.starts))
+    ):
         yield known.at(one).cause, judge.distance(judge.of(known.at(one).loss), wanted)
 
 
 def scaled(
-    judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, names: dict[str, float], plain_ones: bool = True
+    judge: Judge,
+    usual: np.ndarray,
+    wanted: np.ndarray,
+    name: str,
+    names: dict[str, float],
+    plain_ones: bool = True,
 ) -> Found:
     """A factor that has a name: one of `names`, of few digits, or the inverse of such a one.
 
@@ -176,7 +202,9 @@ def scaled(
 
 
 def factor_in_words(factor: float, names: dict[str, float], plain_ones: bool = True) -> str | None:
-    """``"times 0.5"``, ``"negated"``, ``"times 1.2 (N / (N - 1))"``; None for a number that nobody would write."""
+    """``"times 0.5"``, ``"negated"``, ``"times 1.2 (N / (N - 1))"``; None for a number that nobody
+    would write.
+    """
     for word, value in names.items():
         if abs(factor - value) <= 1e-9 * abs(value) and value not in (0.0, 1.0):
             return f"times {number(plain(value))} ({word})"
@@ -211,7 +239,10 @@ NAMED_FACTORS = {
 
 def sizes_in_words(shape: tuple[int, ...]) -> dict[str, float]:
     """Factors that come of a prediction's shape (batch, classes, ...)."""
-    counts = {"the batch size": shape[0] if shape else 1, "the number of elements": math.prod(shape)}
+    counts = {
+        "the batch size": shape[0] if shape else 1,
+        "the number of elements": math.prod(shape),
+    }
     if len(shape) > 1:
         counts["the size of axis 1"] = shape[1]
     if len(shape) > 2:

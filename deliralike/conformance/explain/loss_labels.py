@@ -1,4 +1,6 @@
-"""Losses of whole-number labels: cross-entropy under other denominators, weights, labels and probabilities."""
+"""Losses of whole-number labels: cross-entropy under other denominators, weights, labels and
+probabilities.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,21 @@ class Labels:
 
     @classmethod
     def of(cls, prediction: np.ndarray, target: np.ndarray, settings: Mapping[str, Any]) -> Labels:
-        """From a prediction ``(batch, classes, ...)``, a target and the settings of `nn.cross_entropy`."""
+        """From a prediction ``(batch, classes, ...)``, a target and the settings of
+        `nn.cross_entropy`.
+        """
         classes, given = prediction.shape[1], settings.get("weight")
         ignore = settings.get("ignore_index", IGNORED)
         weight = np.ones(classes) if given is None else np.asarray(given, np.float64)
         kept = (target != ignore) & (target >= 0)
         return cls(
-            target, classes, weight, kept, float(settings.get("label_smoothing", 0.0)), given is not None, settings
+            target,
+            classes,
+            weight,
+            kept,
+            float(settings.get("label_smoothing", 0.0)),
+            given is not None,
+            settings,
         )
 
     def one_hot(self, shift: int = 0) -> np.ndarray:
@@ -67,10 +77,20 @@ def log_softmax(z: np.ndarray, axis: int = 1) -> np.ndarray:
 
 
 def cross_entropy(
-    z: np.ndarray, on: Labels, *, divisor: str = "weights", smoothing: float | None = None, weighted: bool = True,
-    shift: int = 0, spread: str = "all", log_p: Callable[[np.ndarray], np.ndarray] = log_softmax, focus: float = 0.0,
-    spread_weighted: bool = True, whole: bool = False, own_weights: bool = False,
-) -> Any:  # fmt: skip
+    z: np.ndarray,
+    on: Labels,
+    *,
+    divisor: str = "weights",
+    smoothing: float | None = None,
+    weighted: bool = True,
+    shift: int = 0,
+    spread: str = "all",
+    log_p: Callable[[np.ndarray], np.ndarray] = log_softmax,
+    focus: float = 0.0,
+    spread_weighted: bool = True,
+    whole: bool = False,
+    own_weights: bool = False,
+) -> Any:
     """Cross-entropy of labels under conventions of its own.
 
     Args:
@@ -80,8 +100,8 @@ def cross_entropy(
         smoothing: Instead of the reference's.
         weighted: Whether class weights count.
         shift: Added to each label.
-        spread: Over which classes the smoothing's share is spread: ``"all"``, ``"others"``, ``"total"`` (each gets the
-            whole share).
+        spread: Over which classes the smoothing's share is spread: ``"all"``, ``"others"``,
+            ``"total"`` (each gets the whole share).
         log_p: Instead of the logarithm of the softmax.
         focus: The exponent of focal loss.
         spread_weighted: Whether the smoothing's part is weighted as well.
@@ -96,14 +116,22 @@ def cross_entropy(
     right = -(hot * own * logs).sum(1)
     counted = on.kept[:, None] * 1.0 - (hot if spread == "others" else 0.0)
     every = -counted * per_class_spread * logs
-    share = {"all": smoothing / on.classes, "others": smoothing / max(on.classes - 1, 1), "total": smoothing}[spread]
-    each = (1.0 if whole else 1.0 - smoothing) * right + share * every.sum(1) if smoothing else right
+    share = {
+        "all": smoothing / on.classes,
+        "others": smoothing / max(on.classes - 1, 1),
+        "total": smoothing,
+    }[spread]
+    each = (
+        (1.0 if whole else 1.0 - smoothing) * right + share * every.sum(1) if smoothing else right
+    )
     if focus:
         each = each * (1.0 - np.exp((hot * logs).sum(1))) ** focus
     return _divided(each, on, divisor, weighted, 0 if own_weights else shift)
 
 
-def _divided(each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, shift: int = 0) -> Any:
+def _divided(
+    each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, shift: int = 0
+) -> Any:
     """A sum by one of several denominators."""
     weights = on.weights(weighted, shift)
     if divisor == "class means":
@@ -143,8 +171,9 @@ _OF_EACH: dict[str, Callable[[np.ndarray], Any]] = {
     "logarithm of the mean": lambda each: np.log(each.mean()),
     "median": lambda each: np.mean([each.flat[i] for i in _middle(each.real.ravel())]),
     "largest of each": lambda each: np.take_along_axis(
-        _rows(each), np.argmax(_rows(each.real), 1)[:, None], 1).mean(),
-}  # fmt: skip
+        _rows(each), np.argmax(_rows(each.real), 1)[:, None], 1
+    ).mean(),
+}
 
 
 def _rows(each: np.ndarray) -> np.ndarray:
@@ -196,14 +225,20 @@ def classification(on: Labels) -> Iterator[Known]:
         inverse = Labels(on.target, on.classes, 1.0 / on.weight, on.kept, on.smoothing, True)
         yield Known("class weights inverted (1 / weight)", _made(inverse))
         yield Known(
-            "class weights squared", _made(Labels(on.target, on.classes, on.weight**2, on.kept, on.smoothing, True))
+            "class weights squared",
+            _made(Labels(on.target, on.classes, on.weight**2, on.kept, on.smoothing, True)),
         )
         reverse = Labels(on.target, on.classes, on.weight[::-1], on.kept, on.smoothing, True)
         yield Known("class weights in reverse order", _made(reverse))
     if not on.kept.all():
-        for label, word in ((0, "the first class"), (on.classes - 1, "the last class (index -1 wraps)")):
+        for label, word in (
+            (0, "the first class"),
+            (on.classes - 1, "the last class (index -1 wraps)"),
+        ):
             target = np.where(on.kept, on.target, label)
-            counted = Labels(target, on.classes, on.weight, np.ones_like(on.kept), on.smoothing, on.weighted)
+            counted = Labels(
+                target, on.classes, on.weight, np.ones_like(on.kept), on.smoothing, on.weighted
+            )
             yield Known(f"ignored labels counted as {word}", _made(counted))
     if on.smoothing:
         yield Known(f"no label smoothing instead of {number(on.smoothing)}", loss(smoothing=0.0))
@@ -213,11 +248,20 @@ def classification(on: Labels) -> Iterator[Known]:
         yield Known("label smoothing without class weights", loss(spread_weighted=False))
     yield from _other_labels(on)
     yield Known("{} (eps) added to the denominator", partial(_with_eps, on), (1e-5, 1e-3), 0.0, 0.1)
-    yield Known("probabilities clipped at {} from below", partial(_clipped, on), (1e-7, 1e-3, 0.1), 0.0)
+    yield Known(
+        "probabilities clipped at {} from below", partial(_clipped, on), (1e-7, 1e-3, 0.1), 0.0
+    )
     smoothing = f"label smoothing={{}} instead of {number(on.smoothing)}"
-    yield Known(smoothing, lambda z, s: cross_entropy(z, on, smoothing=s), (0.1, 0.05, 0.2), 0.0, 1.0)
-    yield Known("label smoothing={} spread over the other classes alone",
-                 lambda z, s: cross_entropy(z, on, smoothing=s, spread="others"), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
+    yield Known(
+        smoothing, lambda z, s: cross_entropy(z, on, smoothing=s), (0.1, 0.05, 0.2), 0.0, 1.0
+    )
+    yield Known(
+        "label smoothing={} spread over the other classes alone",
+        lambda z, s: cross_entropy(z, on, smoothing=s, spread="others"),
+        (0.1, 0.2),
+        0.0,
+        1.0,
+    )
     for shift in (1, -1):
         yield Known(f"labels off by one ({shift:+d})", loss(shift=shift))
         if on.weighted:
@@ -228,47 +272,100 @@ def classification(on: Labels) -> Iterator[Known]:
     yield Known("logarithm to base 2", lambda z: cross_entropy(z, on) / math.log(2.0))
     yield Known("logarithm to base 10", lambda z: cross_entropy(z, on) / math.log(10.0))
     yield Known(
-        "softmax twice (probabilities fed as logits)", loss(log_p=lambda z: log_softmax(np.exp(log_softmax(z))))
+        "softmax twice (probabilities fed as logits)",
+        loss(log_p=lambda z: log_softmax(np.exp(log_softmax(z)))),
     )
     yield Known(
-        "log_softmax and softmax: probabilities without their logarithm", loss(log_p=lambda z: np.exp(log_softmax(z)))
+        "log_softmax and softmax: probabilities without their logarithm",
+        loss(log_p=lambda z: np.exp(log_softmax(z))),
     )
     yield Known("softmax missing: the negative logit", loss(log_p=lambda z: z))
-    yield Known("softmax missing: logarithm of the logits taken for probabilities", loss(log_p=np.log))
+    yield Known(
+        "softmax missing: logarithm of the logits taken for probabilities", loss(log_p=np.log)
+    )
     yield Known("sigmoid instead of softmax", loss(log_p=lambda z: -np.log(1.0 + np.exp(-z))))
     for axis in [axis for axis in (0, *range(2, on.target.ndim + 1)) if axis != 1]:
-        yield Known(f"softmax over axis {axis} instead of 1", loss(log_p=partial(log_softmax, axis=axis)))
-    yield Known("temperature={} instead of 1", lambda z, t: cross_entropy(z / t, on), (2.0, 0.5, 4.0), 1e-3)
-    yield Known("focal loss with gamma={}", lambda z, g: cross_entropy(z, on, focus=g), (2.0, 1.0, 0.5), 0.0)
-    for little in (2.2e-308, float(np.finfo(float).tiny), 1e-300, 1e-45, 1e-38, 1e-30, 1e-20, 1e-16, 1e-12, 1e-10):
-        yield Known(f"{little:.3g} (eps) added to the probabilities inside the logarithm",
-                    loss(log_p=partial(_log_of_more, eps=little)))  # fmt: skip
-    yield from _free_weights(on)
-    yield Known("probabilities clipped, with {} added inside the logarithm",
-                 lambda z, e: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + e)),
-                 (1e-8, 1e-6, 1e-3), 0.0)  # fmt: skip
-    hot = on.one_hot()
-    yield Known("binary cross-entropy of each class (sigmoid), mean over all", lambda z: bce(z, hot).mean())
-    yield Known("binary cross-entropy of each class (sigmoid), sum over classes",
-                 lambda z: _divided(bce(z, hot).sum(1), on, "counted"))  # fmt: skip
+        yield Known(
+            f"softmax over axis {axis} instead of 1", loss(log_p=partial(log_softmax, axis=axis))
+        )
     yield Known(
-        "squared error of the probabilities, mean over all", lambda z: ((np.exp(log_softmax(z)) - hot) ** 2).mean()
+        "temperature={} instead of 1", lambda z, t: cross_entropy(z / t, on), (2.0, 0.5, 4.0), 1e-3
     )
-    yield Known("squared error of the probabilities, sum over classes",
-                 lambda z: _divided(((np.exp(log_softmax(z)) - hot) ** 2).sum(1), on, "counted"))  # fmt: skip
+    yield Known(
+        "focal loss with gamma={}", lambda z, g: cross_entropy(z, on, focus=g), (2.0, 1.0, 0.5), 0.0
+    )
+    for little in (
+        2.2e-308,
+        float(np.finfo(float).tiny),
+        1e-300,
+        1e-45,
+        1e-38,
+        1e-30,
+        1e-20,
+        1e-16,
+        1e-12,
+        1e-10,
+    ):
+        yield Known(
+            f"{little:.3g} (eps) added to the probabilities inside the logarithm",
+            loss(log_p=partial(_log_of_more, eps=little)),
+        )
+    yield from _free_weights(on)
+    yield Known(
+        "probabilities clipped, with {} added inside the logarithm",
+        lambda z, e: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + e)),
+        (1e-8, 1e-6, 1e-3),
+        0.0,
+    )
+    hot = on.one_hot()
+    yield Known(
+        "binary cross-entropy of each class (sigmoid), mean over all", lambda z: bce(z, hot).mean()
+    )
+    yield Known(
+        "binary cross-entropy of each class (sigmoid), sum over classes",
+        lambda z: _divided(bce(z, hot).sum(1), on, "counted"),
+    )
+    yield Known(
+        "squared error of the probabilities, mean over all",
+        lambda z: ((np.exp(log_softmax(z)) - hot) ** 2).mean(),
+    )
+    yield Known(
+        "squared error of the probabilities, sum over classes",
+        lambda z: _divided(((np.exp(log_softmax(z)) - hot) ** 2).sum(1), on, "counted"),
+    )
     yield Known("squared error of the logits, mean over all", lambda z: ((z - hot) ** 2).mean())
     yield Known("hinge loss with margin {}", lambda z, m: _hinge(z, on, m), (1.0, 0.5), 0.0)
-    yield Known("entropy of the prediction subtracted, times {}",
-                 lambda z, a: cross_entropy(z, on) - a * _entropy(z), (0.1, 1.0))  # fmt: skip
-    yield Known("squares of the logits added, times {}",
-                 lambda z, a: cross_entropy(z, on) + a * (z * z).sum(), (1e-4, 1e-2))  # fmt: skip
-    yield Known("logits clipped to +-{}", lambda z, c: cross_entropy(_clip(z, -c, c), on), (1.0, 2.0, 5.0, 50.0), 0.0)
-    yield Known("cross-entropy of two with the labels' smoothed targets, class weights by count",
-                 loss(divisor="counted", smoothing=on.smoothing))  # fmt: skip
+    yield Known(
+        "entropy of the prediction subtracted, times {}",
+        lambda z, a: cross_entropy(z, on) - a * _entropy(z),
+        (0.1, 1.0),
+    )
+    yield Known(
+        "squares of the logits added, times {}",
+        lambda z, a: cross_entropy(z, on) + a * (z * z).sum(),
+        (1e-4, 1e-2),
+    )
+    yield Known(
+        "logits clipped to +-{}",
+        lambda z, c: cross_entropy(_clip(z, -c, c), on),
+        (1.0, 2.0, 5.0, 50.0),
+        0.0,
+    )
+    yield Known(
+        "cross-entropy of two with the labels' smoothed targets, class weights by count",
+        loss(divisor="counted", smoothing=on.smoothing),
+    )
     for divisor in ("one", "counted", "all", "batch", "elements"):
-        yield Known(f"{DIVISORS[divisor]}; class weights missing", loss(divisor=divisor, weighted=False))
-        yield Known(f"label smoothing={{}}; {DIVISORS[divisor]}",
-                     partial(_smoothed, on, divisor), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
+        yield Known(
+            f"{DIVISORS[divisor]}; class weights missing", loss(divisor=divisor, weighted=False)
+        )
+        yield Known(
+            f"label smoothing={{}}; {DIVISORS[divisor]}",
+            partial(_smoothed, on, divisor),
+            (0.1, 0.2),
+            0.0,
+            1.0,
+        )
 
 
 def _in_denominator_alone(on: Labels) -> Loss:
@@ -281,17 +378,27 @@ def _other_labels(on: Labels) -> Iterator[Known]:
         for shift in (1, -1):
             rolled = replace(on, weight=np.roll(on.weight, shift))
             yield Known(f"class weights in another order, shifted by {shift:+d}", _made(rolled))
-        yield Known("class weights: their roots (to the power of 0.5)", _made(replace(on, weight=np.sqrt(on.weight))))
-        yield Known("class weights to the power of {}",
-                     lambda z, a: cross_entropy(z, replace(on, weight=on.weight**a)), (0.5, 2.0))  # fmt: skip
+        yield Known(
+            "class weights: their roots (to the power of 0.5)",
+            _made(replace(on, weight=np.sqrt(on.weight))),
+        )
+        yield Known(
+            "class weights to the power of {}",
+            lambda z, a: cross_entropy(z, replace(on, weight=on.weight**a)),
+            (0.5, 2.0),
+        )
     half = np.arange(len(on.target)).reshape(-1, *(1,) * (on.target.ndim - 1)) < len(on.target) // 2
     yield Known("first half of the batch alone", _made(replace(on, kept=on.kept & half)))
     yield Known("second half of the batch alone", _made(replace(on, kept=on.kept & ~half)))
     last = np.arange(on.target.shape[-1]) == on.target.shape[-1] - 1
     axis = "last axis" if on.target.ndim > 1 else "batch"
     for word, mask in (("last", last), ("first", last[::-1])):
-        yield Known(f"the {word} label along the {axis} left out", _made(replace(on, kept=on.kept & ~mask)))
-        yield Known(f"the {word} label along the {axis} alone", _made(replace(on, kept=on.kept & mask)))
+        yield Known(
+            f"the {word} label along the {axis} left out", _made(replace(on, kept=on.kept & ~mask))
+        )
+        yield Known(
+            f"the {word} label along the {axis} alone", _made(replace(on, kept=on.kept & mask))
+        )
     for label in np.unique(on.target[on.kept]) if on.classes <= 64 else ():
         fewer = replace(on, kept=on.kept & (on.target != label))
         yield Known(f"class {label} ignored as well (a weight of zero)", _made(fewer))
@@ -322,8 +429,13 @@ def _free_weights(on: Labels) -> Iterator[Known]:
         full[there] = found
         return cross_entropy(z, replace(on, weight=full, weighted=True))
 
-    yield Known(f"class weights {{}} (up to a factor) instead of {listed(usual.tolist())}, of classes {there}", loss,
-                weights=weights, shown=listed)  # fmt: skip
+    yield Known(
+        f"class weights {{}} (up to a factor) instead of {listed(usual.tolist())}, of classes "
+        f"{there}",
+        loss,
+        weights=weights,
+        shown=listed,
+    )
 
 
 def _with_eps(on: Labels, z: np.ndarray, eps: float) -> Any:

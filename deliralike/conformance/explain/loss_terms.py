@@ -1,8 +1,10 @@
-"""Why a loss that is a sum of functions differs: which term, and how, by what the whole makes of the network's output.
+"""Why a loss that is a sum of functions differs: which term, and how, by what the whole makes of
+the network's output.
 
-The whole loss is known on both sides: its value, and its gradient with respect to the network's output. The reference's
-is taken apart into its terms, each a formula of the network's output; so what the candidate has in the place of one
-term is what is left when all the others are subtracted, however the candidate computes it.
+The whole loss is known on both sides: its value, and its gradient with respect to the network's
+output. The reference's is taken apart into its terms, each a formula of the network's output; so
+what the candidate has in the place of one term is what is left when all the others are subtracted,
+however the candidate computes it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,13 @@ from deliralike.conformance.explain.loss_judge import (
 )
 from deliralike.conformance.explain.loss_labels import Labels, cross_entropy, log_softmax
 from deliralike.conformance.explain.loss_overlaps import dice, tversky
-from deliralike.conformance.explain.losses import between, conventions, gradient_scaled, halves, nearest
+from deliralike.conformance.explain.losses import (
+    between,
+    conventions,
+    gradient_scaled,
+    halves,
+    nearest,
+)
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.explain.variant import number
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
@@ -47,7 +55,8 @@ class Total:
     Attributes:
         value: The loss.
         outputs: Its gradient with respect to each output of the network, by name.
-        parameters: Its gradient with respect to each parameter; also that through the network's given output.
+        parameters: Its gradient with respect to each parameter; also that through the network's
+            given output.
     """
 
     value: float
@@ -96,12 +105,16 @@ def explain(loss: Composition) -> Explanation | None:
         return Explanation("overflow or an undefined operation: the loss is not finite", 0.0)
     if (penalty := _penalty(loss)) is not None:
         return penalty
-    mine, theirs = ({"value": np.array([t.value]), **t.outputs} for t in (loss.reference, loss.candidate))
+    mine, theirs = (
+        {"value": np.array([t.value]), **t.outputs} for t in (loss.reference, loss.candidate)
+    )
     if (short := types.explain(mine, theirs)) is not None:
         return short
     point = np.concatenate([output.ravel() for output in loss.outputs.values()])
     judge = Judge(point)
-    usual, wanted = (judge.seen(t.value, _joined(loss, t)) for t in (loss.reference, loss.candidate))
+    usual, wanted = (
+        judge.seen(t.value, _joined(loss, t)) for t in (loss.reference, loss.candidate)
+    )
     judge.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
     apart = judge.distance(usual, wanted)
     if apart <= LIMIT:
@@ -113,12 +126,15 @@ def _joined(loss: Composition, total: Total) -> Array:
     return np.concatenate([total.outputs[name].ravel() for name in loss.outputs])
 
 
-# Terms as formulas of the network's output ---------------------------------------------------------------------------
+# Terms as formulas of the network's output
+# ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A term with its formula, what it is given as a function of the network's output, and its vector."""
+    """A term with its formula, what it is given as a function of the network's output, and its
+    vector.
+    """
 
     term: Term
     loss: Loss
@@ -141,7 +157,9 @@ ACTIVATIONS: dict[str, Path] = {
 
 
 def _parts(loss: Composition, judge: Judge) -> Iterator[_Part]:
-    """The terms of which both the formula and what it is given are known; checked by what the function gave."""
+    """The terms of which both the formula and what it is given are known; checked by what the
+    function gave.
+    """
     for term in loss.terms:
         prediction, target = list(term.settings.values())[:2]
         formula = usual(term.name, np.asarray(target), term.settings)
@@ -156,14 +174,18 @@ def _parts(loss: Composition, judge: Judge) -> Iterator[_Part]:
 
 
 def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
-    """How the network's output becomes what a function is given: whole or a range of it, activated or not."""
+    """How the network's output becomes what a function is given: whole or a range of it, activated
+    or not.
+    """
     start = 0
     for output in loss.outputs.values():
         whole = partial(_whole, start, output.shape)
         flat = np.concatenate([one.ravel() for one in loss.outputs.values()])
         for name, activation in ACTIVATIONS.items():
             with np.errstate(all="ignore"):
-                made = activation(output.astype(complex)).real if output.ndim > 1 or not name else None
+                made = (
+                    activation(output.astype(complex)).real if output.ndim > 1 or not name else None
+                )
             if made is None:
                 continue
             for view in _ranges(made, given):
@@ -178,12 +200,17 @@ def _whole(start: int, shape: tuple[int, ...], z: Array) -> Array:
 
 
 def _ranges(whole: Array, given: Array) -> Iterator[Path]:
-    """Views of one array's size with the shape of another that lies in it, as found by comparing."""
+    """Views of one array's size with the shape of another that lies in it, as found by
+    comparing.
+    """
     if whole.shape == given.shape:
         yield lambda x: x
     elif whole.size == given.size:
         yield lambda x: x.reshape(given.shape)
-    if whole.ndim == given.ndim and sum(a != b for a, b in zip(whole.shape, given.shape, strict=True)) == 1:
+    if (
+        whole.ndim == given.ndim
+        and sum(a != b for a, b in zip(whole.shape, given.shape, strict=True)) == 1
+    ):
         axis = next(i for i in range(whole.ndim) if whole.shape[i] != given.shape[i])
         for start in range(whole.shape[axis] - given.shape[axis] + 1):
             index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
@@ -204,7 +231,9 @@ def usual(name: str, target: Array, settings: Mapping[str, Any]) -> Loss | None:
     if name in ("cross_entropy", "focal_loss"):
         divisor = "one" if reduce is np.sum else "weights"
         focus = float(settings.get("gamma", 0.0)) if name == "focal_loss" else 0.0
-        return lambda z: cross_entropy(z, Labels.of(z, target, settings), divisor=divisor, focus=focus)
+        return lambda z: cross_entropy(
+            z, Labels.of(z, target, settings), divisor=divisor, focus=focus
+        )
     if name == "bce_with_logits":
         positive, weight = (_or_one(settings.get(key)) for key in ("pos_weight", "weight"))
         return lambda z: reduce(bce(z, truth, positive) * weight)
@@ -216,12 +245,17 @@ def usual(name: str, target: Array, settings: Mapping[str, Any]) -> Loss | None:
         return lambda x: reduce((x - truth) ** 2)
     if name == "l1_loss":
         return lambda x: reduce(np.where(x.real < truth, truth - x, x - truth))
-    smooth, start = float(settings.get("smooth", 0.0)), 0 if settings.get("include_background", True) else 1
+    smooth, start = (
+        float(settings.get("smooth", 0.0)),
+        0 if settings.get("include_background", True) else 1,
+    )
     if name == "dice_loss":
         return lambda p: reduce(1.0 - dice(p, truth, smooth, background=not start))
     if name == "tversky_loss":
         alpha, beta, gamma = (float(settings[key]) for key in ("alpha", "beta", "gamma"))
-        return lambda p: reduce((1.0 - tversky(p[:, start:], truth[:, start:], alpha, beta, smooth)) ** gamma)
+        return lambda p: reduce(
+            (1.0 - tversky(p[:, start:], truth[:, start:], alpha, beta, smooth)) ** gamma
+        )
     return None
 
 
@@ -229,14 +263,19 @@ def _or_one(value: Any) -> Any:
     return 1.0 if value is None else np.asarray(value, np.float64)
 
 
-# What the candidate may have instead ---------------------------------------------------------------------------------
+# What the candidate may have instead
+# ---------------------------------------------------------------------------------
 
 
 def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:
-    """Conventions without free numbers first, then factors of the terms, then numbers that are searched for."""
+    """Conventions without free numbers first, then factors of the terms, then numbers that are
+    searched for.
+    """
     places = [(part, (wanted - usual_total) / part.term.factor + part.vector) for part in parts]
-    fixed, free = ({id(part): [one for one in _known(part) if one.is_free == is_free] for part in parts}
-                   for is_free in (False, True))  # fmt: skip
+    fixed, free = (
+        {id(part): [one for one in _known(part) if one.is_free == is_free] for part in parts}
+        for is_free in (False, True)
+    )
     for part, left in places:
         for one in fixed[id(part)]:
             yield from _named(part, parts, tried(judge, one, left))
@@ -255,7 +294,9 @@ def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Ar
     names = sizes_in_words(judge.point.shape)
     for part, left in places:
         for one in fixed[id(part)]:
-            yield from _named(part, parts, scaled(judge, judge.of(one.loss), left, one.cause, names, False))
+            yield from _named(
+                part, parts, scaled(judge, judge.of(one.loss), left, one.cause, names, False)
+            )
 
 
 def _named(part: _Part, parts: list[_Part], found: Found) -> Found:
@@ -271,17 +312,26 @@ def _known(part: _Part) -> Iterator[Known]:
         yield one.of(part.path)
     for other, activation in ACTIVATIONS.items():
         if part.activation in ("softmax", "sigmoid") and other != part.activation:
-            words = f"{other} instead of {part.activation}" if other else f"{part.activation} missing: of the scores"
+            words = (
+                f"{other} instead of {part.activation}"
+                if other
+                else f"{part.activation} missing: of the scores"
+            )
             yield Known(words, lambda z, activation=activation: part.loss(activation(part.view(z))))
     if part.activation:
-        yield Known(f"{part.activation} twice", lambda z: part.loss(ACTIVATIONS[part.activation](part.path(z))))
+        yield Known(
+            f"{part.activation} twice",
+            lambda z: part.loss(ACTIVATIONS[part.activation](part.path(z))),
+        )
     yield from _short(part)
 
 
 def _short(part: _Part) -> Iterator[Known]:
     """What is given in a shorter type; the arithmetic is not."""
     for kind in ("float32", "float16", "bfloat16"):
-        yield Known(f"scores rounded to {kind}", lambda z, kind=kind: part.loss(part.path(_to(z, kind))))
+        yield Known(
+            f"scores rounded to {kind}", lambda z, kind=kind: part.loss(part.path(_to(z, kind)))
+        )
         for name, value in list(part.term.settings.items())[1:]:
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 settings = {**part.term.settings, name: rounded(value, kind)}
@@ -295,7 +345,9 @@ def _to(z: Array, kind: str) -> Array:
 
 
 def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:
-    """Other weights of the terms: left out, halved, all of them scaled; of the gradients alone too."""
+    """Other weights of the terms: left out, halved, all of them scaled; of the gradients alone
+    too.
+    """
     if not 1 < len(parts) < len(wanted) - 1:
         return
     scale = judge.sizes(wanted)
@@ -307,13 +359,18 @@ def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array
         if not np.isfinite(matrix).all() or not np.isfinite(target).all():
             return
         factors, *_ = np.linalg.lstsq(matrix, target, rcond=1e-12)
-        words = [_factor(part.term.name, float(factor), names) for part, factor in zip(parts, factors, strict=True)]
+        words = [
+            _factor(part.term.name, float(factor), names)
+            for part, factor in zip(parts, factors, strict=True)
+        ]
         if None in words:
             continue
         made = rest + terms @ factors
         if about:
             made[0] = usual_total[0]
-        said = "; ".join(word.replace("weight of ", about) if about else word for word in words if word)
+        said = "; ".join(
+            word.replace("weight of ", about) if about else word for word in words if word
+        )
         yield said + (", the value as it should be" if about else ""), judge.distance(made, wanted)
 
 
@@ -330,9 +387,16 @@ def _factor(name: str, factor: float, names: Mapping[str, float]) -> str | None:
 def _penalty(loss: Composition) -> Explanation | None:
     """A term of the parameters alone: their squares or sizes."""
     mine, theirs = loss.reference, loss.candidate
-    if any(relative_difference(mine.outputs[name], theirs.outputs[name]) > LIMIT for name in mine.outputs):
+    if any(
+        relative_difference(mine.outputs[name], theirs.outputs[name]) > LIMIT
+        for name in mine.outputs
+    ):
         return None
-    there = {n: g for n, g in mine.parameters.items() if g is not None and theirs.parameters.get(n) is not None}
+    there = {
+        n: g
+        for n, g in mine.parameters.items()
+        if g is not None and theirs.parameters.get(n) is not None
+    }
     null = compare(there, {name: theirs.parameters[name] for name in there}).null
     added = {
         name: np.asarray(theirs.parameters[name]) - gradient
@@ -343,17 +407,28 @@ def _penalty(loss: Composition) -> Explanation | None:
         return None
     gradient = np.concatenate([change.ravel() for change in added.values()])
     weights = np.concatenate([loss.parameters[name].ravel() for name in added])
-    forms = {"squares": (np.square(weights).sum(), 2.0 * weights), "sizes": (np.abs(weights).sum(), np.sign(weights)),
-             "root of their sum of squares": (np.linalg.norm(weights), weights / np.linalg.norm(weights))}  # fmt: skip
+    forms = {
+        "squares": (np.square(weights).sum(), 2.0 * weights),
+        "sizes": (np.abs(weights).sum(), np.sign(weights)),
+        "root of their sum of squares": (
+            np.linalg.norm(weights),
+            weights / np.linalg.norm(weights),
+        ),
+    }
     best: list[tuple[float, str]] = []
     for words, (value, slope) in forms.items():
         factor = float(gradient @ slope) / float(slope @ slope)
         away = max(
             relative_difference(gradient, factor * slope),
-            abs(theirs.value - mine.value - factor * value) / (abs(theirs.value - mine.value) or 1.0),
+            abs(theirs.value - mine.value - factor * value)
+            / (abs(theirs.value - mine.value) or 1.0),
         )
         best.append(
-            (away, f"a penalty on {', '.join(added)} added: {number(float(f'{factor:.6g}'))} times their {words}")
+            (
+                away,
+                f"a penalty on {', '.join(added)} added: {number(float(f'{factor:.6g}'))} times "
+                f"their {words}",
+            )
         )
     away, cause = min(best)
     return Explanation(cause, away) if away <= MATCH else None

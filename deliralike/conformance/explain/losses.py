@@ -1,4 +1,6 @@
-"""Why a loss differs: every known loss of the same prediction and target, by its value and its gradient."""
+"""Why a loss differs: every known loss of the same prediction and target, by its value and its
+gradient.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,11 @@ def explain_loss(
 
     Args:
         prediction: What both losses were given.
-        target: Whole numbers for classification, floating ones of the prediction's shape for regression and binary
-            targets.
-        reference, candidate: The value of the loss, and its gradient with respect to the prediction; None where it is
-            not known, and then a number that is searched for counts only if it has few digits.
+        target: Whole numbers for classification, floating ones of the prediction's shape for
+            regression and binary targets.
+        reference, candidate: The value of the loss, and its gradient with respect to the
+            prediction; None where it is not known, and then a number that is searched for counts
+            only if it has few digits.
         settings: The reference's, as `nn.cross_entropy` and its like take them.
         kind: The function of `nn` that the reference calls, where that is known.
 
@@ -80,7 +83,9 @@ def nearest(candidates: Found, apart: float) -> Explanation | None:
 
 
 def _candidates(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarray) -> Found:
-    """Conventions without a free number first, since one with such a number may come near to much."""
+    """Conventions without a free number first, since one with such a number may come near to
+    much.
+    """
     for one in sorted(known, key=lambda one: one.is_free):
         yield from tried(judge, one, wanted)
     yield from gradient_scaled(judge, usual, wanted, "loss", plain_ones=False)
@@ -88,7 +93,14 @@ def _candidates(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.
     yield from between(judge, usual, wanted)
     for one in known if judge.with_gradient else ():
         if not one.is_free:
-            yield from scaled(judge, judge.of(one.loss), wanted, one.cause, sizes_in_words(judge.point.shape), False)
+            yield from scaled(
+                judge,
+                judge.of(one.loss),
+                wanted,
+                one.cause,
+                sizes_in_words(judge.point.shape),
+                False,
+            )
 
 
 def between(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str = "loss") -> Found:
@@ -98,26 +110,38 @@ def between(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str = "lo
     if not judge.with_gradient:
         return
     if np.linalg.norm(wanted[1:]) <= judge.least:
-        yield f"{name} without a gradient", judge.distance(np.concatenate([usual[:1], 0.0 * usual[1:]]), wanted)
+        yield (
+            f"{name} without a gradient",
+            judge.distance(np.concatenate([usual[:1], 0.0 * usual[1:]]), wanted),
+        )
     shift = f"{name} plus {number(plain(wanted[0] - usual[0]))}, which does not depend on the prediction"
     yield shift, judge.distance(np.concatenate([wanted[:1], usual[1:]]), wanted)
     yield from gradient_scaled(judge, usual, wanted, name)
 
 
-def gradient_scaled(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, plain_ones: bool = True) -> Found:
+def gradient_scaled(
+    judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, plain_ones: bool = True
+) -> Found:
     """A factor of the gradient alone; see `scaled`."""
     if not judge.with_gradient:
         return
     factor = float(usual[1:] @ wanted[1:]) / (float(usual[1:] @ usual[1:]) or 1.0)
-    if (words := factor_in_words(factor, sizes_in_words(judge.point.shape), plain_ones)) is not None:
+    if (
+        words := factor_in_words(factor, sizes_in_words(judge.point.shape), plain_ones)
+    ) is not None:
         made = np.concatenate([usual[:1], factor * usual[1:]])
-        yield f"gradient of the {name} {words}, its value as it should be", judge.distance(made, wanted)
+        yield (
+            f"gradient of the {name} {words}, its value as it should be",
+            judge.distance(made, wanted),
+        )
 
 
 def halves(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarray) -> Found:
     """The value of one loss with the gradient of another, where one of the two is right."""
     same_value = np.isclose(usual[0], wanted[0], rtol=MATCH, atol=judge.least)
-    same_gradient = np.linalg.norm(usual[1:] - wanted[1:]) <= MATCH * np.linalg.norm(wanted[1:]) + judge.least
+    same_gradient = (
+        np.linalg.norm(usual[1:] - wanted[1:]) <= MATCH * np.linalg.norm(wanted[1:]) + judge.least
+    )
     for one in known if judge.with_gradient and (same_value or same_gradient) else ():
         vector = judge.of(one.loss)
         mixed = np.concatenate([usual[:1], vector[1:]] if same_value else [vector[:1], usual[1:]])
@@ -132,7 +156,9 @@ def halves(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarr
 def conventions(
     prediction: np.ndarray, target: np.ndarray, settings: Mapping[str, Any], kind: str = ""
 ) -> Iterator[Known]:
-    """All that are known for such a target, the likely ones first; the reference's function itself is among them."""
+    """All that are known for such a target, the likely ones first; the reference's function itself
+    is among them.
+    """
     if kind in _OVERLAPS:
         yield from overlaps(target.astype(np.float64), settings)
     elif kind == "binary_focal_loss":

@@ -14,9 +14,19 @@ from deliralike.conformance.explain.variant import fitted, instead
 EPSILONS = (2e-5, 1e-3, 1e-6, 1e-5, 1e-4, 1e-8, 1e-2, 0.1)
 
 
-def standardised(nn: Any, x: Any, dims: Sequence[int], eps: float, correction: int = 0, centred: bool = True,
-                 how: str = "", error: Any = None) -> Any:  # fmt: skip
-    """Mean 0 and variance 1 over some axes, by one of several rules; `error` is added to each variance."""
+def standardised(
+    nn: Any,
+    x: Any,
+    dims: Sequence[int],
+    eps: float,
+    correction: int = 0,
+    centred: bool = True,
+    how: str = "",
+    error: Any = None,
+) -> Any:
+    """Mean 0 and variance 1 over some axes, by one of several rules; `error` is added to each
+    variance.
+    """
     mean = nn.mean(x, tuple(dims), keepdim=True)
     count = math.prod(x.shape[d] for d in dims)
     difference = x - mean
@@ -25,7 +35,9 @@ def standardised(nn: Any, x: Any, dims: Sequence[int], eps: float, correction: i
     elif how == "uncentred variance":
         var = nn.mean(x * x, tuple(dims), keepdim=True)
     else:
-        var = nn.sum(difference * difference, tuple(dims), keepdim=True) * (1.0 / (count - correction))
+        var = nn.sum(difference * difference, tuple(dims), keepdim=True) * (
+            1.0 / (count - correction)
+        )
     if error is not None:
         var = var + nn.constant(error, like=x)
     if how == "float32 statistics":
@@ -66,13 +78,20 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def ruled(make: Callable[..., Any], eps: float) -> Iterator[tuple]:
-    """Another epsilon, another rule, and both; `make` takes what it is called with, then ``eps`` and the rule."""
+    """Another epsilon, another rule, and both; `make` takes what it is called with, then ``eps``
+    and the rule.
+    """
     yield fitted("eps", eps), partial(_with_eps, make, {}), EPSILONS, 0.0
     for cause, rule in RULES.items():
         yield cause, partial(make, **rule)
     for cause, rule in RULES.items():
         if not any(word in cause for word in ("gradient", "not divided", "float32")):
-            yield f"{cause}; {fitted('eps', eps)}", partial(_with_eps, make, rule), (0.0, *EPSILONS), 0.0
+            yield (
+                f"{cause}; {fitted('eps', eps)}",
+                partial(_with_eps, make, rule),
+                (0.0, *EPSILONS),
+                0.0,
+            )
 
 
 def _with_eps(make: Callable[..., Any], rule: dict[str, Any], *given: Any) -> Any:
@@ -83,7 +102,9 @@ def affine(nn: Any, y: Any, b: Bound, shape: Sequence[int] | None = None) -> Any
     """Scaled and shifted by what is learned, brought to a shape."""
     weight, bias = (b.get(name) for name in ("weight", "bias"))
     if shape is not None:
-        weight, bias = (None if one is None else nn.reshape(one, tuple(shape)) for one in (weight, bias))
+        weight, bias = (
+            None if one is None else nn.reshape(one, tuple(shape)) for one in (weight, bias)
+        )
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
@@ -98,8 +119,12 @@ def layer_norm(b: Bound) -> Iterator[tuple]:
     rank = len(b["x"].shape)
     usual = tuple(range(rank - len(b["normalized_shape"]), rank))
 
-    def made(nn: Any, b: Bound, eps: float | None = None, dims: Sequence[int] = usual, **rule: Any) -> Any:
-        return affine(nn, standardised(nn, b["x"], dims, b["eps"] if eps is None else eps, **rule), b)
+    def made(
+        nn: Any, b: Bound, eps: float | None = None, dims: Sequence[int] = usual, **rule: Any
+    ) -> Any:
+        return affine(
+            nn, standardised(nn, b["x"], dims, b["eps"] if eps is None else eps, **rule), b
+        )
 
     yield from ruled(made, b["eps"])
     for dims in axes_of(rank):
@@ -113,7 +138,12 @@ def group_norm(b: Bound) -> Iterator[tuple]:
     shape = (1, -1) + (1,) * (rank - 2)
 
     def made(
-        nn: Any, b: Bound, eps: float | None = None, groups: int = groups, how_split: str = "", **rule: Any
+        nn: Any,
+        b: Bound,
+        eps: float | None = None,
+        groups: int = groups,
+        how_split: str = "",
+        **rule: Any,
     ) -> Any:
         x = b["x"]
         size: tuple[int, ...] = (x.shape[0], groups, -1)
@@ -128,17 +158,29 @@ def group_norm(b: Bound) -> Iterator[tuple]:
         return affine(nn, nn.reshape(y, tuple(x.shape)), b, shape)
 
     for other in [g for g in range(1, channels + 1) if channels % g == 0 and g != groups]:
-        yield f"{instead('groups', other, groups)} (num_groups={other})", partial(made, groups=other)
+        yield (
+            f"{instead('groups', other, groups)} (num_groups={other})",
+            partial(made, groups=other),
+        )
         yield (
             f"groups={other} of channels dealt in turn (interleaved)",
             partial(made, groups=other, how_split="in turn"),
         )
     yield "channels dealt to the groups in turn (interleaved)", partial(made, how_split="in turn")
     yield from ruled(made, b["eps"])
-    yield "statistics of each group over the batch too (other axes)", partial(made, how_split="batch")
-    yield "statistics of each group at each position by itself (other axes)", partial(made, how_split="position")
+    yield (
+        "statistics of each group over the batch too (other axes)",
+        partial(made, how_split="batch"),
+    )
+    yield (
+        "statistics of each group at each position by itself (other axes)",
+        partial(made, how_split="position"),
+    )
     for dims in axes_of(rank):
-        yield f"normalised over axes {dims} instead of groups of channels", partial(_over, dims=dims, shape=shape)
+        yield (
+            f"normalised over axes {dims} instead of groups of channels",
+            partial(_over, dims=dims, shape=shape),
+        )
 
 
 def _over(nn: Any, b: Bound, dims: Sequence[int], shape: Sequence[int]) -> Any:
@@ -154,12 +196,17 @@ def batch_norm_function(b: Bound) -> Iterator[tuple]:
     yield fitted("eps", b["eps"]), lambda nn, b, value: made(nn, b, eps=value), EPSILONS, 0.0
     yield (
         "eps outside of the root (std + eps)",
-        lambda nn, b: made(nn, b, var=(nn.sqrt(b["var"]) + b["eps"]) * (nn.sqrt(b["var"]) + b["eps"]), eps=0.0),
+        lambda nn, b: made(
+            nn, b, var=(nn.sqrt(b["var"]) + b["eps"]) * (nn.sqrt(b["var"]) + b["eps"]), eps=0.0
+        ),
     )
     yield (
         "batch statistics instead of the given ones",
         lambda nn, b: nn.batch_norm_train(b["x"], b["weight"], b["bias"], b["eps"])[0],
     )
-    yield "variance taken for the standard deviation", lambda nn, b: made(nn, b, var=b["var"] * b["var"])
+    yield (
+        "variance taken for the standard deviation",
+        lambda nn, b: made(nn, b, var=b["var"] * b["var"]),
+    )
     yield "mean ignored", lambda nn, b: made(nn, b, mean=b["mean"] * 0.0)
     yield "variance ignored", lambda nn, b: made(nn, b, var=b["var"] * 0.0 + 1.0)

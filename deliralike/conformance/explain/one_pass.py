@@ -1,7 +1,9 @@
-"""The variance that a candidate's outputs tell of: in one pass, E[x²] - E[x]², it has rounding errors of its own.
+"""The variance that a candidate's outputs tell of: in one pass, E[x²] - E[x]², it has rounding
+errors of its own.
 
-These depend on the order of sums, which no other framework repeats, so that running the formula does not give the
-candidate's numbers where the mean is far from zero. Their size is known, and with them the outputs come out exactly.
+These depend on the order of sums, which no other framework repeats, so that running the formula
+does not give the candidate's numbers where the mean is far from zero. Their size is known, and with
+them the outputs come out exactly.
 """
 
 from __future__ import annotations
@@ -21,9 +23,16 @@ _PRECISIONS = {"": 2.0**-53, " in float32": 2.0**-24}
 
 
 def error(
-    x: np.ndarray, y: np.ndarray, weight: Any, bias: Any, eps: float, shape: Sequence[int], dims: tuple[int, ...]
+    x: np.ndarray,
+    y: np.ndarray,
+    weight: Any,
+    bias: Any,
+    eps: float,
+    shape: Sequence[int],
+    dims: tuple[int, ...],
 ) -> tuple[str, np.ndarray] | None:
-    """A cause, and by how much each variance is off; None where that is not what rounding in one pass does.
+    """A cause, and by how much each variance is off; None where that is not what rounding in one
+    pass does.
 
     Args:
         x: What is normalised.
@@ -38,7 +47,9 @@ def error(
     mean, var = given.mean(dims, keepdims=True), given.var(dims, keepdims=True)
     centred = (given - mean) * np.broadcast_to(weight, x.shape).reshape(shape)
     with np.errstate(all="ignore"):
-        scale = (came * centred).sum(dims, keepdims=True) / np.square(centred).sum(dims, keepdims=True)
+        scale = (came * centred).sum(dims, keepdims=True) / np.square(centred).sum(
+            dims, keepdims=True
+        )
         off = 1.0 / np.square(scale) - eps - var
     for words, precision in _PRECISIONS.items():
         if (np.abs(off) <= _ROUNDINGS * precision * (np.square(mean) + var)).all():
@@ -52,22 +63,36 @@ def variants(accused: Accused, settings: Mapping[str, Any]) -> Iterator[Variant]
     of_groups: tuple[int, ...] = tuple(x.shape)
     learned: tuple[int, ...] | None = (1, -1) + (1,) * (x.ndim - 2)
     if accused.kind == "LayerNorm":
-        rank = np.ndim(accused.state["weight"]) if "weight" in accused.state else np.size(settings["normalized_shape"])
+        rank = (
+            np.ndim(accused.state["weight"])
+            if "weight" in accused.state
+            else np.size(settings["normalized_shape"])
+        )
         dims, learned = tuple(range(x.ndim - rank, x.ndim)), None
     elif accused.kind == "GroupNorm":
         of_groups, dims = (x.shape[0], settings["num_groups"], -1), (2,)
     else:
         dims = tuple(range(2, x.ndim))
-    weight, bias = (accused.state.get(name, usual) for name, usual in (("weight", 1.0), ("bias", 0.0)))
+    weight, bias = (
+        accused.state.get(name, usual) for name, usual in (("weight", 1.0), ("bias", 0.0))
+    )
     if learned is not None:
-        weight, bias = (np.reshape(each, learned) if np.ndim(each) else each for each in (weight, bias))
+        weight, bias = (
+            np.reshape(each, learned) if np.ndim(each) else each for each in (weight, bias)
+        )
     if (found := error(x, y, weight, bias, settings["eps"], of_groups, dims)) is not None:
         cause, off = found
-        yield Variant(cause, partial(_normalised, shape=of_groups, dims=dims, off=off, learned=learned))
+        yield Variant(
+            cause, partial(_normalised, shape=of_groups, dims=dims, off=off, learned=learned)
+        )
 
 
 def _normalised(
-    call: Call, shape: tuple[int, ...], dims: tuple[int, ...], off: np.ndarray, learned: tuple[int, ...] | None
+    call: Call,
+    shape: tuple[int, ...],
+    dims: tuple[int, ...],
+    off: np.ndarray,
+    learned: tuple[int, ...] | None,
 ) -> Any:
     nn, x = call.nn, call.args[0]
     y = standardised(nn, nn.reshape(x, shape), dims, call.settings["eps"], error=off)

@@ -1,7 +1,9 @@
-"""Why an optimizer's updates differ: the reference's rule with known wrong conventions, simulated one by one.
+"""Why an optimizer's updates differ: the reference's rule with known wrong conventions, simulated
+one by one.
 
-What the reference follows is known from its rule, or found from its updates. One convention is changed at a time, then
-two; numbers are searched for. The change whose updates are nearest to the candidate's is the cause.
+What the reference follows is known from its rule, or found from its updates. One convention is
+changed at a time, then two; numbers are searched for. The change whose updates are nearest to the
+candidate's is the cause.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from deliralike.conformance.findings import MATCH, Explanation
 
 Changes = Mapping[str, Any]
 _SAME = 1e-9  # up to here a simulation is what was simulated
-_IN_PAIRS, _REFINED = 60, 4  # of changes that are tried two at a time; of the nearest ones, with numbers searched for
+_IN_PAIRS, _REFINED = (
+    60,
+    4,
+)  # of changes that are tried two at a time; of the nearest ones, with numbers searched for
 
 
 def explain(trace: Trace) -> Explanation | None:
@@ -37,7 +42,9 @@ def explain(trace: Trace) -> Explanation | None:
 
 
 def explain_schedule(reference: np.ndarray, candidate: np.ndarray) -> Explanation:
-    """The cause of other learning rates: late, early, scaled, stretched, never applied …; one rate for each step."""
+    """The cause of other learning rates: late, early, scaled, stretched, never applied …; one rate
+    for each step.
+    """
     steps = np.arange(len(reference))
     size = float(np.linalg.norm(candidate)) or 1.0
     found = []
@@ -49,7 +56,9 @@ def explain_schedule(reference: np.ndarray, candidate: np.ndarray) -> Explanatio
     return Explanation(cause, match, following)
 
 
-def _schedules(reference: np.ndarray, candidate: np.ndarray, steps: np.ndarray) -> Iterator[tuple[str, Any, Any]]:
+def _schedules(
+    reference: np.ndarray, candidate: np.ndarray, steps: np.ndarray
+) -> Iterator[tuple[str, Any, Any]]:
     """Causes, with the step whose rate is taken at each step, and a factor."""
     moved = _first_change(candidate) - _first_change(reference)
     for shift in dict.fromkeys((1, -1, moved, 2, -2)):
@@ -60,20 +69,36 @@ def _schedules(reference: np.ndarray, candidate: np.ndarray, steps: np.ndarray) 
     ratio = candidate[0] / reference[0] if reference[0] else 1.0
     yield f"learning rate times {ratio:.6g}", steps, ratio
     for stretch in dict.fromkeys((2, 10, 100, _ratio_of_changes(candidate, reference))):
-        yield f"schedule {stretch} times as slow, as if counted in other units", steps // stretch, 1.0
+        yield (
+            f"schedule {stretch} times as slow, as if counted in other units",
+            steps // stretch,
+            1.0,
+        )
     for stretch in dict.fromkeys((2, 10, 100, _ratio_of_changes(reference, candidate))):
-        yield f"schedule {stretch} times as fast, as if counted in other units", steps * stretch, 1.0
+        yield (
+            f"schedule {stretch} times as fast, as if counted in other units",
+            steps * stretch,
+            1.0,
+        )
     with np.errstate(all="ignore"):
         powers = np.log(candidate / candidate[0]) / np.log(reference / reference[0])
         known = powers[np.isfinite(powers)]
         power = float(np.median(known)) if known.size else 1.0
         bent = (reference / reference[0]) ** (power - 1.0)
-        yield f"schedule with other factors: each is the reference's to the power of {power:.6g}", steps, bent
+        yield (
+            f"schedule with other factors: each is the reference's to the power of {power:.6g}",
+            steps,
+            bent,
+        )
     differing = np.flatnonzero(candidate != reference)
     start = int(differing[-1]) + 1 if differing.size else 0
     if 0 < start < len(steps) // 2:
         ratios = np.where(steps < start, candidate / np.where(reference, reference, 1.0), 1.0)
-        yield f"schedule that differs in the first {start} steps alone, as a warm-up does", steps, ratios
+        yield (
+            f"schedule that differs in the first {start} steps alone, as a warm-up does",
+            steps,
+            ratios,
+        )
 
 
 def _first_change(rates: np.ndarray) -> int:
@@ -86,15 +111,20 @@ def _ratio_of_changes(slow: np.ndarray, fast: np.ndarray) -> int:
 
 
 def _nearest(found: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], float | None]:
-    """The nearest with its cause, those that match as well named beside it; and how far the next one is."""
+    """The nearest with its cause, those that match as well named beside it; and how far the next
+    one is.
+    """
     ordered = sorted(found, key=lambda one: one[0])  # stable: of equal ones the first
     best, limit = ordered[0], max(_SAME, 10 * ordered[0][0]) if ordered[0][0] <= MATCH else -1.0
     equal = [cause for distance, cause in found if distance <= limit]
     following = [distance for distance, _ in ordered if distance > limit and distance > best[0]]
-    return (best[0], ", or ".join(dict.fromkeys(equal[:4])) or best[1]), following[0] if following else None
+    return (best[0], ", or ".join(dict.fromkeys(equal[:4])) or best[1]), following[
+        0
+    ] if following else None
 
 
-# Conventions -----------------------------------------------------------------------------------------------------
+# Conventions
+# -----------------------------------------------------------------------------------------------------
 
 _EPS_FORMS = {
     "outside": "epsilon outside of the root",
@@ -134,7 +164,11 @@ _WITH_ROOT = (*_WITH_MOMENTS, "rmsprop", "adagrad", "adadelta")
 def conventions(form: Form, trace: Trace) -> Iterator[tuple[str, Changes]]:
     """Known ones that differ from a form's own: the cause, and what to change in the form."""
     for cause, changes in itertools.chain(
-        _of_gradients(form), _of_decay(form, trace), _of_momentum(form), _of_roots(form), _of_time(form)
+        _of_gradients(form),
+        _of_decay(form, trace),
+        _of_momentum(form),
+        _of_roots(form),
+        _of_time(form),
     ):
         if any(not np.array_equal(getattr(form, name), value) for name, value in changes.items()):
             yield cause, changes
@@ -157,14 +191,23 @@ def _of_decay(form: Form, trace: Trace) -> Iterator[tuple[str, Changes]]:
         return
     yield "no weight decay", {"decay": 0.0}
     if form.clip is not None:
-        yield "decay before clipping: the clipped gradient holds it", {"decay_first": True, "decay_form": "l2"}
+        yield (
+            "decay before clipping: the clipped gradient holds it",
+            {"decay_first": True, "decay_form": "l2"},
+        )
     for how, cause in _DECAY_FORMS.items():
         yield cause, {"decay_form": how}
     yield "weight decay with the wrong sign", {"decay": -1.0 * form.decay}
     vectors = trace.spread(np.array(trace.axes)) < 2
-    yield "no weight decay of biases and other vectors", {"decay": np.where(vectors, 0.0, form.decay)}
+    yield (
+        "no weight decay of biases and other vectors",
+        {"decay": np.where(vectors, 0.0, form.decay)},
+    )
     yield "weight decay of biases and other vectors too", {"decay": float(np.max(form.decay))}
-    yield "weight decay of biases and other vectors alone", {"decay": np.where(vectors, form.decay, 0.0)}
+    yield (
+        "weight decay of biases and other vectors alone",
+        {"decay": np.where(vectors, form.decay, 0.0)},
+    )
 
 
 def _of_momentum(form: Form) -> Iterator[tuple[str, Changes]]:
@@ -173,7 +216,11 @@ def _of_momentum(form: Form) -> Iterator[tuple[str, Changes]]:
     yield "no momentum", {"momentum": 0.0, "nesterov": False}
     for how, cause in _VELOCITIES.items():
         yield cause, {"velocity": how}
-    nesterov = "Nesterov momentum instead of the plain one" if not form.nesterov else "Nesterov lost: plain momentum"
+    nesterov = (
+        "Nesterov momentum instead of the plain one"
+        if not form.nesterov
+        else "Nesterov lost: plain momentum"
+    )
     yield nesterov, {"nesterov": not form.nesterov}
     mean = "dampening: the velocity is a mean, (1 - momentum) g"
     yield f"{mean}, after the first gradient", {"dampening": form.momentum}
@@ -200,7 +247,10 @@ def _of_roots(form: Form) -> Iterator[tuple[str, Changes]]:
 def _of_time(form: Form) -> Iterator[tuple[str, Changes]]:
     yield "schedule one step late: the learning rate of the step before", {"rate_from": -1}
     yield "schedule one step early: the learning rate of the step after", {"rate_from": 1}
-    yield "unused parameters updated, with gradients of zero: decay and momentum go on", {"unused": "zeros"}
+    yield (
+        "unused parameters updated, with gradients of zero: decay and momentum go on",
+        {"unused": "zeros"},
+    )
     yield "parameters left out whose gradient is zero everywhere", {"zero": "skipped"}
     if form.kind != "sgd" or np.any(form.momentum):
         yield "the optimizer's state forgotten after each step", {"memory": "forgotten"}
@@ -218,11 +268,16 @@ def _of_time(form: Form) -> Iterator[tuple[str, Changes]]:
     yield "one step count that each parameter moves on", {"count": "each"}
     yield "bias correction in float32", {"correction_dtype": "float32"}
     yield "bias correction in float32, by products", {"correction_dtype": "float32 products"}
-    for how, cause in {"": "no amsgrad", "plain": "amsgrad", "corrected": "amsgrad of corrected means"}.items():
+    for how, cause in {
+        "": "no amsgrad",
+        "plain": "amsgrad",
+        "corrected": "amsgrad of corrected means",
+    }.items():
         yield cause, {"amsgrad": how}
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -242,9 +297,13 @@ class _Number:
     weight: bool = False
 
     def changes(self, form: Form, value: float) -> dict[str, Any]:
-        """The form's field at a value; factors, and what differs between parameters, are multiplied by it."""
+        """The form's field at a value; factors, and what differs between parameters, are multiplied
+        by it.
+        """
         usual = getattr(form, self.name)
-        return {self.name: usual * value if self.name in ("rate", "factor") or np.ndim(usual) else value}
+        return {
+            self.name: usual * value if self.name in ("rate", "factor") or np.ndim(usual) else value
+        }
 
     def said(self, form: Form, value: float) -> str:
         """What a report says."""
@@ -259,7 +318,11 @@ class _Number:
 
     def from_line(self, place: float) -> float:
         """From that axis."""
-        return float(0.0 - np.expm1(np.clip(place, -27.0, 0.0)) if self.weight else np.exp(np.clip(place, -70.0, 70.0)))
+        return float(
+            0.0 - np.expm1(np.clip(place, -27.0, 0.0))
+            if self.weight
+            else np.exp(np.clip(place, -70.0, 70.0))
+        )
 
 
 _WEIGHTS, _DECADES = (0.0, 0.5, 0.9, 0.99, 0.999), tuple(10.0**power for power in range(-12, 0))
@@ -270,9 +333,13 @@ def _numbers(form: Form) -> Iterator[_Number]:
     square = {"rmsprop": "alpha", "adadelta": "rho"}.get(form.kind, "beta2")
     yield _Number("rate", "learning rate times {}", (1e-3, 0.03, 0.3, 0.9, 1.1, 3.0, 30.0, 1e3))
     yield _Number(
-        "factor", "gradients times {} (a sum for a mean, or the other way round)", (1e-3, 0.03, 0.3, 3.0, 30.0)
+        "factor",
+        "gradients times {} (a sum for a mean, or the other way round)",
+        (1e-3, 0.03, 0.3, 3.0, 30.0),
     )
-    yield _Number("decay", "weight_decay={} instead of {}", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3))
+    yield _Number(
+        "decay", "weight_decay={} instead of {}", (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.3)
+    )
     if form.kind in ("sgd", "rmsprop"):
         yield _Number("momentum", "momentum={} instead of {}", (0.3, 0.8, 0.95, 0.99), weight=True)
         yield _Number("dampening", "dampening={} instead of {}", (0.1, 0.5, 0.9), weight=True)
@@ -293,7 +360,9 @@ def _bounds(form: Form) -> Iterator[tuple[str, Changes, _Number]]:
     if form.clip is None:
         for how, cause in _CLIPS.items():
             number = _Number(
-                "bound", f"{cause}, bound {{}}, where the reference does not clip", (1e-3, 0.03, 1.0, 30.0)
+                "bound",
+                f"{cause}, bound {{}}, where the reference does not clip",
+                (1e-3, 0.03, 1.0, 30.0),
             )
             yield cause, {"clip": how}, number
 
@@ -308,7 +377,9 @@ class _Trial:
 
 
 class _Search:
-    """All that is tried to explain one candidate. Parameters that behave as the reference's are left aside."""
+    """All that is tried to explain one candidate. Parameters that behave as the reference's are
+    left aside.
+    """
 
     def __init__(self, trace: Trace, base: Form) -> None:
         self.trace, self.base = trace, base
@@ -320,7 +391,14 @@ class _Search:
         """The nearest trial."""
         if not self.wrong.any():
             return None
-        attempts = (self._single, self._fitted, self._pairs, self._structures, self._other_rules, self._refined)
+        attempts = (
+            self._single,
+            self._fitted,
+            self._pairs,
+            self._structures,
+            self._other_rules,
+            self._refined,
+        )
         for attempt in attempts:
             attempt()
             if min(trial.distance for trial in self.trials) <= MATCH:
@@ -330,10 +408,18 @@ class _Search:
         if not nearer:
             return Explanation(f"nothing that is known of {self.base.kind}", own)
         if min(trial.distance for trial in nearer) > MATCH:
-            best = min(nearer, key=lambda trial: trial.distance * 2 ** len(trial.changes))  # a short sentence
+            best = min(
+                nearer, key=lambda trial: trial.distance * 2 ** len(trial.changes)
+            )  # a short sentence
             return Explanation(best.cause, best.distance)
         found = [(trial.distance, self._qualified(trial)) for trial in nearer]
-        found.sort(key=lambda one: (one[0] > MATCH, one[1].endswith(" alone"), 0.0 if one[0] <= MATCH else one[0]))
+        found.sort(
+            key=lambda one: (
+                one[0] > MATCH,
+                one[1].endswith(" alone"),
+                0.0 if one[0] <= MATCH else one[0],
+            )
+        )
         (match, cause), following = _nearest(found)
         return Explanation(cause, match, following)
 
@@ -375,7 +461,11 @@ class _Search:
     def _structures(self) -> None:
         """Several conventions and all numbers at a time, of the same rule."""
         found = identify(self.trace, self.trace.candidate, self.wrong, [*_structures(self.base)])
-        changes = {name: value for name, value in vars(found.form).items() if _differs(value, getattr(self.base, name))}
+        changes = {
+            name: value
+            for name, value in vars(found.form).items()
+            if _differs(value, getattr(self.base, name))
+        }
         causes = [_cause(name, value, self.base) for name, value in changes.items()]
         self.trials.append(_Trial("; and ".join(causes), changes, found.distance))
 
@@ -414,7 +504,9 @@ class _Measure:
 
     def __init__(self, trace: Trace, target: np.ndarray) -> None:
         self.trace, self.target = trace, target
-        sizes = [trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)]
+        sizes = [
+            trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)
+        ]
         largest = np.maximum(sizes[0], sizes[1])
         floor = 1e-3 * np.maximum(sizes[2], np.finfo(float).tiny)  # where neither moved
         self.size = np.where(largest > 0, largest, floor)
@@ -425,7 +517,9 @@ class _Measure:
 
     def by_parameter(self, updates: np.ndarray) -> np.ndarray:
         """The root mean square over steps; at most 10, and so where it is not finite."""
-        squares = self.trace.by_parameter(np.nan_to_num(self.residual(updates), nan=1e3, posinf=1e3, neginf=-1e3) ** 2)
+        squares = self.trace.by_parameter(
+            np.nan_to_num(self.residual(updates), nan=1e3, posinf=1e3, neginf=-1e3) ** 2
+        )
         return np.sqrt(np.minimum(squares, 100.0).mean(0))
 
 
@@ -442,7 +536,9 @@ def _fitted_number(
         return float(np.sqrt(np.mean(measure.by_parameter(updates)[wrong] ** 2)))
 
     nearest = sorted((distance([start]), start) for start in starts)
-    for _, start in nearest[:2]:  # the best one may be the reference's own, from where nothing leads downhill
+    for _, start in nearest[
+        :2
+    ]:  # the best one may be the reference's own, from where nothing leads downhill
         (value,), found = _improved(base, [number], [start], trace, measure, wrong)
         nearest.append((found, value))
     found, value = min(nearest)
@@ -473,7 +569,9 @@ def _improved(
         residual = measure.residual(simulate(_at(base, numbers, found), trace))[:, chosen].ravel()
         return np.clip(np.nan_to_num(residual, nan=10.0), -10.0, 10.0)
 
-    places = np.array([number.to_line(value) for number, value in zip(numbers, values, strict=True)])
+    places = np.array(
+        [number.to_line(value) for number, value in zip(numbers, values, strict=True)]
+    )
     residual, damping = left(places), 1e-3
     for _ in range(iterations):
         cost = float(residual @ residual)
@@ -484,7 +582,10 @@ def _improved(
         square, gradient = slopes.T @ slopes, slopes.T @ residual
         for _ in range(8):
             moved = (
-                places - np.linalg.lstsq(square + damping * np.diag(np.diag(square) + 1e-300), gradient, rcond=None)[0]
+                places
+                - np.linalg.lstsq(
+                    square + damping * np.diag(np.diag(square) + 1e-300), gradient, rcond=None
+                )[0]
             )
             moved = np.clip(moved, places - 3.0, places + 3.0)
             after = left(moved)
@@ -514,7 +615,8 @@ def _plain(values: list[float], found: float, distance: Any) -> tuple[list[float
     return values, found
 
 
-# Which rule ------------------------------------------------------------------------------------------------------
+# Which rule
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -561,11 +663,19 @@ _FREE = {
 
 _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "sgd": {"velocity": ("plain", "rate inside"), "nesterov": (False, True)},
-    "adam": {"eps_form": ("outside", "root", "unscaled"), "corrected": ("both", "none"), "amsgrad": ("", "plain")},
+    "adam": {
+        "eps_form": ("outside", "root", "unscaled"),
+        "corrected": ("both", "none"),
+        "amsgrad": ("", "plain"),
+    },
     "nadam": {},
     "radam": {},
     "adamax": {},
-    "rmsprop": {"eps_form": ("outside", "root"), "velocity": ("plain", "rate inside"), "start": (0.0, 1.0)},
+    "rmsprop": {
+        "eps_form": ("outside", "root"),
+        "velocity": ("plain", "rate inside"),
+        "start": (0.0, 1.0),
+    },
     "adagrad": {"eps_form": ("outside", "root"), "start": (0.0, 0.1)},
     "adadelta": {"eps_form": ("root", "outside")},
     "lion": {},
@@ -586,7 +696,9 @@ def _structures(base: Form) -> Iterator[Form]:
 
 def _cause(name: str, value: Any, base: Form) -> str:
     """What a report says of a field that is not the reference's."""
-    texts = {"eps_form": _EPS_FORMS, "decay_form": _DECAY_FORMS, "velocity": _VELOCITIES}.get(name, {})
+    texts = {"eps_form": _EPS_FORMS, "decay_form": _DECAY_FORMS, "velocity": _VELOCITIES}.get(
+        name, {}
+    )
     usual = getattr(base, name)
     known = {number.name: number for number in _numbers(base)}
     if name in known and not np.ndim(value) and not np.ndim(usual):
@@ -601,7 +713,10 @@ def _differs(value: Any, usual: Any) -> bool:
 
 
 def identify(
-    trace: Trace, target: np.ndarray, among: np.ndarray | None = None, starts: Sequence[Form] | None = None
+    trace: Trace,
+    target: np.ndarray,
+    among: np.ndarray | None = None,
+    starts: Sequence[Form] | None = None,
 ) -> Identified:
     """The rule, with its numbers, whose updates are nearest to these.
 
@@ -615,23 +730,32 @@ def identify(
     chosen = np.ones(len(trace.names), bool) if among is None else among
     forms = [*_STARTS] if starts is None else [*starts]
     if starts is None:
-        forms += [form.but(decay=0.01, decay_form=how) for form in _STARTS for how in ("l2", "decoupled")]
+        forms += [
+            form.but(decay=0.01, decay_form=how) for form in _STARTS for how in ("l2", "decoupled")
+        ]
     rough: list[Identified] = []
     for form in forms:
         rough.append(_settled(form, trace, measure, chosen, 6))
         if rough[-1].distance <= _SAME:
             return _settled(rough[-1].form, trace, measure, chosen, 10)
     nearest = sorted(rough, key=lambda one: one.distance)[:4]
-    return min((_settled(one.form, trace, measure, chosen, 40) for one in nearest), key=lambda one: one.distance)
+    return min(
+        (_settled(one.form, trace, measure, chosen, 40) for one in nearest),
+        key=lambda one: one.distance,
+    )
 
 
-def _settled(form: Form, trace: Trace, measure: _Measure, chosen: np.ndarray, iterations: int) -> Identified:
+def _settled(
+    form: Form, trace: Trace, measure: _Measure, chosen: np.ndarray, iterations: int
+) -> Identified:
     """A form with better numbers."""
     free = [name for name in (*_FREE[form.kind], "start", "decay") if np.any(getattr(form, name))]
     free = [name for name in free if not np.ndim(getattr(form, name))]
     known = {number.name: number for number in _numbers(form)}
     numbers = [known[name] for name in free]
-    values = [1.0 if name == "rate" else getattr(form, name) for name in free]  # which is relative to the form's own
+    values = [
+        1.0 if name == "rate" else getattr(form, name) for name in free
+    ]  # which is relative to the form's own
     values, distance = _improved(form, numbers, values, trace, measure, chosen, iterations)
 
     def distance_of(plain: Sequence[float]) -> float:
@@ -643,7 +767,9 @@ def _settled(form: Form, trace: Trace, measure: _Measure, chosen: np.ndarray, it
 
 
 def _reference_form(trace: Trace) -> Form | None:
-    """The reference's own form, if it gives its updates; or one that does; None where there is none."""
+    """The reference's own form, if it gives its updates; or one that does; None where there is
+    none.
+    """
     measure = _Measure(trace, trace.reference)
     if trace.form is not None and measure.by_parameter(simulate(trace.form, trace)).max() <= _SAME:
         return trace.form
@@ -654,9 +780,17 @@ def _reference_form(trace: Trace) -> Form | None:
 def described(form: Form) -> str:
     """A form in a few words: ``"rmsprop(beta2=0.99, eps=1e-08)"``; what is standard is left out."""
     standard = Form(form.kind)
-    shown = {name: value for name, value in vars(form).items() if not np.array_equal(value, getattr(standard, name))}
+    shown = {
+        name: value
+        for name, value in vars(form).items()
+        if not np.array_equal(value, getattr(standard, name))
+    }
     relevant = set(_FREE[form.kind]) | shown.keys()
-    settings = [f"{name}={_shown(getattr(form, name))}" for name in vars(form) if name in relevant and name != "kind"]
+    settings = [
+        f"{name}={_shown(getattr(form, name))}"
+        for name in vars(form)
+        if name in relevant and name != "kind"
+    ]
     return f"{form.kind}({', '.join(settings)})"
 
 

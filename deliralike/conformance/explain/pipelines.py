@@ -1,4 +1,6 @@
-"""Why two data pipelines differ: in the order of samples, in their values, or in what belongs together."""
+"""Why two data pipelines differ: in the order of samples, in their values, or in what belongs
+together.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,19 @@ def order(reference: Stream, candidate: Stream, limit: float) -> Explanation | N
 
 
 def repetitions(reference: Stream, candidate: Stream, limit: float) -> Explanation | None:
-    """What holds where whole samples come more or less often; None where the candidate has other ones."""
+    """What holds where whole samples come more or less often; None where the candidate has other
+    ones.
+    """
     return sample_order.repetitions(reference, candidate, reference.fields, limit)
 
 
 def field(
-    reference: Stream, candidate: Stream, name: str, first: int, limit: float, plain: Stream | None = None
+    reference: Stream,
+    candidate: Stream,
+    name: str,
+    first: int,
+    limit: float,
+    plain: Stream | None = None,
 ) -> Explanation | None:
     """Why one field differs while others are equal, or have an explanation of their own.
 
@@ -40,20 +49,34 @@ def field(
     if of_values is not None and of_values.known and "label" in of_values.cause:
         found.reverse()  # few labels have few orders: what names them otherwise is simpler
     if plain is not None and name in plain.fields:
-        turned = augmentation(_stacked(plain, name), _stacked(reference, name), _stacked(candidate, name), limit)
+        turned = augmentation(
+            _stacked(plain, name), _stacked(reference, name), _stacked(candidate, name), limit
+        )
         found.insert(0, turned)
-    return min((each for each in found if each is not None), key=lambda each: each.match, default=None)
+    return min(
+        (each for each in found if each is not None), key=lambda each: each.match, default=None
+    )
 
 
-def _order_of_field(reference: Stream, candidate: Stream, name: str, limit: float) -> Explanation | None:
+def _order_of_field(
+    reference: Stream, candidate: Stream, name: str, limit: float
+) -> Explanation | None:
     """How one field is ordered otherwise than the others."""
     others = " and ".join(other for other in reference.fields if other != name)
-    shapes = [{sample.shape for sample in stream.samples(name)} for stream in (reference, candidate)]
-    found = sample_order.explain(reference, candidate, (name,), limit) if others and shapes[0] == shapes[1] else None
+    shapes = [
+        {sample.shape for sample in stream.samples(name)} for stream in (reference, candidate)
+    ]
+    found = (
+        sample_order.explain(reference, candidate, (name,), limit)
+        if others and shapes[0] == shapes[1]
+        else None
+    )
     return (
         None
         if found is None
-        else Explanation(f"{name} shuffled against {others}: {found.cause}", found.match, found.next_best)
+        else Explanation(
+            f"{name} shuffled against {others}: {found.cause}", found.match, found.next_best
+        )
     )
 
 
@@ -68,32 +91,54 @@ def alike(
 
 
 def augmentation(
-    plain: np.ndarray | None, reference: np.ndarray | None, candidate: np.ndarray | None, limit: float
+    plain: np.ndarray | None,
+    reference: np.ndarray | None,
+    candidate: np.ndarray | None,
+    limit: float,
 ) -> Explanation | None:
-    """How the candidate's random turns, read off the samples before augmentation, follow from the reference's.
+    """How the candidate's random turns, read off the samples before augmentation, follow from the
+    reference's.
 
     Returns:
-        None where the turns cannot be read off: other shapes, or something else than mirroring and exchanging axes; and
+        None where the turns cannot be read off: other shapes, or something else than mirroring and
+            exchanging axes; and
         where all of the reference's samples were turned in one way, which nobody has drawn.
     """
-    if plain is None or reference is None or candidate is None or not plain.shape == reference.shape == candidate.shape:
+    if (
+        plain is None
+        or reference is None
+        or candidate is None
+        or not plain.shape == reference.shape == candidate.shape
+    ):
         return None
-    if any(turned.shape == candidate.shape and relative_difference(turned, candidate) <= limit
-           for _, turned in sample_values.turns(reference)):  # fmt: skip
+    if any(
+        turned.shape == candidate.shape and relative_difference(turned, candidate) <= limit
+        for _, turned in sample_values.turns(reference)
+    ):
         return None
-    turns = [(words, turned) for words, turned in sample_values.turns(plain) if turned.shape == plain.shape]
+    turns = [
+        (words, turned)
+        for words, turned in sample_values.turns(plain)
+        if turned.shape == plain.shape
+    ]
     ways = [("unchanged", plain), *turns]
     wanted, came = _read_off(ways, reference, limit), _read_off(ways, candidate, limit)
     if came is None or wanted is None:
         return None
     twice = np.stack([_again(way, each) for way, each in zip(wanted, reference, strict=True)])
-    return Explanation(_drawn(wanted, came, bool(relative_difference(twice, candidate) <= limit), ways), 0.0)
+    return Explanation(
+        _drawn(wanted, came, bool(relative_difference(twice, candidate) <= limit), ways), 0.0
+    )
 
 
-def _drawn(wanted: np.ndarray, came: np.ndarray, twice: bool, ways: list[tuple[str, np.ndarray]]) -> str:
+def _drawn(
+    wanted: np.ndarray, came: np.ndarray, twice: bool, ways: list[tuple[str, np.ndarray]]
+) -> str:
     """How the ways in which samples were turned differ, in words."""
     if not came.any():
-        return "augmentation not applied at all" + (", or twice: that turns samples back" if twice else "")
+        return "augmentation not applied at all" + (
+            ", or twice: that turns samples back" if twice else ""
+        )
     if twice:
         return "augmentation applied twice"
     if len(set(came.tolist())) == 1:
@@ -112,13 +157,19 @@ def _drawn(wanted: np.ndarray, came: np.ndarray, twice: bool, ways: list[tuple[s
 def _again(way: int, sample: np.ndarray) -> np.ndarray:
     if not way:
         return sample
-    turned = [each for _, each in sample_values.turns(sample[None]) if each.shape[1:] == sample.shape]
+    turned = [
+        each for _, each in sample_values.turns(sample[None]) if each.shape[1:] == sample.shape
+    ]
     return turned[way - 1][0]
 
 
-def _read_off(ways: list[tuple[str, np.ndarray]], samples: np.ndarray, limit: float) -> np.ndarray | None:
+def _read_off(
+    ways: list[tuple[str, np.ndarray]], samples: np.ndarray, limit: float
+) -> np.ndarray | None:
     """The number of the way in which each sample was turned."""
-    distances = np.array([[relative_difference(a, b) for a, b in zip(way, samples, strict=True)] for _, way in ways])
+    distances = np.array(
+        [[relative_difference(a, b) for a, b in zip(way, samples, strict=True)] for _, way in ways]
+    )
     return distances.argmin(0) if (distances.min(0) <= limit).all() else None
 
 

@@ -1,4 +1,6 @@
-"""Conventions of activations: other functions of one element, and the slopes and temperatures within them."""
+"""Conventions of activations: other functions of one element, and the slopes and temperatures
+within them.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ ACTIVATIONS: dict[str, Function] = {
 # A number within a function: its name, where to look for it, and the function.
 _Number = tuple[str, float | None, tuple[float, ...], Callable[[Any, Any, float], Any]]
 _FREE: dict[str, list[_Number]] = {
-    "leaky_relu": [("negative_slope", None, (0.2, 0.1, 0.01, 0.3), lambda nn, x, a: nn.leaky_relu(x, a))],
+    "leaky_relu": [
+        ("negative_slope", None, (0.2, 0.1, 0.01, 0.3), lambda nn, x, a: nn.leaky_relu(x, a))
+    ],
     "elu": [
         ("alpha", None, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
         ("CELU with alpha", 1.0, (0.5, 2.0), lambda nn, x, a: _celu(nn, x, a)),
@@ -65,11 +69,25 @@ _FREE: dict[str, list[_Number]] = {
     "tanh": [("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.tanh(x / a))],
     "relu": [("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a))],
     "relu6": [("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a))],
-    "hardsigmoid": [("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0))],
-    "hardswish": [("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0))],
+    "hardsigmoid": [
+        ("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0))
+    ],
+    "hardswish": [
+        ("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0))
+    ],
     "gelu": [
-        ("scale within erf", 0.5**0.5, (1.0, 0.5), lambda nn, x, a: 0.5 * x * (1.0 + nn.erf(x * a))),
-        ("slope of the sigmoid in its place", None, (1.7, 1.5), lambda nn, x, a: x * nn.sigmoid(x * a)),
+        (
+            "scale within erf",
+            0.5**0.5,
+            (1.0, 0.5),
+            lambda nn, x, a: 0.5 * x * (1.0 + nn.erf(x * a)),
+        ),
+        (
+            "slope of the sigmoid in its place",
+            None,
+            (1.7, 1.5),
+            lambda nn, x, a: x * nn.sigmoid(x * a),
+        ),
     ],
 }
 _GATES: dict[str, Function] = {
@@ -90,14 +108,20 @@ def activation(name: str, b: Bound) -> Iterator[tuple]:
     if name == "gelu":
         other = {"none": "tanh", "tanh": "none"}[b["approximate"]]
         words = {"tanh": "tanh approximation of GELU", "none": "exact (erf) GELU"}
-        yield f"{words[other]} instead of {words[b['approximate']]}", lambda nn, b: nn.gelu(b["x"], other)
+        yield (
+            f"{words[other]} instead of {words[b['approximate']]}",
+            lambda nn, b: nn.gelu(b["x"], other),
+        )
     if name in _DERIVATIVES:
         cause, slope = _DERIVATIVES[name]
         yield cause, partial(_on_x, slope)
     if name in _GATES:
         gate = _GATES[name]
         yield "no gradient of the gate", lambda nn, b: b["x"] * nn.stop_gradient(gate(nn, b["x"]))
-        yield "no gradient but the gate's", lambda nn, b: nn.stop_gradient(b["x"]) * gate(nn, b["x"])
+        yield (
+            "no gradient but the gate's",
+            lambda nn, b: nn.stop_gradient(b["x"]) * gate(nn, b["x"]),
+        )
     for other, function in ACTIVATIONS.items():
         yield f"{other} instead of {name}", partial(_on_x, function)
     for setting, usual, starts, free in _FREE.get(name, ()):
@@ -112,7 +136,9 @@ def _on_x(function: Function, nn: Any, b: Bound) -> Any:
     return function(nn, b["x"])
 
 
-def _with_number(function: Callable[[Any, Any, float], Any], nn: Any, b: Bound, value: float) -> Any:
+def _with_number(
+    function: Callable[[Any, Any, float], Any], nn: Any, b: Bound, value: float
+) -> Any:
     return function(nn, b["x"], value)
 
 
@@ -121,7 +147,9 @@ def _celu(nn: Any, x: Any, alpha: float) -> Any:
 
 
 def _slopes_along(nn: Any, b: Bound, axis: int) -> Any:
-    """Slopes by the number along an axis, which begin anew where it has more elements than there are slopes."""
+    """Slopes by the number along an axis, which begin anew where it has more elements than there
+    are slopes.
+    """
     shape = b["x"].shape
     index = np.arange(shape[axis]) % b["weight"].shape[0]
     slopes = nn.select(b["weight"], nn.constant(index, like=b["weight"]), 0)
@@ -131,13 +159,25 @@ def _slopes_along(nn: Any, b: Bound, axis: int) -> Any:
 
 def prelu(b: Bound) -> Iterator[tuple]:
     """Slopes taken elsewhere."""
-    yield "slope of PReLU not learned (fixed {})", lambda nn, b, value: nn.leaky_relu(b["x"], value), (0.25, 0.01)
-    yield "slope on what is positive instead of negative", lambda nn, b: -nn.prelu(-b["x"], b["weight"])
-    for axis in [axis for axis in range(len(b["x"].shape)) if axis != 1 and b["weight"].shape[0] > 1]:
+    yield (
+        "slope of PReLU not learned (fixed {})",
+        lambda nn, b, value: nn.leaky_relu(b["x"], value),
+        (0.25, 0.01),
+    )
+    yield (
+        "slope on what is positive instead of negative",
+        lambda nn, b: -nn.prelu(-b["x"], b["weight"]),
+    )
+    for axis in [
+        axis for axis in range(len(b["x"].shape)) if axis != 1 and b["weight"].shape[0] > 1
+    ]:
         yield f"slopes along axis {axis} instead of 1", partial(_slopes_along, axis=axis)
     yield "sign of the slope reversed", lambda nn, b: nn.prelu(b["x"], -b["weight"])
     if b["weight"].shape[0] > 1:
-        yield "one slope (the first) for all channels", lambda nn, b: nn.prelu(b["x"], b["weight"][:1])
+        yield (
+            "one slope (the first) for all channels",
+            lambda nn, b: nn.prelu(b["x"], b["weight"][:1]),
+        )
         yield (
             "one slope (the mean) for all channels",
             lambda nn, b: nn.prelu(b["x"], nn.reshape(nn.mean(b["weight"]), (1,))),
@@ -151,7 +191,10 @@ def softmax(b: Bound, logarithm: bool = False) -> Iterator[tuple]:
     rank, usual = len(b["x"].shape), b["dim"] % len(b["x"].shape)
     name, other = ("log_softmax", "softmax") if logarithm else ("softmax", "log_softmax")
     for dim in [dim for dim in range(rank) if dim != usual]:
-        yield f"{name} over axis {dim} instead of {usual}", lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim)
+        yield (
+            f"{name} over axis {dim} instead of {usual}",
+            lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim),
+        )
     yield (
         fitted("temperature", 1.0),
         lambda nn, b, value: getattr(nn, name)(b["x"] * (1.0 / value), b["dim"]),
@@ -162,9 +205,15 @@ def softmax(b: Bound, logarithm: bool = False) -> Iterator[tuple]:
         f"{name} over all axes but the first",
         lambda nn, b: nn.reshape(getattr(nn, name)(nn.flatten(b["x"]), 1), tuple(b["x"].shape)),
     )
-    yield f"{name} twice", lambda nn, b: getattr(nn, name)(getattr(nn, name)(b["x"], b["dim"]), b["dim"])
+    yield (
+        f"{name} twice",
+        lambda nn, b: getattr(nn, name)(getattr(nn, name)(b["x"], b["dim"]), b["dim"]),
+    )
     yield f"{name} of the negated input", lambda nn, b: getattr(nn, name)(-b["x"], b["dim"])
-    yield "logarithm to base 2", lambda nn, b: nn.log_softmax(b["x"], b["dim"]) * (1.0 / math.log(2.0))
+    yield (
+        "logarithm to base 2",
+        lambda nn, b: nn.log_softmax(b["x"], b["dim"]) * (1.0 / math.log(2.0)),
+    )
     yield "base 2 instead of e", lambda nn, b: getattr(nn, name)(b["x"] * math.log(2.0), b["dim"])
     if not logarithm:
         yield "not normalised: exponentials whose sum is not one", lambda nn, b: nn.exp(b["x"])
@@ -197,7 +246,9 @@ def normalize(b: Bound) -> Iterator[tuple]:
     )
     yield (
         "eps={} under the root",
-        lambda nn, b, value: b["x"] / nn.sqrt(nn.sum(b["x"] * b["x"], b["dim"], keepdim=True) + value),
+        lambda nn, b, value: (
+            b["x"] / nn.sqrt(nn.sum(b["x"] * b["x"], b["dim"], keepdim=True) + value)
+        ),
         (1e-5, 1e-3, 1e-8),
         0.0,
     )

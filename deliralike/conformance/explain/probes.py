@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from deliralike.conformance.levels.probes import Probe, Seen, Side
 
 _TINY = 1e-150
-_SQUARED = 1.5  # a power of the mean above which errors grow: two passes have about one, one pass has two
+_SQUARED = (
+    1.5  # a power of the mean above which errors grow: two passes have about one, one pass has two
+)
 _EXACT = 1e-8
 _SMALL = 1e-6  # of the largest tensor: smaller ones are not weighed by themselves
 Arrays = dict[str, np.ndarray]
@@ -40,7 +42,10 @@ def _said(error: Exception | None) -> str:
 
 def values(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> Explanation | None:
     """The known mistake whose tensors are nearest to the candidate's."""
-    tried = [(_distance(tensors, two.tensors), cause) for cause, tensors in _variants(probe, ours, one, two)]
+    tried = [
+        (_distance(tensors, two.tensors), cause)
+        for cause, tensors in _variants(probe, ours, one, two)
+    ]
     tried += _powers(probe, ours, theirs)
     tried = [(0.0 if far <= _EXACT else far, cause) for far, cause in tried if not np.isnan(far)]
     tried.sort(key=lambda pair: pair[0])
@@ -81,7 +86,10 @@ def _sides_of_zero(probe: Probe, ours: Side, two: Seen) -> Iterator[tuple[str, A
     found = f"relu'(0) = {share:.4g}, abs'(0) = {2 * share - 1:.4g}"
     yield f"derivative at zero of the {what} is the one above it: relu'(0) = 1, abs'(0) = 1", above
     yield f"derivative at zero of the {what} is the one below it: relu'(0) = 0, abs'(0) = -1", below
-    yield f"derivative at zero of the {what} lies between those below and above: {found}", _between(below, above, share)
+    yield (
+        f"derivative at zero of the {what} lies between those below and above: {found}",
+        _between(below, above, share),
+    )
 
 
 def _beside_zero(probe: Probe, tiny: float) -> Probe:
@@ -90,15 +98,24 @@ def _beside_zero(probe: Probe, tiny: float) -> Probe:
 
 
 def _order_of_ties(probe: Probe, ours: Side, two: Seen) -> Iterator[tuple[str, Arrays]]:
-    """Ties broken towards the last one, as a rising ramp before a maximum does it, and between first and last."""
-    rising, falling = (ours.through(partial(_on_a_ramp, ours, size)).see(probe).tensors for size in (1e-10, -1e-10))
+    """Ties broken towards the last one, as a rising ramp before a maximum does it, and between
+    first and last.
+    """
+    rising, falling = (
+        ours.through(partial(_on_a_ramp, ours, size)).see(probe).tensors for size in (1e-10, -1e-10)
+    )
     share = _share(falling, rising, two.tensors)
     yield "the last of equal values taken as the largest, not the first", rising
     shares = f"{1 - share:.3g} to the first, {share:.3g} to the last"
-    yield f"equal values share the gradient of their maximum: {shares}", _between(falling, rising, share)
+    yield (
+        f"equal values share the gradient of their maximum: {shares}",
+        _between(falling, rising, share),
+    )
 
 
-def _on_a_ramp(side: Side, size: float, path: str, block: Any, call: Any, args: Any, kwargs: Any) -> Any:
+def _on_a_ramp(
+    side: Side, size: float, path: str, block: Any, call: Any, args: Any, kwargs: Any
+) -> Any:
     """A call of a block; a maximum over windows sees its input on a ramp."""
     if "MaxPool" in type(block).__name__ and args:
         x, *rest = args
@@ -111,7 +128,9 @@ def _on_a_ramp(side: Side, size: float, path: str, block: Any, call: Any, args: 
 def _counted(probe: Probe, ours: Side) -> Iterator[tuple[str, Arrays]]:
     """Ignored labels taken for a class."""
     for label in range(64):
-        seen = ours.see(replace(probe, batch=nest.map(lambda leaf, label=label: _all(leaf, label), probe.batch)))
+        seen = ours.see(
+            replace(probe, batch=nest.map(lambda leaf, label=label: _all(leaf, label), probe.batch))
+        )
         if seen.error is not None:
             break
         yield f"ignored labels counted as class {label}", seen.tensors
@@ -127,7 +146,11 @@ def _all(leaf: Any, label: int) -> Any:
 def _clipped(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[tuple[str, Arrays]]:
     """The logarithm of a probability with something added to it, or bounded from below."""
     if float(two.tensors.get("loss", np.nan)) < float(one.tensors["loss"]):
-        yield f"a loss that is bounded: {float(two.tensors['loss']):.6g} for {float(one.tensors['loss']):.6g}, as log(p + epsilon) or clipped probabilities are", {"loss": two.tensors["loss"]}  # noqa: E501  # fmt: skip
+        yield (
+            f"a loss that is bounded: {float(two.tensors['loss']):.6g} for "
+            f"{float(one.tensors['loss']):.6g}, as log(p + epsilon) or clipped probabilities are",
+            {"loss": two.tensors["loss"]},
+        )
 
 
 def _with_gradient_of_padding(one: Seen, two: Seen) -> Iterator[tuple[str, Arrays]]:
@@ -147,20 +170,35 @@ def _powers(probe: Probe, ours: Side, theirs: Side) -> list[tuple[float, str]]:
         return []
     errors = []
     for shift in (0.0, -0.9e4):  # means of 1e4 and of 1e3 deviations
-        moved = replace(probe, batch=nest.map(lambda leaf, shift=shift: _shifted(leaf, shift), probe.batch))
+        moved = replace(
+            probe, batch=nest.map(lambda leaf, shift=shift: _shifted(leaf, shift), probe.batch)
+        )
         errors.append(_distance(ours.see(moved).tensors, theirs.see(moved).tensors))
-    power = float(np.log10(errors[0] / errors[1])) if all(errors) and np.isfinite(errors).all() else np.nan
+    power = (
+        float(np.log10(errors[0] / errors[1]))
+        if all(errors) and np.isfinite(errors).all()
+        else np.nan
+    )
     if power > _SQUARED:
-        return [(0.0, f"one-pass variance, E[x²] - E[x]²: the error grows with the mean to the power of {power:.2g}")]
+        return [
+            (
+                0.0,
+                "one-pass variance, E[x²] - E[x]²: the error grows with the mean to the power of "
+                f"{power:.2g}",
+            )
+        ]
     return [(errors[0], "the mean of the inputs: errors do not grow with its square")]
 
 
 def _shifted(leaf: Any, shift: float) -> Any:
-    is_far = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.size and leaf.mean() > 5e3
+    is_far = (
+        isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.size and leaf.mean() > 5e3
+    )
     return leaf + shift if is_far else leaf
 
 
-# Tensors together ------------------------------------------------------------------------------------------------
+# Tensors together
+# ------------------------------------------------------------------------------------------------
 
 
 def _distance(wanted: Mapping[str, np.ndarray], came: Mapping[str, np.ndarray]) -> float:
@@ -183,14 +221,20 @@ def _largest(tensors: Mapping[str, np.ndarray]) -> float:
 
 def _share(first: Arrays, second: Arrays, came: Mapping[str, np.ndarray]) -> float:
     """Where the candidate is on the way from one to the other."""
-    names = [name for name in first if name in second and name in came and name.startswith("gradient")]
+    names = [
+        name for name in first if name in second and name in came and name.startswith("gradient")
+    ]
     if not names:
         return 0.0
-    one, two, three = (np.concatenate([np.ravel(each[name]) for name in names]) for each in (first, second, came))
+    one, two, three = (
+        np.concatenate([np.ravel(each[name]) for name in names]) for each in (first, second, came)
+    )
     way = two - one
     length = float(way @ way)
     return float(way @ (three - one)) / length if length else 0.0
 
 
 def _between(first: Arrays, second: Arrays, share: float) -> Arrays:
-    return {name: first[name] + share * (second[name] - first[name]) for name in first if name in second}
+    return {
+        name: first[name] + share * (second[name] - first[name]) for name in first if name in second
+    }

@@ -28,7 +28,11 @@ class Layer:
         nn, outputs, step = self.nn, [], self.lstm if len(state) == 2 else self.gru
         from_input = nn.linear(x, self.weights[0], self.weights[2])
         for t in range(x.shape[0]):
-            state = tuple(_between(nn, self.rule, i, one) for i, one in enumerate(state)) if t else state
+            state = (
+                tuple(_between(nn, self.rule, i, one) for i, one in enumerate(state))
+                if t
+                else state
+            )
             y, *state = step(from_input[t], *state)  # type: ignore[assignment]
             outputs.append(y)
         return nn.stack(outputs, 0), *state
@@ -36,13 +40,16 @@ class Layer:
     def lstm(self, given: Any, hidden: Any, cell: Any) -> tuple[Any, Any, Any]:
         """One step of an LSTM."""
         nn, rule, width = self.nn, self.rule, cell.shape[-1]
-        gate, inner, outer = (rule.get(name, usual) for name, usual in
-                              (("gate", nn.sigmoid), ("inner", nn.tanh), ("outer", nn.tanh)))  # fmt: skip
+        gate, inner, outer = (
+            rule.get(name, usual)
+            for name, usual in (("gate", nn.sigmoid), ("inner", nn.tanh), ("outer", nn.tanh))
+        )
         order = rule.get("order", "ifgo")
         parts = nn.split(given + nn.linear(hidden, self.weights[1], self.weights[3]), width, -1)
         if rule.get("interleaved"):
             joined = nn.reshape(
-                given + nn.linear(hidden, self.weights[1], self.weights[3]), (*hidden.shape[:1], width, 4)
+                given + nn.linear(hidden, self.weights[1], self.weights[3]),
+                (*hidden.shape[:1], width, 4),
             )
             parts = [joined[..., i] for i in range(4)]
         by_name = dict(zip(order, parts, strict=True))
@@ -64,12 +71,21 @@ class Layer:
         gate, inner = rule.get("gate", nn.sigmoid), rule.get("inner", nn.tanh)
         order = rule.get("order", "rzn")
         mine = dict(zip(order, nn.split(given, width, -1), strict=True))
-        other = dict(zip(order, nn.split(nn.linear(hidden, self.weights[1], self.weights[3]), width, -1), strict=True))
+        other = dict(
+            zip(
+                order,
+                nn.split(nn.linear(hidden, self.weights[1], self.weights[3]), width, -1),
+                strict=True,
+            )
+        )
         z, r = gate(mine["z"] + other["z"]), gate(mine["r"] + other["r"])
         if rule.get("before"):
             at = order.index("n") * width
             rows, bias = self.weights[1][at : at + width], self.weights[3]
-            n = inner(mine["n"] + nn.linear(r * hidden, rows, None if bias is None else bias[at : at + width]))
+            n = inner(
+                mine["n"]
+                + nn.linear(r * hidden, rows, None if bias is None else bias[at : at + width])
+            )
         elif rule.get("no reset"):
             n = inner(mine["n"] + other["n"])
         elif rule.get("bias outside"):  # the reset gate scales the product, not its bias
@@ -91,20 +107,31 @@ def _between(nn: Any, rule: Mapping[str, Any], number: int, state: Any) -> Any:
     return state * 0.0 if number in zero else state
 
 
-def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, Any] | None = None, **how: Any) -> Any:
-    """All layers and directions of a recurrent layer, as `deliralike.nn.layers.recurrent` but for its rules.
+def run(
+    call: Call,
+    layer: Callable[..., Any] | None = None,
+    rule: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Any:
+    """All layers and directions of a recurrent layer, as `deliralike.nn.layers.recurrent` but for
+    its rules.
 
     Args:
         call: The call of an LSTM or GRU.
-        layer: ``layer(x, *states, *weights)``, that of `nn` with changed weights; the steps of `Layer` when None.
+        layer: ``layer(x, *states, *weights)``, that of `nn` with changed weights; the steps of
+            `Layer` when None.
         rule: For those steps.
-        how: ``state`` ("zero", "exchanged"), ``direction`` ("not reversed", "all reversed", "output not reversed",
-            "exchanged", "summed"), ``batch_first`` (another one), ``first`` (the first state is given back).
+        how: ``state`` ("zero", "exchanged"), ``direction`` ("not reversed", "all reversed", "output
+            not reversed", "exchanged", "summed"), ``batch_first`` (another one), ``first`` (the
+            first state is given back).
     """
     nn, s = call.nn, call.settings
     batch_first = how.get("batch_first", s["batch_first"])
     x = nn.permute(call.args[0], (1, 0, 2)) if batch_first else call.args[0]
-    lstm = "weight_ih_l0" in call.weights and call.weights["weight_ih_l0"].shape[0] == 4 * s["hidden_size"]
+    lstm = (
+        "weight_ih_l0" in call.weights
+        and call.weights["weight_ih_l0"].shape[0] == 4 * s["hidden_size"]
+    )
     suffixes = ("", "_reverse") if s["bidirectional"] else ("",)
     given = call.args[1] if len(call.args) > 1 else call.kwargs.get("state")
     zeros = nn.zeros((s["num_layers"] * len(suffixes), x.shape[1], s["hidden_size"]), like=x)
@@ -121,14 +148,22 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
             state: Sequence[Any] = [part[number * len(suffixes) + back] for part in states]
             backwards = direction == "all reversed" or (back and direction != "not reversed")
             seen = nn.flip(x, 0) if backwards else x
-            one = Layer(nn, weights, rule or {}).run if layer is None else partial(_with_weights, layer, weights)
+            one = (
+                Layer(nn, weights, rule or {}).run
+                if layer is None
+                else partial(_with_weights, layer, weights)
+            )
             y, *state = one(seen, *state)
             outputs.append(nn.flip(y, 0) if backwards and direction != "output not reversed" else y)
             last.append(state)
         outputs = outputs[::-1] if direction == "exchanged" else outputs
         if direction in ("first twice", "second twice"):
             outputs = [outputs[direction == "second twice"]] * 2
-        x = sum(outputs[1:], outputs[0]) if direction == "summed" else nn.concatenate(outputs, dim=-1)
+        x = (
+            sum(outputs[1:], outputs[0])
+            if direction == "summed"
+            else nn.concatenate(outputs, dim=-1)
+        )
     if how.get("late"):
         x = nn.concatenate([x[:1] * 0.0, x[:-1]], dim=0)
     y = nn.permute(x, (1, 0, 2)) if batch_first else x
@@ -141,7 +176,11 @@ def _with_weights(layer: Callable[..., Any], weights: Sequence[Any], x: Any, *st
 
 
 def reordered(
-    call: Call, order: Sequence[int], blocks: int, names: Sequence[str] = NAMES, interleaved: bool = False
+    call: Call,
+    order: Sequence[int],
+    blocks: int,
+    names: Sequence[str] = NAMES,
+    interleaved: bool = False,
 ) -> Call:
     """The same call with the gate blocks of its weights taken in another order."""
     nn, weights = call.nn, dict(call.weights)
@@ -174,13 +213,16 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
         # The candidate reads block i as the gate that stands at i in its own order.
         own = "".join(gates[order.index(i)] for i in range(blocks))
         if order != tuple(range(blocks)):
-            yield Variant(f"gate order {', '.join(own)} instead of {', '.join(gates)}",
-                          lambda call, order=order: native(reordered(call, order, blocks)))  # fmt: skip
+            yield Variant(
+                f"gate order {', '.join(own)} instead of {', '.join(gates)}",
+                lambda call, order=order: native(reordered(call, order, blocks)),
+            )
     yield Variant("all directions reversed in time", partial(native, direction="all reversed"))
     if settings["bidirectional"]:
         yield Variant("second direction not reversed", partial(native, direction="not reversed"))
         yield Variant(
-            "outputs of the second direction not reversed back", partial(native, direction="output not reversed")
+            "outputs of the second direction not reversed back",
+            partial(native, direction="output not reversed"),
         )
         yield Variant("outputs of the directions exchanged", partial(native, direction="exchanged"))
         for word in ("first", "second"):
@@ -188,7 +230,10 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
             yield Variant(cause, partial(native, direction=f"{word} twice"))
         yield Variant("outputs of the directions interleaved", _interleaved_directions(native))
         yield Variant("outputs of the directions added up", partial(native, direction="summed"))
-        yield Variant("weights of the directions exchanged", lambda call: native(call.but(weights=_directions(call))))
+        yield Variant(
+            "weights of the directions exchanged",
+            lambda call: native(call.but(weights=_directions(call))),
+        )
     yield Variant("outputs one step late", partial(native, late=True))
     for states, word in (((0, 1), "states"), ((0,), "hidden state"), ((1,), "cell")):
         if kind == "LSTM" or states == (0, 1):
@@ -196,25 +241,38 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
             yield Variant(f"{word} forgotten between steps", partial(step, zero=states))
     yield Variant("initial state ignored (zeros)", partial(native, state="zero"))
     yield Variant("initial state of ones", partial(native, state="ones"))
-    yield Variant(f"batch_first={not settings['batch_first']} instead of {settings['batch_first']}",
-                  partial(native, batch_first=not settings["batch_first"]))  # fmt: skip
+    yield Variant(
+        f"batch_first={not settings['batch_first']} instead of {settings['batch_first']}",
+        partial(native, batch_first=not settings["batch_first"]),
+    )
     for name in ("bias_ih", "bias_hh"):
-        yield Variant(f"{name} missing (one bias instead of two)", partial(_scaled, native, names=(name,), by=0.0))
+        yield Variant(
+            f"{name} missing (one bias instead of two)",
+            partial(_scaled, native, names=(name,), by=0.0),
+        )
         yield Variant(f"{name} added twice", partial(_scaled, native, names=(name,), by=2.0))
         yield Variant(f"{name} twice, the other bias not at all", partial(_one_bias, native, name))
     yield Variant("no biases", partial(_scaled, native, names=("bias",), by=0.0))
-    yield Variant("bias_ih and bias_hh exchanged", lambda call: native(call.but(weights=_renamed(call))))
+    yield Variant(
+        "bias_ih and bias_hh exchanged", lambda call: native(call.but(weights=_renamed(call)))
+    )
     for activation in ("tanh", "relu"):
-        yield Variant(f"gates with {activation} instead of sigmoid",
-                      lambda call, a=activation: step(call, gate=getattr(call.nn, a)))  # fmt: skip
+        yield Variant(
+            f"gates with {activation} instead of sigmoid",
+            lambda call, a=activation: step(call, gate=getattr(call.nn, a)),
+        )
     for cause, gate in _HARD.items():
-        yield Variant(f"gates with {cause}", lambda call, gate=gate: step(call, gate=partial(gate, call.nn)))
+        yield Variant(
+            f"gates with {cause}", lambda call, gate=gate: step(call, gate=partial(gate, call.nn))
+        )
     for cause, names in (("weight_hh", ("weight_hh",)), ("weight_ih", ("weight_ih",))):
         yield Variant(f"{cause} has no effect", partial(_scaled, native, names=names, by=0.0))
     for order in permutations(range(blocks)):
         own = "".join(gates[order.index(i)] for i in range(blocks))
-        yield Variant(f"gate order {', '.join(own)}, interleaved (hidden, {blocks}) instead of blocks",
-                      lambda call, order=order: native(reordered(call, order, blocks, interleaved=True)))  # fmt: skip
+        yield Variant(
+            f"gate order {', '.join(own)}, interleaved (hidden, {blocks}) instead of blocks",
+            lambda call, order=order: native(reordered(call, order, blocks, interleaved=True)),
+        )
     yield Variant("no dropout between the layers", native)
 
 
@@ -225,45 +283,80 @@ _HARD: dict[str, Any] = {
 
 
 def _lstm(native: Any, step: Any) -> Iterator[Variant]:
-    yield Variant("forget bias plus {}", lambda call, value: native(_forget(call, value)), (1.0, 0.5))
-    yield Variant("tanh and sigmoid exchanged in the cell candidate (sigmoid for g)",
-                  lambda call: step(call, inner=call.nn.sigmoid))  # fmt: skip
-    yield Variant("no tanh on the cell before the output", lambda call: step(call, outer=lambda cell: cell))
     yield Variant(
-        "sigmoid instead of tanh on the cell before the output", lambda call: step(call, outer=call.nn.sigmoid)
+        "forget bias plus {}", lambda call, value: native(_forget(call, value)), (1.0, 0.5)
     )
-    yield Variant("relu instead of tanh", lambda call: step(call, inner=call.nn.relu, outer=call.nn.relu))
-    yield Variant("relu instead of tanh in the cell candidate", lambda call: step(call, inner=call.nn.relu))
-    yield Variant("identity instead of tanh in the cell candidate", lambda call: step(call, inner=lambda g: g))
+    yield Variant(
+        "tanh and sigmoid exchanged in the cell candidate (sigmoid for g)",
+        lambda call: step(call, inner=call.nn.sigmoid),
+    )
+    yield Variant(
+        "no tanh on the cell before the output", lambda call: step(call, outer=lambda cell: cell)
+    )
+    yield Variant(
+        "sigmoid instead of tanh on the cell before the output",
+        lambda call: step(call, outer=call.nn.sigmoid),
+    )
+    yield Variant(
+        "relu instead of tanh", lambda call: step(call, inner=call.nn.relu, outer=call.nn.relu)
+    )
+    yield Variant(
+        "relu instead of tanh in the cell candidate", lambda call: step(call, inner=call.nn.relu)
+    )
+    yield Variant(
+        "identity instead of tanh in the cell candidate", lambda call: step(call, inner=lambda g: g)
+    )
     yield Variant("input and forget gates coupled (f = 1 - i)", lambda call: step(call, kept="f"))
     yield Variant("input and forget gates coupled (i = 1 - f)", lambda call: step(call, new="i"))
     yield Variant("nothing forgotten (forget gate of one)", lambda call: step(call, kept="none"))
     yield Variant("forget gate of zero", lambda call: step(call, kept="all"))
     yield Variant("cell given out instead of the hidden state", lambda call: step(call, cell=True))
-    yield Variant("hidden state and cell exchanged at the start", lambda call: native(call, state="exchanged"))
+    yield Variant(
+        "hidden state and cell exchanged at the start", lambda call: native(call, state="exchanged")
+    )
     yield Variant("last hidden state and cell exchanged", lambda call: _exchanged(native(call)))
-    yield Variant("cell clipped to {} after the output",
-                  lambda call, value: step(call, clip=value, later=True), (0.1, 0.3, 1.0, 3.0), 0.0)  # fmt: skip
-    yield Variant("cell clipped to {}", lambda call, value: step(call, clip=value), (0.1, 0.3, 1.0, 3.0), 0.0)
+    yield Variant(
+        "cell clipped to {} after the output",
+        lambda call, value: step(call, clip=value, later=True),
+        (0.1, 0.3, 1.0, 3.0),
+        0.0,
+    )
+    yield Variant(
+        "cell clipped to {}", lambda call, value: step(call, clip=value), (0.1, 0.3, 1.0, 3.0), 0.0
+    )
 
 
 def _gru(native: Any, step: Any) -> Iterator[Variant]:
-    yield Variant("reset before the product instead of after it", lambda call: step(call, before=True))
+    yield Variant(
+        "reset before the product instead of after it", lambda call: step(call, before=True)
+    )
     yield Variant("z flipped: z weighs the new value", lambda call: step(call, flipped=True))
-    yield Variant("reset before the product, z flipped", lambda call: step(call, before=True, flipped=True))
-    yield Variant("reset gate on the input's part too", lambda call: step(call, **{"reset all": True}))
+    yield Variant(
+        "reset before the product, z flipped", lambda call: step(call, before=True, flipped=True)
+    )
+    yield Variant(
+        "reset gate on the input's part too", lambda call: step(call, **{"reset all": True})
+    )
     yield Variant("no reset gate", lambda call: _no_reset(step, call))
-    yield Variant("bias_hh of n not scaled by the reset gate", lambda call: step(call, **{"bias outside": True}))
+    yield Variant(
+        "bias_hh of n not scaled by the reset gate",
+        lambda call: step(call, **{"bias outside": True}),
+    )
     yield Variant("sigmoid instead of tanh for n", lambda call: step(call, inner=call.nn.sigmoid))
     yield Variant("relu instead of tanh for n", lambda call: step(call, inner=call.nn.relu))
     yield Variant("identity instead of tanh for n", lambda call: step(call, inner=lambda n: n))
     for order in permutations("rzn"):
         own = "".join(order)
         if own != "rzn":
-            for rule, word in (({"before": True}, "reset before"), ({"flipped": True}, "z flipped"),
-                               ({"before": True, "flipped": True}, "reset before, z flipped")):  # fmt: skip
-                yield Variant(f"gate order {', '.join(own)} instead of r, z, n; {word}",
-                              lambda call, own=own, rule=rule: step(call, order=own, **rule))  # fmt: skip
+            for rule, word in (
+                ({"before": True}, "reset before"),
+                ({"flipped": True}, "z flipped"),
+                ({"before": True, "flipped": True}, "reset before, z flipped"),
+            ):
+                yield Variant(
+                    f"gate order {', '.join(own)} instead of r, z, n; {word}",
+                    lambda call, own=own, rule=rule: step(call, order=own, **rule),
+                )
 
 
 _LISTED = {"LSTM": _lstm, "GRU": _gru}
@@ -285,13 +378,16 @@ def _forget(call: Call, by: float) -> Call:
 
 
 def _scaled(native: Any, call: Call, names: Sequence[str], by: float) -> Any:
-    weights = {name: w * by if name.startswith(tuple(names)) else w for name, w in call.weights.items()}
+    weights = {
+        name: w * by if name.startswith(tuple(names)) else w for name, w in call.weights.items()
+    }
     return native(call.but(weights=weights))
 
 
 def _one_bias(native: Any, name: str, call: Call) -> Any:
     weights = {
-        n: w * (2.0 if n.startswith(name) else 0.0) if n.startswith("bias") else w for n, w in call.weights.items()
+        n: w * (2.0 if n.startswith(name) else 0.0) if n.startswith("bias") else w
+        for n, w in call.weights.items()
     }
     return native(call.but(weights=weights))
 

@@ -1,4 +1,6 @@
-"""Common causes that show between two arrays, whatever computed them: scaled, permuted, rounded, clipped."""
+"""Common causes that show between two arrays, whatever computed them: scaled, permuted, rounded,
+clipped.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "silu": lambda x: x * _sigmoid(x),
     "gelu": lambda x: 0.5 * x * (1.0 + _erf(x * math.sqrt(0.5))),
-    "gelu tanh": lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu tanh": lambda x: (
+        0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "softplus": _softplus,
     "hardsigmoid": lambda x: np.clip(x / 6.0 + 0.5, 0.0, 1.0),
@@ -64,7 +68,9 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def nearest(reference: Any, candidate: Any, inputs: Mapping[str, Any] | None = None) -> Relation | None:
+def nearest(
+    reference: Any, candidate: Any, inputs: Mapping[str, Any] | None = None
+) -> Relation | None:
     """The relation of a candidate's array to the reference's that fits best.
 
     Args:
@@ -116,7 +122,9 @@ def _single(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
     places = np.argwhere(r != c)
     if r.size >= 16 and 0 < len(places) <= 2:
         at = [tuple(map(int, place)) for place in places]
-        shown = (f"element {i} is {number(float(c[i]))} instead of {number(float(r[i]))}" for i in at)
+        shown = (
+            f"element {i} is {number(float(c[i]))} instead of {number(float(r[i]))}" for i in at
+        )
         yield Relation("; ".join(shown), 0.0)
 
 
@@ -131,7 +139,9 @@ def _functions(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 
 def _clipped(r: np.ndarray, c: np.ndarray) -> bool:
     """Whether the bounds were reached more than once, as they are by clipping."""
-    return any(np.count_nonzero(c == bound) > 1 for bound in (c.min(), c.max())) and bool((r == c).any())
+    return any(np.count_nonzero(c == bound) > 1 for bound in (c.min(), c.max())) and bool(
+        (r == c).any()
+    )
 
 
 def _scaled(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
@@ -154,7 +164,9 @@ def _scaled(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 
 
 def _plain(value: float, distance: Callable[[float], float]) -> float:
-    """The number with the fewest digits that fits as well; inverses of whole numbers count as plain."""
+    """The number with the fewest digits that fits as well; inverses of whole numbers count as
+    plain.
+    """
     best = distance(value)
     for digits in range(6):
         plain = float(f"{value:.{digits}e}")
@@ -192,17 +204,25 @@ def _partly(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
         return
     for axis in range(r.ndim):
         rows = np.moveaxis(zero, axis, 0).reshape(r.shape[axis], -1).all(axis=1)
-        if rows.any() and (zero <= np.expand_dims(rows, [a for a in range(r.ndim) if a != axis])).all():
+        if (
+            rows.any()
+            and (zero <= np.expand_dims(rows, [a for a in range(r.ndim) if a != axis])).all()
+        ):
             kept = np.where(np.expand_dims(rows, [a for a in range(r.ndim) if a != axis]), 0.0, r)
             cause = f"zero at {_some(np.flatnonzero(rows))} of axis {axis}"
             yield Relation(cause, relative_difference(c, kept))
             return
     if r.size > 3:
-        yield Relation(f"zero in {zero.mean():.0%} of the elements", relative_difference(c, np.where(zero, 0.0, r)))
+        yield Relation(
+            f"zero in {zero.mean():.0%} of the elements",
+            relative_difference(c, np.where(zero, 0.0, r)),
+        )
 
 
 def _residual(r: np.ndarray, c: np.ndarray, name: str, x: np.ndarray) -> Iterator[Relation]:
-    """An input added once too often, not at all, or scaled; after a final ReLU only positive elements tell."""
+    """An input added once too often, not at all, or scaled; after a final ReLU only positive
+    elements tell.
+    """
     if x.shape != r.shape or x.dtype.kind != "f":
         return
     for positive in (False, True):
@@ -210,18 +230,23 @@ def _residual(r: np.ndarray, c: np.ndarray, name: str, x: np.ndarray) -> Iterato
         if (positive and (r.min() < 0 or c.min() < 0)) or np.count_nonzero(use) < 8:
             continue
         square = float(np.square(x[use]).sum())
-        factor = _plain(float(((c - r)[use] * x[use]).sum()) / square, lambda a: 0.0) if square else 0.0
+        factor = (
+            _plain(float(((c - r)[use] * x[use]).sum()) / square, lambda a: 0.0) if square else 0.0
+        )
 
         def made(value: float, use: np.ndarray = use, positive: bool = positive) -> np.ndarray:
             y = r[use] + value * x[use]
             return np.maximum(y, 0.0) if positive else y
 
         factor = min(
-            (factor, float(round(factor))), key=lambda a: relative_difference(c[use], made(a)) + 1e-13 * (a % 1 > 0)
+            (factor, float(round(factor))),
+            key=lambda a: relative_difference(c[use], made(a)) + 1e-13 * (a % 1 > 0),
         )
         word = "missing" if factor == -1.0 else f"scaled by {number(1.0 + factor)}"
         cause = (
-            f"the residual ({name}) is {word}" if factor <= 0 or factor % 1 else f"{name} added {factor:.0f} times more"
+            f"the residual ({name}) is {word}"
+            if factor <= 0 or factor % 1
+            else f"{name} added {factor:.0f} times more"
         )
         yield Relation(cause, relative_difference(c[use], made(factor)))
 
@@ -231,14 +256,17 @@ def _moved(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
     if r.size != c.size or r.size < 2:
         return
     if r.ndim <= 5:
-        for order in [order for order in permutations(range(r.ndim)) if order != tuple(range(r.ndim))]:
+        for order in [
+            order for order in permutations(range(r.ndim)) if order != tuple(range(r.ndim))
+        ]:
             moved = r.transpose(order)
             if moved.shape == c.shape:
                 word = "transposed" if r.ndim == 2 else f"axes permuted to {order}"
                 yield Relation(word, relative_difference(c, moved))
             else:
                 yield Relation(
-                    f"axes permuted to {order}, then reshaped", relative_difference(c, moved.reshape(c.shape))
+                    f"axes permuted to {order}, then reshaped",
+                    relative_difference(c, moved.reshape(c.shape)),
                 )
     if r.shape != c.shape:
         yield Relation("reshaped", relative_difference(c, r.reshape(c.shape)))
@@ -247,19 +275,30 @@ def _moved(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
         yield Relation(f"reversed along axis {axis}", relative_difference(c, np.flip(r, axis)))
     if r.ndim > 2:
         yield Relation(
-            "reversed along all axes after the second", relative_difference(c, np.flip(r, tuple(range(2, r.ndim))))
+            "reversed along all axes after the second",
+            relative_difference(c, np.flip(r, tuple(range(2, r.ndim)))),
         )
     for axis in [axis for axis in range(r.ndim) if r.shape[axis] > 1]:
         if (found := order_along(r, c, axis)) is not None:
-            yield Relation(f"axis {axis} in the order {_some(found)}", relative_difference(c, np.take(r, found, axis)))
+            yield Relation(
+                f"axis {axis} in the order {_some(found)}",
+                relative_difference(c, np.take(r, found, axis)),
+            )
 
 
 def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:
-    """The order of slices along an axis in which one array holds those of another; None where it holds others."""
+    """The order of slices along an axis in which one array holds those of another; None where it
+    holds others.
+    """
     rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (r, c)]
     keys = [row @ np.cos(np.arange(row.shape[1]) + 1.0) for row in rows]
     first, second = (np.argsort(key, kind="stable") for key in keys)
-    if not np.allclose(keys[0][first], keys[1][second], rtol=1e-8, atol=1e-8 * float(np.abs(keys[0]).max(initial=0.0))):
+    if not np.allclose(
+        keys[0][first],
+        keys[1][second],
+        rtol=1e-8,
+        atol=1e-8 * float(np.abs(keys[0]).max(initial=0.0)),
+    ):
         return None
     order = np.empty_like(first)
     order[second] = first

@@ -1,4 +1,6 @@
-"""Why a network over replicas differs from one on the whole batch: known ways of going wrong, tried one by one."""
+"""Why a network over replicas differs from one on the whole batch: known ways of going wrong, tried
+one by one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ Tier = Callable[[], Iterator[Variant]]
 
 @dataclass(frozen=True)
 class _Tried:
-    """A way of going wrong, tried: tensors are not kept, since of a large network there are hundreds of sets.
+    """A way of going wrong, tried: tensors are not kept, since of a large network there are
+    hundreds of sets.
 
     Attributes:
         cause: In words.
@@ -43,17 +46,24 @@ class _Tried:
 class Explanations:
     """What explains each kind of tensor that differs.
 
-    The cheap ways are tried first, and dear ones only while nothing fits. Of several that fit, the one is taken that
-    explains most kinds, and of those the first, which is the simplest.
+    The cheap ways are tried first, and dear ones only while nothing fits. Of several that fit, the
+    one is taken that explains most kinds, and of those the first, which is the simplest.
     """
 
     def __init__(
-        self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step, came: Step, replicate: Replicate
+        self,
+        reference: Subject,
+        batch: tuple[Any, ...],
+        count: int,
+        wanted: Step,
+        came: Step,
+        replicate: Replicate,
     ) -> None:
         """For one number of replicas; nothing is computed yet.
 
         Args:
-            wanted, came: What the reference gives on the whole batch, and the candidate over replicas.
+            wanted, came: What the reference gives on the whole batch, and the candidate over
+                replicas.
             replicate: How a reference is replicated that does not say so itself.
         """
         self.wanted, self.came = wanted, came
@@ -75,7 +85,11 @@ class Explanations:
         if not tried:
             return None
         known = [each for each in tried if each.explains(kind)]
-        best = max(known, key=self._explained) if known else min(tried, key=lambda each: each.distances[kind])
+        best = (
+            max(known, key=self._explained)
+            if known
+            else min(tried, key=lambda each: each.distances[kind])
+        )
         others = [each.distances[kind] for each in tried if each.cause != best.cause]
         others = [distance for distance in others if distance > MATCH or not known]
         return Explanation(best.cause, best.distances[kind], min(others, default=None))
@@ -97,12 +111,20 @@ class Explanations:
         yield lambda: share_samples.of_any_order(self.shares, self.came)
 
     def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
-        """All ways of a tier; those that need replicas are left out where the reference's backend has none."""
+        """All ways of a tier; those that need replicas are left out where the reference's backend
+        has none.
+        """
         try:
             for cause, everything in tier():
-                given = {kind: tensors for kind, tensors in everything.items() if kind in self.wanted}
+                given = {
+                    kind: tensors for kind, tensors in everything.items() if kind in self.wanted
+                }
                 distances = {kind: self._distance(kind, tensors) for kind, tensors in given.items()}
-                yield _Tried(cause, distances, frozenset(kind for kind in given if self._changes(kind, given[kind])))
+                yield _Tried(
+                    cause,
+                    distances,
+                    frozenset(kind for kind in given if self._changes(kind, given[kind])),
+                )
         except (CapabilityError, DeviceError):
             return
 
@@ -112,10 +134,18 @@ class Explanations:
 
     def _changes(self, kind: str, given: dict[str, Any]) -> bool:
         """Whether a way of going wrong shows in that kind at all."""
-        return any(relative_difference(self.wanted[kind].get(name), value) > LIMIT for name, value in given.items())
+        return any(
+            relative_difference(self.wanted[kind].get(name), value) > LIMIT
+            for name, value in given.items()
+        )
 
     def _distance(self, kind: str, given: dict[str, Any]) -> float:
-        """How far the candidate is, by the tensor that is farthest; null gradients and their updates do not count."""
+        """How far the candidate is, by the tensor that is farthest; null gradients and their
+        updates do not count.
+        """
         left_out = () if kind in ("loss", "output", "buffer") else self.null
         names = [name for name in {**given, **self.came[kind]} if name not in left_out]
-        return max((relative_difference(given.get(name), self.came[kind].get(name)) for name in names), default=np.inf)
+        return max(
+            (relative_difference(given.get(name), self.came[kind].get(name)) for name in names),
+            default=np.inf,
+        )

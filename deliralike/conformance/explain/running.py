@@ -1,4 +1,6 @@
-"""Running statistics of the whole batch that were moved otherwise: by other counts, too far or not far enough."""
+"""Running statistics of the whole batch that were moved otherwise: by other counts, too far or not
+far enough.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def of_running_statistics(shares: Shares, came: Step) -> Iterator[Variant]:
     after, found = shares.wanted["buffer"], came["buffer"]
     alike = [name for name, value in after.items() if same_shapes({name: value}, found)]
     floating, counters = (
-        [name for name in alike if (after[name].dtype.kind == "f") == is_float] for is_float in (True, False)
+        [name for name in alike if (after[name].dtype.kind == "f") == is_float]
+        for is_float in (True, False)
     )
     yield "running statistics that did not move", {"buffer": {name: before[name] for name in after}}
     if floating:
@@ -30,7 +33,9 @@ def of_running_statistics(shares: Shares, came: Step) -> Iterator[Variant]:
         counted = {name: before[name] + times * (after[name] - before[name]) for name in counters}
         yield f"batches counted {times} times", {"buffer": after | counted}
     momenta = {name: momentum for name, momentum in _momenta(shares).items() if name in floating}
-    if variances := {name: momentum for name, momentum in momenta.items() if name.endswith("running_var")}:
+    if variances := {
+        name: momentum for name, momentum in momenta.items() if name.endswith("running_var")
+    }:
         yield _by_other_counts(shares, before, after, found, variances)
 
 
@@ -43,11 +48,15 @@ def _as_far(shares: Shares, before: dict, after: dict, found: dict, names: list[
     words = f"running statistics that moved {times:.6g} times as far"
     for name, momentum in _momenta(shares).items():
         if name in names and abs(times - (1 - (1 - momentum) ** shares.count) / momentum) < _EQUAL:
-            words = f"running statistics that every one of the {shares.count} replicas moved once more"
+            words = (
+                f"running statistics that every one of the {shares.count} replicas moved once more"
+            )
     return words, {"buffer": after | moved}
 
 
-def _by_other_counts(shares: Shares, before: dict, after: dict, found: dict, momenta: dict[str, float]) -> Variant:
+def _by_other_counts(
+    shares: Shares, before: dict, after: dict, found: dict, momenta: dict[str, float]
+) -> Variant:
     """Variances whose part of this batch is multiplied by something."""
     moved, words = {}, ""
     for name, momentum in momenta.items():
@@ -69,9 +78,7 @@ def _counted(shares: Shares, factor: float) -> str:
     for r, size in enumerate(shares.sizes):
         own = size * _SPATIAL
         if _hits(factor, own / np.maximum(own - 1, 1) * (whole - 1) / whole):
-            return (
-                f"running variance made unbiased by a share's count of values (of replica {r}), not the whole batch's"
-            )
+            return f"running variance made unbiased by a share's count of values (of replica {r}), not the whole batch's"
     return f"running variance of this batch times {factor:.6g}"
 
 
@@ -83,5 +90,8 @@ def _hits(factor: float, factors: np.ndarray) -> bool:
 def _momenta(shares: Shares) -> dict[str, float]:
     """The weight of a batch's statistics, by buffer."""
     blocks: dict[str, Any] = dict(shares.reference.network.named_blocks())
-    found = {name: getattr(blocks.get(name.rpartition(".")[0]), "momentum", None) for name in shares.wanted["buffer"]}
+    found = {
+        name: getattr(blocks.get(name.rpartition(".")[0]), "momentum", None)
+        for name in shares.wanted["buffer"]
+    }
     return {name: float(momentum) for name, momentum in found.items() if momentum}

@@ -28,43 +28,63 @@ def fingerprints(stream: Stream, fields: tuple[str, ...]) -> np.ndarray:
         ``(samples, projections * fields)``.
     """
     columns = [[_projected(sample) for sample in stream.samples(field)] for field in fields]
-    return np.concatenate([np.array(column).reshape(len(stream), _PROJECTIONS) for column in columns], axis=1)
+    return np.concatenate(
+        [np.array(column).reshape(len(stream), _PROJECTIONS) for column in columns], axis=1
+    )
 
 
-def explain(reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float) -> Explanation | None:
-    """The way of ordering that turns the reference's samples, judged by some fields, into the candidate's.
+def explain(
+    reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float
+) -> Explanation | None:
+    """The way of ordering that turns the reference's samples, judged by some fields, into the
+    candidate's.
 
     Args:
         limit: Up to here two samples count as equal.
 
     Returns:
-        None where there is none: the candidate has other samples than the reference, or has them more or less often.
+        None where there is none: the candidate has other samples than the reference, or has them
+            more or less often.
     """
     limit = max(limit, _ROUNDING)
     wanted, came = _scaled(reference, candidate, fields)
     first, second = _identities(wanted, came, limit)
-    tried = [(_distance(wanted, came, index, limit), cause) for cause, index in ways(reference, first)]
-    tried.sort(key=lambda pair: pair[0])  # stable: of two that fit, the simpler one, which comes first
+    tried = [
+        (_distance(wanted, came, index, limit), cause) for cause, index in ways(reference, first)
+    ]
+    tried.sort(
+        key=lambda pair: pair[0]
+    )  # stable: of two that fit, the simpler one, which comes first
     if tried[0][0] == 0.0:
         following = next((distance for distance, _ in tried if distance > 0.0), None)
         return Explanation(tried[0][1], 0.0, following)
     if len(first) == len(second) and np.array_equal(np.sort(first), np.sort(second)):
         since = int(np.flatnonzero(first != second)[0])
-        return Explanation(f"the same samples shuffled: the order differs from sample {since} on", 0.0, tried[0][0])
+        return Explanation(
+            f"the same samples shuffled: the order differs from sample {since} on", 0.0, tried[0][0]
+        )
     return None
 
 
-def repetitions(reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float) -> Explanation | None:
-    """Which samples come too often, and how many never; None where the candidate has some that the reference lacks."""
+def repetitions(
+    reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float
+) -> Explanation | None:
+    """Which samples come too often, and how many never; None where the candidate has some that the
+    reference lacks.
+    """
     first, second = _identities(*_scaled(reference, candidate, fields), max(limit, _ROUNDING))
     if not len(second) or not np.isin(second, first).all():
         return None
-    wanted, came = (np.bincount(each, minlength=max(first.max(), second.max()) + 1) for each in (first, second))
+    wanted, came = (
+        np.bincount(each, minlength=max(first.max(), second.max()) + 1) for each in (first, second)
+    )
     doubled, lacking = int((came > wanted).sum()), int((came < wanted).sum())
     kinds = len(np.unique(first))
     counts = f"{doubled} come too often and {lacking} too seldom or never"
     return Explanation(
-        f"duplicated samples: of {kinds} different ones {counts} (drawn with replacement, or padded?)", 0.0
+        f"duplicated samples: of {kinds} different ones {counts} (drawn with replacement, or "
+        "padded?)",
+        0.0,
     )
 
 
@@ -88,7 +108,10 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
     yield "batches exchanged in pairs", np.concatenate(pairs)
     yield "every sample twice", np.repeat(place, 2)
     yield "every sample twice, in as many batches", np.repeat(place, 2)[:count]
-    yield "every batch is the first one", np.concatenate([batches[0][: len(batch)] for batch in batches])
+    yield (
+        "every batch is the first one",
+        np.concatenate([batches[0][: len(batch)] for batch in batches]),
+    )
     for workers in _WORKERS:
         strided = np.concatenate([place[worker::workers] for worker in range(workers)])
         yield f"every {workers}th sample first, as {workers} workers or shards take them", strided
@@ -101,9 +124,18 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
 def _epochs(place: np.ndarray, epoch: int) -> Iterator[Way]:
     """What becomes of the order from epoch to epoch."""
     if epoch < len(place):
-        yield "the second epoch not reshuffled: every epoch in the order of the first", place % epoch
-        yield "each epoch in the order of the next", np.where(place + epoch < len(place), place + epoch, -1)
-        yield "each epoch in the order of the one before", np.where(place < epoch, -1, place - epoch)
+        yield (
+            "the second epoch not reshuffled: every epoch in the order of the first",
+            place % epoch,
+        )
+        yield (
+            "each epoch in the order of the next",
+            np.where(place + epoch < len(place), place + epoch, -1),
+        )
+        yield (
+            "each epoch in the order of the one before",
+            np.where(place < epoch, -1, place - epoch),
+        )
         yield "the samples of each epoch reversed", place - 2 * (place % epoch) + epoch - 1
 
 
@@ -114,12 +146,21 @@ def _ends(stream: Stream, batches: list[np.ndarray], epoch: int) -> Iterator[Way
     begins = [(batch[0] // epoch) * epoch for batch in batches]
     yield (
         "the last batch dropped",
-        np.concatenate([batch for i, batch in enumerate(batches) if i not in ends] or [np.zeros(0, int)]),
+        np.concatenate(
+            [batch for i, batch in enumerate(batches) if i not in ends] or [np.zeros(0, int)]
+        ),
     )
-    yield "the last batch repeated", _with_ends(batches, ends, lambda i, batch: np.concatenate([batch, batch]))
+    yield (
+        "the last batch repeated",
+        _with_ends(batches, ends, lambda i, batch: np.concatenate([batch, batch])),
+    )
     yield (
         "the last batch padded with the first samples of the epoch",
-        _with_ends(batches, ends, lambda i, batch: np.append(batch, begins[i] + np.arange(size - len(batch)))),
+        _with_ends(
+            batches,
+            ends,
+            lambda i, batch: np.append(batch, begins[i] + np.arange(size - len(batch))),
+        ),
     )
     yield (
         "the last batch padded with its last sample",
@@ -132,14 +173,20 @@ def _ends(stream: Stream, batches: list[np.ndarray], epoch: int) -> Iterator[Way
     lack = {i: size - len(batches[i]) for i in ends}
     yield (
         "the last batch padded with the samples before it",
-        _with_ends(batches, ends, lambda i, batch: np.append(batch[0] - lack[i] + np.arange(lack[i]), batch)),
+        _with_ends(
+            batches,
+            ends,
+            lambda i, batch: np.append(batch[0] - lack[i] + np.arange(lack[i]), batch),
+        ),
     )
 
 
 def _with_ends(
     batches: list[np.ndarray], ends: set[int], change: Callable[[int, np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    return np.concatenate([change(i, batch) if i in ends else batch for i, batch in enumerate(batches)])
+    return np.concatenate(
+        [change(i, batch) if i in ends else batch for i, batch in enumerate(batches)]
+    )
 
 
 def _shifts(place: np.ndarray, batches: list[np.ndarray]) -> Iterator[Way]:
@@ -149,7 +196,10 @@ def _shifts(place: np.ndarray, batches: list[np.ndarray]) -> Iterator[Way]:
         moved = place + by
         when = "early" if by > 0 else "late"
         yield f"{abs(by)} sample{plural} {when}, around the end", np.roll(place, -by)
-        yield f"{abs(by)} sample{plural} {when}", np.where((moved >= 0) & (moved < len(place)), moved, -1)
+        yield (
+            f"{abs(by)} sample{plural} {when}",
+            np.where((moved >= 0) & (moved < len(place)), moved, -1),
+        )
         if by > 0:
             yield f"the first {by} sample{plural} left out", place[by:]
             yield f"the last {by} sample{plural} left out", place[:-by]
@@ -168,23 +218,33 @@ def _distance(wanted: np.ndarray, came: np.ndarray, index: np.ndarray, limit: fl
 
 
 def _epoch(identity: np.ndarray, stream: Stream) -> int:
-    """The number of samples in an epoch: until all come again, or the first batch that is smaller than others ends it.
+    """The number of samples in an epoch: until all come again, or the first batch that is smaller
+    than others ends it.
 
-    Samples that are augmented never come again. Where nothing tells, it is the length of the stream.
+    Samples that are augmented never come again. Where nothing tells, it is the length of the
+    stream.
     """
     count = len(identity)
     known: set[int] = set()
     for epoch, each in enumerate(identity.tolist()):
         if each in known:
-            if all(set(identity[at : at + epoch].tolist()) <= known for at in range(0, count, epoch)):
+            if all(
+                set(identity[at : at + epoch].tolist()) <= known for at in range(0, count, epoch)
+            ):
                 return epoch
             break
         known.add(each)
-    short = [end for end, size in zip(stream.starts[1:], stream.sizes, strict=True) if size < max(stream.sizes)]
+    short = [
+        end
+        for end, size in zip(stream.starts[1:], stream.sizes, strict=True)
+        if size < max(stream.sizes)
+    ]
     return int(short[0]) if short and count % short[0] == 0 else count
 
 
-def _scaled(reference: Stream, candidate: Stream, fields: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _scaled(
+    reference: Stream, candidate: Stream, fields: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """The fingerprints of both, of one size in every field."""
     wanted, came = fingerprints(reference, fields), fingerprints(candidate, fields)
     scale = np.abs(wanted).max(axis=0, initial=0.0)
@@ -192,7 +252,9 @@ def _scaled(reference: Stream, candidate: Stream, fields: tuple[str, ...]) -> tu
     return wanted / scale, came / scale
 
 
-def _identities(wanted: np.ndarray, came: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
+def _identities(
+    wanted: np.ndarray, came: np.ndarray, limit: float
+) -> tuple[np.ndarray, np.ndarray]:
     """A number for each sample of both streams, the same for those whose fingerprints are equal."""
     both = np.concatenate([wanted, came])
     numbers = np.zeros(len(both), int)

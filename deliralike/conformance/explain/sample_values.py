@@ -1,4 +1,6 @@
-"""Why the values of samples differ: normalisation, layout, channels, geometry, labels, each tried as it would be."""
+"""Why the values of samples differ: normalisation, layout, channels, geometry, labels, each tried
+as it would be.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ _NORMALISATIONS = {
     "MNIST's": ((0.1307,), (0.3081,)),
     "the one-half": ((0.5,), (0.5,)),
 }
-_LUMA = ((0.299, 0.587, 0.114), (0.2126, 0.7152, 0.0722), (0.2989, 0.5870, 0.1140), (1 / 3, 1 / 3, 1 / 3))
+_LUMA = (
+    (0.299, 0.587, 0.114),
+    (0.2126, 0.7152, 0.0722),
+    (0.2989, 0.5870, 0.1140),
+    (1 / 3, 1 / 3, 1 / 3),
+)
 _FARTHEST_SHIFT = 8
 _SAME_VALUE = 1e-6
 
@@ -58,7 +65,8 @@ def explain(reference: np.ndarray, candidate: np.ndarray, limit: float) -> Expla
     return Explanation(tried[0][1], tried[0][0], following)
 
 
-# Types and labels ------------------------------------------------------------------------------------------------
+# Types and labels
+# ------------------------------------------------------------------------------------------------
 
 
 def _roundings(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -67,7 +75,10 @@ def _roundings(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]
     with np.errstate(over="ignore", invalid="ignore"):
         yield "values rounded to float16", x.astype(np.float16).astype(np.float64)
     bits = x.astype(np.float32).view(np.uint32)
-    yield "values rounded to bfloat16", _from_bits((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000)
+    yield (
+        "values rounded to bfloat16",
+        _from_bits((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000),
+    )
     yield "values cut to bfloat16", _from_bits(bits & 0xFFFF0000)
     yield "values rounded to whole numbers", np.rint(x)
     yield "values cut to whole numbers", np.trunc(x)
@@ -98,10 +109,14 @@ def _labels(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if all((values == values[0]).all() for values in table.values()):
         renamed = {int(old): int(new[0]) for old, new in table.items() if new[0] != old}
         few = ", ".join(f"{old} is {new}" for old, new in list(renamed.items())[:6])
-        yield f"classes renamed: {few}", np.array([table[value][0] for value in x.ravel().tolist()]).reshape(x.shape)
+        yield (
+            f"classes renamed: {few}",
+            np.array([table[value][0] for value in x.ravel().tolist()]).reshape(x.shape),
+        )
 
 
-# Scales and shifts -----------------------------------------------------------------------------------------------
+# Scales and shifts
+# -----------------------------------------------------------------------------------------------
 
 
 def _affine(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -133,9 +148,7 @@ def _scaled(scale: np.ndarray, shift: np.ndarray, x: np.ndarray, y: np.ndarray) 
         if _near(scale, s) and _near(shift, m):
             return f"normalisation missing: not divided by {name} standard deviation after its mean was subtracted"
         if _near(scale, 1 / s) and _near(shift, -m / s):
-            return (
-                f"normalised with {name} mean and standard deviation once more (twice, or where the reference is not)"
-            )
+            return f"normalised with {name} mean and standard deviation once more (twice, or where the reference is not)"
         if _near(scale, 1.0) and _near(shift, m):
             return f"{name} mean not subtracted"
         if _near(scale, s) and _near(shift, 0.0):
@@ -169,7 +182,9 @@ def _known_scale(scale: np.ndarray, shift: np.ndarray) -> str:
         (-1.0, 255.0): "inverted: 255 - x",
         (-1.0, 0.0): "the sign inverted: -x",
     }
-    return next((words for (a, b), words in known.items() if _near(scale, a) and _near(shift, b)), "")
+    return next(
+        (words for (a, b), words in known.items() if _near(scale, a) and _near(shift, b)), ""
+    )
 
 
 def _near(values: np.ndarray, wanted: np.ndarray | float) -> bool:
@@ -187,21 +202,28 @@ def _normalised(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]
     if not inner:
         return
     for axes, whose in [(inner, "each sample"), (tuple(range(x.ndim)), "these samples")] + [
-        ((*(other for other in inner if other != axis),), "each channel of each sample") for axis in _channel_axes(x)
+        ((*(other for other in inner if other != axis),), "each channel of each sample")
+        for axis in _channel_axes(x)
     ]:
         mean, deviation = x.mean(axes, keepdims=True), x.std(axes, keepdims=True)
         safe = np.where(deviation > 0.0, deviation, 1.0)
         yield f"{whose} normalised by its own mean and standard deviation", (x - mean) / safe
         yield f"{whose} without its own mean", x - mean
         low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
-        yield f"{whose} scaled to 0..1 by its own extremes", (x - low) / np.where(high > low, high - low, 1.0)
+        yield (
+            f"{whose} scaled to 0..1 by its own extremes",
+            (x - low) / np.where(high > low, high - low, 1.0),
+        )
     for name, (mean, deviation) in _NORMALISATIONS.items():
         for axis in (axis for axis in _channel_axes(x) if x.shape[axis] == len(mean) > 1):
             shape = [1] * x.ndim
             shape[axis] = -1
             m, s = np.reshape(mean, shape), np.reshape(deviation, shape)
             reverse = np.flip(m, axis), np.flip(s, axis)
-            yield f"{name} mean and standard deviation for BGR on RGB", (x * s + m - reverse[0]) / reverse[1]
+            yield (
+                f"{name} mean and standard deviation for BGR on RGB",
+                (x * s + m - reverse[0]) / reverse[1],
+            )
 
 
 def _nonlinear(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -214,7 +236,10 @@ def _nonlinear(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]
         gamma = float(logs @ others / (logs @ logs))
         yield f"a power of the values, gamma {gamma:.4g}", np.where(x > 0, np.abs(x) ** gamma, 0.0)
         yield "log(1 + x) of the values", np.log1p(x)
-        yield "the values as linear light of sRGB", np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
+        yield (
+            "the values as linear light of sRGB",
+            np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4),
+        )
 
 
 def _own_scales(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -227,11 +252,14 @@ def _own_scales(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]
         yield f"each sample by a scale ({scales}) and shift of its own: {drawn}", scale * x + shift
 
 
-# Layout and geometry ---------------------------------------------------------------------------------------------
+# Layout and geometry
+# ---------------------------------------------------------------------------------------------
 
 
 def _channel_axes(x: np.ndarray) -> list[int]:
-    """The axes that may count channels: the first one of a sample, and the last one where it is short."""
+    """The axes that may count channels: the first one of a sample, and the last one where it is
+    short.
+    """
     if x.ndim < 2:
         return []
     return [1] if x.ndim == 2 or x.shape[-1] > 4 else [1, x.ndim - 1]
@@ -242,11 +270,18 @@ def _channels(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     for axis in (axis for axis in _channel_axes(x) if x.ndim > 2 and x.shape[axis] <= 4):
         count = x.shape[axis]
         for order in list(permutations(range(count)))[1:]:
-            words = "channels swapped: BGR for RGB" if order == (2, 1, 0) else f"channels in the order {list(order)}"
+            words = (
+                "channels swapped: BGR for RGB"
+                if order == (2, 1, 0)
+                else f"channels in the order {list(order)}"
+            )
             yield words, np.take(x, order, axis)
         for weights in _LUMA if count == 3 else ():
             grey = np.expand_dims(np.tensordot(x, np.array(weights), ([axis], [0])), axis)
-            yield f"colours turned into grey with weights {_figures(np.array(weights))}", np.broadcast_to(grey, x.shape)
+            yield (
+                f"colours turned into grey with weights {_figures(np.array(weights))}",
+                np.broadcast_to(grey, x.shape),
+            )
         for kept in range(count if count > 1 else 0):
             only = np.broadcast_to(np.take(x, [kept], axis), x.shape)
             yield f"channel {kept} in the place of every channel", only
@@ -260,7 +295,10 @@ def _geometry(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if x.ndim > 2:
         flat = np.moveaxis(x, 1, -1).reshape(x.shape)
         yield "a reshape in the place of a transpose (NHWC for NCHW)", flat
-        yield "a reshape in the place of a transpose (NCHW for NHWC)", np.moveaxis(x, -1, 1).reshape(x.shape)
+        yield (
+            "a reshape in the place of a transpose (NCHW for NHWC)",
+            np.moveaxis(x, -1, 1).reshape(x.shape),
+        )
 
 
 def turns(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -288,17 +326,25 @@ def _turned(order: tuple[int, ...], flipped: tuple[int, ...]) -> str:
             return "the features of a sample reversed"
         return known.get(flipped, f"sample axes {list(flipped)} mirrored")
     if order == (*range(inner - 2), columns, rows):
-        known = {(): "rows and columns transposed", (rows,): "rotated by 90 degrees counterclockwise",
-                 (columns,): "rotated by 90 degrees clockwise"}  # fmt: skip
+        known = {
+            (): "rows and columns transposed",
+            (rows,): "rotated by 90 degrees counterclockwise",
+            (columns,): "rotated by 90 degrees clockwise",
+        }
         if flipped in known:
             return known[flipped]
     mirrored = f", axes {list(flipped)} mirrored" if flipped else ""
-    named: dict[tuple[int, ...], str] = {(1, 2, 0): "layout NHWC for NCHW", (2, 0, 1): "layout NCHW for NHWC"}
+    named: dict[tuple[int, ...], str] = {
+        (1, 2, 0): "layout NHWC for NCHW",
+        (2, 0, 1): "layout NCHW for NHWC",
+    }
     return f"{named.get(order, f'sample axes in the order {list(order)}')}{mirrored}"
 
 
 def _shifted(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """The whole picture some rows and columns farther, outside of which anything may be; or around the end."""
+    """The whole picture some rows and columns farther, outside of which anything may be; or around
+    the end.
+    """
     for (dy, dx), words in _displacements(x):
         yield f"{words}, around the edge", np.roll(x, (dy, dx), (-2, -1))
         yield words, _moved(x, y, dy, dx)
@@ -307,7 +353,9 @@ def _shifted(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 def _displacements(x: np.ndarray) -> Iterator[tuple[tuple[int, int], str]]:
     if x.ndim < 3:
         return
-    height, width = (min(_FARTHEST_SHIFT, (size - 1) // 2) if size > 2 else 0 for size in x.shape[-2:])
+    height, width = (
+        min(_FARTHEST_SHIFT, (size - 1) // 2) if size > 2 else 0 for size in x.shape[-2:]
+    )
     for dy in range(-height, height + 1):
         for dx in range(-width, width + 1):
             if dy or dx:
@@ -336,10 +384,15 @@ def _layouts(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _resized(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """One-hot labels, channels repeated or left out, a part of a picture, a picture with an edge."""
+    """One-hot labels, channels repeated or left out, a part of a picture, a picture with an
+    edge.
+    """
     if y.ndim == x.ndim + 1 and np.array_equal(x, np.rint(x)):
         for axis in (1, -1):
-            yield "one-hot labels", np.moveaxis((x[..., None] == np.arange(y.shape[axis])).astype(float), -1, axis)
+            yield (
+                "one-hot labels",
+                np.moveaxis((x[..., None] == np.arange(y.shape[axis])).astype(float), -1, axis),
+            )
     if x.ndim == y.ndim + 1:
         yield "labels (argmax) for one-hot ones", x.argmax(1).astype(float)
     if x.ndim != y.ndim:
@@ -352,7 +405,10 @@ def _resized(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     if x.ndim < 3:
         return
     if all(small <= large for small, large in zip(y.shape[1:], x.shape[1:], strict=True)):
-        yield from ((f"a window of the reference at (dy={dy}, dx={dx})", part) for dy, dx, part in _windows(x, y))
+        yield from (
+            (f"a window of the reference at (dy={dy}, dx={dx})", part)
+            for dy, dx, part in _windows(x, y)
+        )
     if all(small <= large for small, large in zip(x.shape[1:], y.shape[1:], strict=True)):
         for dy, dx, _ in _windows(y, x):
             padded = y.copy()
@@ -367,14 +423,20 @@ def _windows(large: np.ndarray, small: np.ndarray) -> Iterator[tuple[int, int, n
             yield dy, dx, large[..., dy : dy + rows, dx : dx + columns]
 
 
-# Sample by sample ------------------------------------------------------------------------------------------------
+# Sample by sample
+# ------------------------------------------------------------------------------------------------
 
 
 def _sample_by_sample(x: np.ndarray, y: np.ndarray, limit: float) -> Iterator[tuple[float, str]]:
     """Each sample mirrored, turned or moved in its own way, as augmentation does it."""
-    ways = [("unchanged", x), *((words, turned) for words, turned in turns(x) if turned.shape == y.shape)]
+    ways = [
+        ("unchanged", x),
+        *((words, turned) for words, turned in turns(x) if turned.shape == y.shape),
+    ]
     ways += [(words, _moved(x, y, *by)) for by, words in _displacements(x)]
-    distances = np.array([[relative_difference(a, b) for a, b in zip(way, y, strict=True)] for _, way in ways])
+    distances = np.array(
+        [[relative_difference(a, b) for a, b in zip(way, y, strict=True)] for _, way in ways]
+    )
     best = distances.argmin(0)
     if len(set(best.tolist())) > 1:
         counts = {ways[i][0]: int((best == i).sum()) for i in sorted(set(best.tolist()))}
@@ -382,7 +444,8 @@ def _sample_by_sample(x: np.ndarray, y: np.ndarray, limit: float) -> Iterator[tu
         worst = float(distances.min(0).max())
         yield (
             0.0 if worst <= limit else worst,
-            f"augmentation drawn in another order, applied twice or not at all: of {len(x)} samples {few}",
+            f"augmentation drawn in another order, applied twice or not at all: of {len(x)} "
+            f"samples {few}",
         )
 
 
@@ -414,7 +477,11 @@ def _mixed(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         weights.append(shares[nearest])
     if np.mean([0.01 < share < 0.99 for share in weights]) < 0.5:
         return  # other samples, not mixed ones
-    yield f"samples mixed with each other (mixup), shares of {min(weights):.3g} to {max(weights):.3g}", predicted
+    yield (
+        f"samples mixed with each other (mixup), shares of {min(weights):.3g} to "
+        f"{max(weights):.3g}",
+        predicted,
+    )
 
 
 def _noise(x: np.ndarray, y: np.ndarray) -> tuple[float, str]:
@@ -423,7 +490,8 @@ def _noise(x: np.ndarray, y: np.ndarray) -> tuple[float, str]:
         return np.inf, f"{int((~np.isfinite(y)).sum())} values that are not finite"
     difference = y - x
     return relative_difference(x, y), (
-        f"noise or something else added, of mean {difference.mean():.2g} and standard deviation {difference.std():.2g}"
+        f"noise or something else added, of mean {difference.mean():.2g} and standard deviation "
+        f"{difference.std():.2g}"
     )
 
 

@@ -1,7 +1,9 @@
-"""The cause of a block's difference: the nearest of its known conventions, or what shows between the arrays.
+"""The cause of a block's difference: the nearest of its known conventions, or what shows between
+the arrays.
 
-Outputs, buffers and gradients are looked at in this order, since each may have a cause of its own: a batch norm with
-another epsilon *and* another momentum differs in its outputs by the one and in its buffers by the other.
+Outputs, buffers and gradients are looked at in this order, since each may have a cause of its own:
+a batch norm with another epsilon *and* another momentum differs in its outputs by the one and in
+its buffers by the other.
 """
 
 from __future__ import annotations
@@ -24,8 +26,16 @@ from deliralike.conformance.explain.variant import Call, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
 PATIENCE = 4.0  # seconds
-LOSSES = ("cross_entropy", "focal_loss", "bce_with_logits", "binary_focal_loss", "mse_loss", "l1_loss",
-          "dice_loss", "tversky_loss")  # fmt: skip
+LOSSES = (
+    "cross_entropy",
+    "focal_loss",
+    "bce_with_logits",
+    "binary_focal_loss",
+    "mse_loss",
+    "l1_loss",
+    "dice_loss",
+    "tversky_loss",
+)
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,14 @@ class _Part:
     next_best: float | None = None
 
 
-def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed: int = 0) -> Explanation | None:
+def explain(
+    accused: Accused, backend: Backend, patience: float = PATIENCE, seed: int = 0
+) -> Explanation | None:
     """The most likely cause of what a block's candidate gave.
 
-    Known conventions of its kind are executed on the reference's inputs, settings among them searched for in one
-    dimension; the nearest one in outputs, buffers and gradients is the cause. What no convention explains is compared
-    array by array.
+    Known conventions of its kind are executed on the reference's inputs, settings among them
+    searched for in one dimension; the nearest one in outputs, buffers and gradients is the cause.
+    What no convention explains is compared array by array.
 
     Args:
         accused: The block and what both sides gave.
@@ -89,7 +101,10 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed
 
 def _absent(accused: Accused) -> Explanation | None:
     """Gradients that are not there at all, which counts even where they would be zero."""
-    pairs = [(n, value, accused.candidate.parameters.get(n)) for n, value in accused.reference.parameters.items()]
+    pairs = [
+        (n, value, accused.candidate.parameters.get(n))
+        for n, value in accused.reference.parameters.items()
+    ]
     lacking = [name for name, mine, its in pairs if mine is not None and its is None]
     return Explanation(f"no gradient of {', '.join(lacking)} (missing)", 0.0) if lacking else None
 
@@ -105,8 +120,12 @@ def _of_loss(accused: Accused) -> Explanation | None:
         if np.size(side.outputs) != 1 or side.outputs is None:
             return None
         gradient = side.inputs.get("args[0]") if scale else None
-        sides.append((float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale))
-    return explain_loss(prediction, target, sides[0], sides[1], {**bound, **accused.settings}, accused.kind)
+        sides.append(
+            (float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale)
+        )
+    return explain_loss(
+        prediction, target, sides[0], sides[1], {**bound, **accused.settings}, accused.kind
+    )
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:
@@ -136,19 +155,31 @@ def _complete(bench: Bench, trials: Sequence[_Trial]) -> bool:
 
 
 def _judged(bench: Bench) -> tuple[str, ...]:
-    """What decides which variant explains the outputs; without gradients where these have another shape."""
+    """What decides which variant explains the outputs; without gradients where these have another
+    shape.
+    """
     return bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
 
 
 def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
-    """The causes of other outputs, buffers and gradients; None when that of the outputs is unknown."""
+    """The causes of other outputs, buffers and gradients; None when that of the outputs is
+    unknown.
+    """
     itself = trials[0]
     wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
-    same = [trial for trial in trials if not wrong or _good(trial.within(wrong), itself.within(wrong))]
+    same = [
+        trial for trial in trials if not wrong or _good(trial.within(wrong), itself.within(wrong))
+    ]
     if not same:
         return _by_arrays(bench, itself, wrong)
     judged = _judged(bench)
-    best = min(same, key=lambda trial: (max(trial.within(judged), EXACT), max(trial.within(bench.buffers), EXACT)))
+    best = min(
+        same,
+        key=lambda trial: (
+            max(trial.within(judged), EXACT),
+            max(trial.within(bench.buffers), EXACT),
+        ),
+    )
     if not _good(best.within(judged), max(itself.within(judged), LIMIT)):
         best = same[0]
     parts = []
@@ -164,7 +195,11 @@ def _buffers(bench: Bench, trials: Sequence[_Trial], best: _Trial) -> list[_Part
     if not wrong:
         return []
     ordered = sorted(
-        trials, key=lambda trial: (max(trial.within(wrong), EXACT), max(trial.within(_judged(bench)), EXACT))
+        trials,
+        key=lambda trial: (
+            max(trial.within(wrong), EXACT),
+            max(trial.within(_judged(bench)), EXACT),
+        ),
     )
     if ordered[0] is trials[0] and _good(ordered[0].within(wrong), best.within(wrong)):
         return [_Part("buffers as in the reference", ordered[0].within(wrong))]
@@ -184,13 +219,23 @@ def _gradients(bench: Bench, best: _Trial) -> list[_Part]:
 
 
 def _related(bench: Bench, base: _Trial, names: Sequence[str]) -> list[_Part]:
-    """What shows between a trial's arrays and the candidate's, in one sentence for those with the same relation."""
-    found = [(name, relations.nearest(base.tensors.get(name), bench.wanted.get(name))) for name in names]
+    """What shows between a trial's arrays and the candidate's, in one sentence for those with the
+    same relation.
+    """
+    found = [
+        (name, relations.nearest(base.tensors.get(name), bench.wanted.get(name))) for name in names
+    ]
     by_cause: dict[str, list[str]] = {}
     for name, relation in found:
-        by_cause.setdefault("unlike any known" if relation is None else relation.cause, []).append(name)
+        by_cause.setdefault("unlike any known" if relation is None else relation.cause, []).append(
+            name
+        )
     worst = max(
-        (base.distances[name] if relation is None else relation.distance for name, relation in found), default=0.0
+        (
+            base.distances[name] if relation is None else relation.distance
+            for name, relation in found
+        ),
+        default=0.0,
     )
     if worst > MATCH or not _good(worst, base.within(names)):
         worst = max(worst, min(base.within(names), 1.0))
@@ -200,9 +245,15 @@ def _related(bench: Bench, base: _Trial, names: Sequence[str]) -> list[_Part]:
 
 def _by_arrays(bench: Bench, itself: _Trial, wrong: Sequence[str]) -> list[_Part] | None:
     """What shows between outputs and inputs; None where it is not enough to explain them."""
-    given = [*nest.leaves_with_paths(tuple(bench.accused.args), "args"),
-             *nest.leaves_with_paths(dict(bench.accused.kwargs), "kwargs")]  # fmt: skip
-    inputs = {path: leaf for path, leaf in given if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"}
+    given = [
+        *nest.leaves_with_paths(tuple(bench.accused.args), "args"),
+        *nest.leaves_with_paths(dict(bench.accused.kwargs), "kwargs"),
+    ]
+    inputs = {
+        path: leaf
+        for path, leaf in given
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+    }
     causes: dict[str, float] = {}
     for name in wrong:
         relation = relations.nearest(bench.reference.get(name), bench.wanted.get(name), inputs)
@@ -211,11 +262,19 @@ def _by_arrays(bench: Bench, itself: _Trial, wrong: Sequence[str]) -> list[_Part
         if relation is None or not _good(relation.distance, itself.distances[name]):
             return None
         causes[f"{name} {relation.cause}"] = relation.distance
-    return [_Part(f"{'; '.join(causes)} (by the outputs alone)", max(causes.values()), itself.within(wrong))]
+    return [
+        _Part(
+            f"{'; '.join(causes)} (by the outputs alone)",
+            max(causes.values()),
+            itself.within(wrong),
+        )
+    ]
 
 
 def _good(match: float, apart: float) -> bool:
-    """Whether something explains a difference: near enough, and much nearer than the reference is."""
+    """Whether something explains a difference: near enough, and much nearer than the reference
+    is.
+    """
     return match <= min(MATCH, 1e-3 * apart)
 
 
@@ -228,7 +287,9 @@ def _together(parts: Sequence[_Part]) -> Explanation | None:
 
 
 def _unknown(trials: Sequence[_Trial]) -> Explanation | None:
-    """The nearest convention; None where even the reference is so near that it would pass for a cause."""
+    """The nearest convention; None where even the reference is so near that it would pass for a
+    cause.
+    """
     itself, *others = trials
     nearest = min(others, key=lambda trial: trial.distance, default=itself)
     if nearest is itself or nearest.distance <= MATCH or not np.isfinite(nearest.distance):

@@ -22,7 +22,9 @@ def concatenate(b: Bound) -> Iterator[tuple]:
         if order != tuple(range(count)):
             yield (
                 f"order of concatenation {list(order)}",
-                lambda nn, b, order=order: nn.concatenate([b["arrays"][i] for i in order], dim=b["dim"]),
+                lambda nn, b, order=order: nn.concatenate(
+                    [b["arrays"][i] for i in order], dim=b["dim"]
+                ),
             )
     for dim in [dim for dim in range(rank) if dim != b["dim"] % rank]:
         yield (
@@ -49,13 +51,18 @@ def concatenate(b: Bound) -> Iterator[tuple]:
         yield (
             f"part {one} without a gradient",
             lambda nn, b, one=one: nn.concatenate(
-                [nn.stop_gradient(array) if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
+                [
+                    nn.stop_gradient(array) if i == one else array
+                    for i, array in enumerate(b["arrays"])
+                ],
+                dim=b["dim"],
             ),
         )
         yield (
             f"part {one} times {{}}",
             lambda nn, b, value, one=one: nn.concatenate(
-                [array * value if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
+                [array * value if i == one else array for i, array in enumerate(b["arrays"])],
+                dim=b["dim"],
             ),
             (0.5, 2.0),
         )
@@ -83,7 +90,10 @@ def flatten(b: Bound) -> Iterator[tuple]:
             lambda nn, b, dims=dims: nn.flatten(nn.permute(b["x"], dims), start, end),
         )
     for other in range(rank):
-        yield instead("start_dim", other, b["start_dim"]), lambda nn, b, other=other: nn.flatten(b["x"], other, end)
+        yield (
+            instead("start_dim", other, b["start_dim"]),
+            lambda nn, b, other=other: nn.flatten(b["x"], other, end),
+        )
 
 
 def reshape(b: Bound) -> Iterator[tuple]:
@@ -115,7 +125,10 @@ def pixel_shuffle(b: Bound) -> Iterator[tuple]:
         "DCR order with height and width exchanged",
         lambda nn, b: made(nn, b, (n, r, r, c // (r * r), h, w), (0, 3, 4, 2, 5, 1)),
     )
-    yield "reshaped without moving channels to space", lambda nn, b: nn.reshape(b["x"], (n, c // (r * r), h * r, w * r))
+    yield (
+        "reshaped without moving channels to space",
+        lambda nn, b: nn.reshape(b["x"], (n, c // (r * r), h * r, w * r)),
+    )
     yield (
         "nearest neighbours instead of channels to space",
         lambda nn, b: nn.interpolate(b["x"][:, : c // (r * r)], scale_factor=r),
@@ -138,13 +151,25 @@ def pad(b: Bound) -> Iterator[tuple]:
     pairs = tuple((p, p) if isinstance(p, int) else tuple(p) for p in b["padding"])
     for mode in ("constant", "reflect", "replicate"):
         if mode != b["mode"]:
-            yield f"{mode} padding instead of {b['mode']}", lambda nn, b, mode=mode: nn.pad(b["x"], pairs, mode)
+            yield (
+                f"{mode} padding instead of {b['mode']}",
+                lambda nn, b, mode=mode: nn.pad(b["x"], pairs, mode),
+            )
     yield (
         "padding before and after exchanged",
-        lambda nn, b: nn.pad(b["x"], tuple((after, before) for before, after in pairs), b["mode"], b["value"]),
+        lambda nn, b: nn.pad(
+            b["x"], tuple((after, before) for before, after in pairs), b["mode"], b["value"]
+        ),
     )
-    yield "axes of the padding in reverse order", lambda nn, b: nn.pad(b["x"], pairs[::-1], b["mode"], b["value"])
-    yield "padded with {}", lambda nn, b, value: nn.pad(b["x"], pairs, "constant", value), (1.0, 0.0)
+    yield (
+        "axes of the padding in reverse order",
+        lambda nn, b: nn.pad(b["x"], pairs[::-1], b["mode"], b["value"]),
+    )
+    yield (
+        "padded with {}",
+        lambda nn, b, value: nn.pad(b["x"], pairs, "constant", value),
+        (1.0, 0.0),
+    )
 
 
 def reduction(name: str, b: Bound) -> Iterator[tuple]:
@@ -157,7 +182,10 @@ def reduction(name: str, b: Bound) -> Iterator[tuple]:
                 lambda nn, b, other=other: getattr(nn, other)(b["x"], b["dim"], b["keepdim"]),
             )
     for dim in range(rank):
-        yield instead("dim", dim, b["dim"]), lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim, b["keepdim"])
+        yield (
+            instead("dim", dim, b["dim"]),
+            lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim, b["keepdim"]),
+        )
     dims = (b["dim"],) if isinstance(b["dim"], int) else tuple(b["dim"] or range(rank))
     yield f"maximum instead of {name}", partial(_largest, dims=dims)
     if name == "max":
@@ -187,8 +215,13 @@ def linear(b: Bound) -> Iterator[tuple]:
     """The weight transposed or reshaped the other way round."""
     out, width = b["weight"].shape
     if out == width:
-        yield "weight transposed", lambda nn, b: nn.linear(b["x"], nn.transpose(b["weight"], 0, 1), b["bias"])
+        yield (
+            "weight transposed",
+            lambda nn, b: nn.linear(b["x"], nn.transpose(b["weight"], 0, 1), b["bias"]),
+        )
     yield (
         "weight stored as (in, out) and read as (out, in)",
-        lambda nn, b: nn.linear(b["x"], nn.reshape(nn.transpose(b["weight"], 0, 1), (out, width)), b["bias"]),
+        lambda nn, b: nn.linear(
+            b["x"], nn.reshape(nn.transpose(b["weight"], 0, 1), (out, width)), b["bias"]
+        ),
     )

@@ -1,4 +1,6 @@
-"""Shares that are run or counted otherwise: by themselves, in another mode, with other weights, rounded."""
+"""Shares that are run or counted otherwise: by themselves, in another mode, with other weights,
+rounded.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.shares import Shares, Variant, combined, fitted, joined, numbers, same_shapes
+from deliralike.conformance.explain.shares import (
+    Shares,
+    Variant,
+    combined,
+    fitted,
+    joined,
+    numbers,
+    same_shapes,
+)
 from deliralike.conformance.one_step import Step
 from deliralike.errors import DeliralikeError
 
@@ -27,13 +37,19 @@ def weightings(shares: Shares) -> Iterator[tuple[str, np.ndarray]]:
     yield "shares weighted by their denominators in reversed order", right[::-1]
     yield "shares weighted by the denominator of the next one", np.roll(right, -1)
     yield "sums of the shares' means times their samples, divided by nothing", sizes * 1.0
-    yield "each share's mean divided by the number of samples of the batch", np.full(count, 1 / shares.samples)
+    yield (
+        "each share's mean divided by the number of samples of the batch",
+        np.full(count, 1 / shares.samples),
+    )
     for r in range(count):
         yield f"only the share of replica {r} counts, as if it were the whole batch", each[r]
         yield f"only the share of replica {r} counts, by its part", right * each[r]
         yield f"the share of replica {r} does not count", right * (1 - each[r])
         rest = right * (1 - each[r])
-        yield f"the share of replica {r} does not count, the others are averaged", rest / (rest.sum() or 1.0)
+        yield (
+            f"the share of replica {r} does not count, the others are averaged",
+            rest / (rest.sum() or 1.0),
+        )
         yield f"the share of replica {r} counts twice", right * (1 + each[r])
 
 
@@ -52,34 +68,57 @@ def of_weights(shares: Shares) -> Iterator[Variant]:
 
 def of_modes(shares: Shares) -> Iterator[Variant]:
     """Replicas that compute in evaluation mode."""
-    evaluated = [shares.run(shares.chosen(rows), first_sample=int(rows[0]), training=False) for rows in shares.rows]
+    evaluated = [
+        shares.run(shares.chosen(rows), first_sample=int(rows[0]), training=False)
+        for rows in shares.rows
+    ]
     for words, parts in (
         ("all replicas in evaluation mode", evaluated),
         ("all replicas but the root in evaluation mode", [shares.alone[0], *evaluated[1:]]),
     ):
-        yield words, combined(parts, shares.weights) | {"output": joined(parts), "buffer": parts[0]["buffer"]}
+        yield (
+            words,
+            combined(parts, shares.weights)
+            | {"output": joined(parts), "buffer": parts[0]["buffer"]},
+        )
 
 
 def of_rounding(shares: Shares) -> Iterator[Variant]:
     """Numbers that lost digits on their way between replicas."""
     for dtype in ("float32", "float16"):
-        yield f"numbers rounded to {dtype} on the way to the root", {
-            kind: {name: np.asarray(value, dtype).astype(np.float64) if np.asarray(value).dtype.kind == "f" else value
-                   for name, value in tensors.items()}
-            for kind, tensors in shares.wanted.items() if "update" not in kind
-        }  # fmt: skip
+        yield (
+            f"numbers rounded to {dtype} on the way to the root",
+            {
+                kind: {
+                    name: np.asarray(value, dtype).astype(np.float64)
+                    if np.asarray(value).dtype.kind == "f"
+                    else value
+                    for name, value in tensors.items()
+                }
+                for kind, tensors in shares.wanted.items()
+                if "update" not in kind
+            },
+        )
 
 
 def of_update_factors(shares: Shares, came: Step) -> Iterator[Variant]:
-    """Updates times a number, as by a learning rate that grows with the replicas; or with a decay that does."""
+    """Updates times a number, as by a learning rate that grows with the replicas; or with a decay
+    that does.
+    """
     state = shares.reference.network.neutral_state()
     for kind in (kind for kind in shares.wanted if kind.startswith("update") and kind in came):
         wanted, found = shares.wanted[kind], came[kind]
         if not same_shapes(wanted, found):
             continue
-        update, parameter = {"gradient": wanted}, {"gradient": {name: state[name] for name in wanted}}
+        update, parameter = (
+            {"gradient": wanted},
+            {"gradient": {name: state[name] for name in wanted}},
+        )
         factor = float(fitted([update], {"gradient": found})[0])
-        yield f"updates times {factor:.6g} (the learning rate)", {kind: combined([update], [factor])["gradient"]}
+        yield (
+            f"updates times {factor:.6g} (the learning rate)",
+            {kind: combined([update], [factor])["gradient"]},
+        )
         rest = {"gradient": {name: found[name] - value for name, value in wanted.items()}}
         decay = float(fitted([parameter], rest)[0])
         words = f"parameters that each update multiplies by {1 + decay:.6g} (a decay that replicas repeat)"
@@ -87,7 +126,9 @@ def of_update_factors(shares: Shares, came: Step) -> Iterator[Variant]:
 
 
 def ways_to_run(shares: Shares) -> Iterator[tuple[str, list[Step]]]:
-    """Shares within the whole batch, by themselves, and by themselves with equal masks; those that can be run."""
+    """Shares within the whole batch, by themselves, and by themselves with equal masks; those that
+    can be run.
+    """
     for words, name in (("", "together"), (ALONE, "alone"), (f"{ALONE}, and {ALIKE}", "alike")):
         try:
             yield words, getattr(shares, name)
@@ -141,4 +182,7 @@ def _averaged(buffers: Sequence[dict[str, Any]], weights: np.ndarray) -> dict[st
     def average(name: str) -> Any:
         return sum(weight * each[name] for weight, each in zip(weights, buffers, strict=True))
 
-    return {name: average(name) if value.dtype.kind == "f" else value for name, value in buffers[0].items()}
+    return {
+        name: average(name) if value.dtype.kind == "f" else value
+        for name, value in buffers[0].items()
+    }

@@ -18,7 +18,9 @@ from deliralike.conformance.subject import Subject
 from deliralike.optim.accumulation import count_samples
 from deliralike.parallel import partition
 
-Variant = tuple[str, Step]  # a way of going wrong in words, and what it gives, of the kinds that it speaks of
+Variant = tuple[
+    str, Step
+]  # a way of going wrong in words, and what it gives, of the kinds that it speaks of
 Rows = slice | np.ndarray
 
 
@@ -28,20 +30,33 @@ class Shares:
     Attributes:
         sizes: The samples of each share.
         rows: The samples of each share by number.
-        weights: What each share's own mean counts in the loss of the whole batch: its part of the denominator.
+        weights: What each share's own mean counts in the loss of the whole batch: its part of the
+            denominator.
     """
 
-    def __init__(self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step) -> None:
+    def __init__(
+        self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step
+    ) -> None:
         """For one number of replicas, beside what the whole batch gives."""
         self.reference, self.batch, self.count, self.wanted = reference, batch, count, wanted
         self.samples = count_samples(batch)
         self.sizes = partition(self.samples, count)
-        self.rows = [np.arange(stop - size, stop) for size, stop in zip(self.sizes, np.cumsum(self.sizes), strict=True)]
+        self.rows = [
+            np.arange(stop - size, stop)
+            for size, stop in zip(self.sizes, np.cumsum(self.sizes), strict=True)
+        ]
 
-    # Runs ------------------------------------------------------------------------------------------------------------
+    # Runs
+    # ------------------------------------------------------------------------------------------------------------
 
-    def run(self, batch: tuple[Any, ...], rows: Rows | None = None, first_sample: int = 0,
-            buffers: dict[str, Any] | None = None, training: bool = True) -> Step:  # fmt: skip
+    def run(
+        self,
+        batch: tuple[Any, ...],
+        rows: Rows | None = None,
+        first_sample: int = 0,
+        buffers: dict[str, Any] | None = None,
+        training: bool = True,
+    ) -> Step:
         """Loss, gradient, outputs and buffers of the reference on a batch.
 
         Args:
@@ -55,13 +70,18 @@ class Shares:
         try:
             network.load_neutral_state(before | (buffers or {}))
             with network.training_mode(training), random.portable(SEED, 0, first_sample):
-                found = network.backend.gradients(partial(_answered, self.reference.loss, rows), network, *batch)
+                found = network.backend.gradients(
+                    partial(_answered, self.reference.loss, rows), network, *batch
+                )
             after = network.neutral_state()
         finally:
             network.load_neutral_state(before)
         return {
             "loss": {"loss": found.loss},
-            "gradient": {name: _or_zeros(found.parameters.get(name), before[name]) for name in self.wanted["gradient"]},
+            "gradient": {
+                name: _or_zeros(found.parameters.get(name), before[name])
+                for name in self.wanted["gradient"]
+            },
             "output": dict(nest.leaves_with_paths(found.beside[0], "output")),
             "buffer": {name: after[name] for name in self.wanted["buffer"]},
         }
@@ -87,7 +107,9 @@ class Shares:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """See the class. Where the loss does not consist of its shares' means, what the sizes of the shares say."""
+        """See the class. Where the loss does not consist of its shares' means, what the sizes of
+        the shares say.
+        """
         weights = fitted(self.together, self.wanted)
         given = {"gradient": combined(self.together, weights)["gradient"]}
         if not close(given["gradient"], self.wanted["gradient"]):
@@ -103,10 +125,17 @@ def _answered(loss: Any, rows: Any, network: Any, *batch: Any) -> tuple[Any, Any
 
 
 class _Answering:
-    """A network that sees the whole batch whatever it is given, and answers for some samples of it."""
+    """A network that sees the whole batch whatever it is given, and answers for some samples of
+    it.
+    """
 
     def __init__(self, network: Any, whole: tuple[Any, Any] | None, rows: Any) -> None:
-        self._network, self._whole, self._rows, self.outputs = network, whole or ((), {}), rows, None
+        self._network, self._whole, self._rows, self.outputs = (
+            network,
+            whole or ((), {}),
+            rows,
+            None,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.outputs = self._network(*self._whole[0], **self._whole[1])
@@ -117,7 +146,9 @@ class _Answering:
 
 
 def taken(values: Any, rows: Any, samples: int | None) -> Any:
-    """Samples of every array of a nest; where a number of them is given, of arrays that have as many."""
+    """Samples of every array of a nest; where a number of them is given, of arrays that have as
+    many.
+    """
 
     def leaf(value: Any) -> Any:
         shape = getattr(value, "shape", ())
@@ -130,16 +161,22 @@ def _or_zeros(gradient: np.ndarray | None, like: np.ndarray) -> np.ndarray:
     return np.zeros_like(like) if gradient is None else gradient
 
 
-# Combinations --------------------------------------------------------------------------------------------------------
+# Combinations
+# --------------------------------------------------------------------------------------------------------
 
 
 def combined(parts: Sequence[Step], weights: Sequence[float] | np.ndarray) -> Step:
     """Loss and gradient of several parts, weighted."""
     return {
-        kind: {name: sum(weight * part[kind][name] for weight, part in zip(weights, parts, strict=True))
-               for name in parts[0][kind]}
-        for kind in ("loss", "gradient") if kind in parts[0]
-    }  # fmt: skip
+        kind: {
+            name: sum(
+                weight * part[kind][name] for weight, part in zip(weights, parts, strict=True)
+            )
+            for name in parts[0][kind]
+        }
+        for kind in ("loss", "gradient")
+        if kind in parts[0]
+    }
 
 
 def fitted(parts: Sequence[Step], to: Step) -> np.ndarray:
@@ -165,10 +202,13 @@ def numbers(values: Sequence[float] | np.ndarray) -> str:
 def joined(parts: Sequence[Step]) -> dict[str, Any]:
     """The outputs of several parts as one batch."""
     return {
-        name: np.concatenate([np.atleast_1d(part["output"][name]) for part in parts]) for name in parts[0]["output"]
+        name: np.concatenate([np.atleast_1d(part["output"][name]) for part in parts])
+        for name in parts[0]["output"]
     }
 
 
 def same_shapes(wanted: dict[str, Any], came: dict[str, Any]) -> bool:
     """Whether every tensor of one is in the other, as large."""
-    return all(name in came and np.shape(came[name]) == np.shape(value) for name, value in wanted.items())
+    return all(
+        name in came and np.shape(came[name]) == np.shape(value) for name, value in wanted.items()
+    )

@@ -21,40 +21,59 @@ def rows(call: Call, padding: int | None, zero: bool = False, shift: int = 0) ->
     return nn.where(here, found * 0.0 if zero else nn.stop_gradient(found), found)
 
 
-def embedding(settings: Mapping[str, Any], index: np.ndarray, weight: np.ndarray) -> Iterator[Variant]:
+def embedding(
+    settings: Mapping[str, Any], index: np.ndarray, weight: np.ndarray
+) -> Iterator[Variant]:
     """Everything that is known to go wrong in an embedding."""
     index = index.astype(np.int64)
     padding, (count, width) = settings.get("padding_idx"), weight.shape
     padding = None if padding is None else padding % count
     if padding is not None:
         yield Variant("gradient of the padding row is not zero", lambda call: rows(call, None))
-        yield Variant("output of the padding row is zero instead of the stored row",
-                      lambda call: rows(call, padding, zero=True))  # fmt: skip
+        yield Variant(
+            "output of the padding row is zero instead of the stored row",
+            lambda call: rows(call, padding, zero=True),
+        )
     root = math.sqrt(width)
     yield Variant(f"scaled by sqrt({width})", lambda call: rows(call, padding) * root)
     yield Variant(f"divided by sqrt({width})", lambda call: rows(call, padding) * (1.0 / root))
     for shift in (1, -1):
-        yield Variant(f"index off by {shift:+d}", lambda call, shift=shift: rows(call, padding, shift=shift))
+        yield Variant(
+            f"index off by {shift:+d}", lambda call, shift=shift: rows(call, padding, shift=shift)
+        )
     for other in np.unique(index):
         if other != padding:
-            yield Variant(f"padding_idx={other} instead of {padding} (no gradient)",
-                          lambda call, other=int(other): rows(call, other))  # fmt: skip
-            yield Variant(f"padding_idx={other} instead of {padding}, output zero there",
-                          lambda call, other=int(other): rows(call, other, zero=True))  # fmt: skip
+            yield Variant(
+                f"padding_idx={other} instead of {padding} (no gradient)",
+                lambda call, other=int(other): rows(call, other),
+            )
+            yield Variant(
+                f"padding_idx={other} instead of {padding}, output zero there",
+                lambda call, other=int(other): rows(call, other, zero=True),
+            )
     for most in range(int(index.max())):
         yield Variant(
-            f"index clamped to {most} (out of range above it)", lambda call, most=most: _clamped(call, padding, most)
+            f"index clamped to {most} (out of range above it)",
+            lambda call, most=most: _clamped(call, padding, most),
         )
     yield Variant("every row normalised to length one", lambda call: _unit(call, padding))
-    yield Variant("rows longer than {} shortened to it, with a gradient through their length",
-                  lambda call, value: _unit(call, padding, value), (1.0, 2.0), 0.0)  # fmt: skip
+    yield Variant(
+        "rows longer than {} shortened to it, with a gradient through their length",
+        lambda call, value: _unit(call, padding, value),
+        (1.0, 2.0),
+        0.0,
+    )
     counts = np.bincount(index.ravel(), minlength=count)
     yield Variant(
-        "gradient of each row divided by how often it occurs", lambda call: _by_frequency(call, padding, counts[index])
+        "gradient of each row divided by how often it occurs",
+        lambda call: _by_frequency(call, padding, counts[index]),
     )
     norms = np.sqrt(np.square(weight).sum(axis=1, keepdims=True))
     yield Variant(
-        "rows normalised to length {}", lambda call, value: _renormed(call, padding, norms, value), (1.0, 2.0), 0.0
+        "rows normalised to length {}",
+        lambda call, value: _renormed(call, padding, norms, value),
+        (1.0, 2.0),
+        0.0,
     )
 
 

@@ -1,4 +1,6 @@
-"""What numbers tell of their types: a shorter one holds each of them exactly, and what overflowed is not finite."""
+"""What numbers tell of their types: a shorter one holds each of them exactly, and what overflowed
+is not finite.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,28 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import Explanation, is_number
 from deliralike.conformance.last_bit import fits
 
-# The type's name, the bits of its significand, and how far its rounding can bring a well conditioned result.
+# The type's name, the bits of its significand, and how far its rounding can bring a well
+# conditioned result.
 _TYPES = (("bfloat16", 8, 0.3), ("float16", 11, 0.05), ("float32", 24, 1e-4))
 _ENOUGH = 4  # so many numbers are not held by chance
 
 
 def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Explanation | None:
-    """Overflow, or the shortest type that holds all numbers of the candidate but not those of the reference.
+    """Overflow, or the shortest type that holds all numbers of the candidate but not those of the
+    reference.
 
     Args:
-        reference, candidate: What each side computed in float64, by name; what is equal is left out.
+        reference, candidate: What each side computed in float64, by name; what is equal is left
+            out.
     """
     pairs = [(mine, candidate[name]) for name, mine in reference.items() if name in candidate]
     arrays = [(np.asarray(x), np.asarray(y)) for x, y in pairs if is_number(x) and is_number(y)]
     differing = [(x, y) for x, y in arrays if _is_floating(x, y) and not np.array_equal(x, y)]
     if bad := sum(max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum())) for x, y in differing):
         size = sum(y.size for _, y in differing)
-        return Explanation(f"overflow or an undefined operation: {bad} of {size} numbers are not finite", 0.0)
+        return Explanation(
+            f"overflow or an undefined operation: {bad} of {size} numbers are not finite", 0.0
+        )
     if sum(y.size for _, y in differing) < _ENOUGH:
         return None
     for name, bits, reach in _TYPES:

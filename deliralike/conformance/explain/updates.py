@@ -1,7 +1,8 @@
-"""Update rules in plain NumPy with their conventions as data: what an optimizer would do that follows another one.
+"""Update rules in plain NumPy with their conventions as data: what an optimizer would do that
+follows another one.
 
-All elements of all parameters stand in one row, so that a step is a handful of operations; a number of a form may be
-an array with one value for each of them, as parameter groups have.
+All elements of all parameters stand in one row, so that a step is a handful of operations; a number
+of a form may be an array with one value for each of them, as parameter groups have.
 """
 
 from __future__ import annotations
@@ -21,38 +22,46 @@ Number = Any  # a float, or an array with one for each element
 
 @dataclass(frozen=True)
 class Form:
-    """An update rule and the conventions that it follows; the standard ones are those of `deliralike.optim.rules`.
+    """An update rule and the conventions that it follows; the standard ones are those of
+    `deliralike.optim.rules`.
 
     Attributes:
-        kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``, ``"adagrad"``,
-            ``"adadelta"``, ``"lion"`` or ``"lamb"``.
+        kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``,
+            ``"adagrad"``, ``"adadelta"``, ``"lion"`` or ``"lamb"``.
         rate: What the learning rate of each step is multiplied by.
         rate_from: Where in time the learning rate is read: -1 for that of the step before.
         factor: What gradients are multiplied by.
-        gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step before).
-        clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own norm), ``"value"``,
-            ``"always"`` (scaled to the bound also from below), ``"largest"`` (by the joint maximum), ``"root mean
-            square"`` (by the joint one), ``"squared norm"`` (by the square of the joint norm).
+        gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step
+            before).
+        clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own
+            norm), ``"value"``, ``"always"`` (scaled to the bound also from below), ``"largest"``
+            (by the joint maximum), ``"root mean square"`` (by the joint one), ``"squared norm"``
+            (by the square of the joint norm).
         bound, clip_eps: The bound, and what is added to the norm.
         decay: The weight decay.
-        decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not times the learning
-            rate), ``"first rate"`` (decoupled, times the learning rate of the first step), ``"after"`` (decoupled, of
-            the parameter after its update), ``"sign"`` (into the gradient: the derivative of ``|p|``).
+        decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not
+            times the learning rate), ``"first rate"`` (decoupled, times the learning rate of the
+            first step), ``"after"`` (decoupled, of the parameter after its update), ``"sign"``
+            (into the gradient: the derivative of ``|p|``).
         decay_first: Whether decay enters the gradient before it is clipped.
         momentum, dampening: Of the velocity.
         dampen_first: Whether the first gradient is dampened, too.
-        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``, ``"late"`` (of the step before).
+        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``, ``"late"`` (of the step
+            before).
         nesterov: Whether the step looks ahead, in Adam too.
         betas: The weights of the old means; the first one alone for rules with one mean.
-        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``, ``"unscaled"`` (beside the
-            root of the mean before its bias correction), ``"unscaled root"``, ``"floor"`` (at least that).
-        corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``, ``"second"``.
-        correction_dtype: The type that the corrections are computed in: ``"float64"``, ``"float32"``, ``"float32
-            products"`` (the power as a product, step by step).
-        amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after it).
+        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``,
+            ``"unscaled"`` (beside the root of the mean before its bias correction), ``"unscaled
+            root"``, ``"floor"`` (at least that).
+        corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
+            ``"second"``.
+        correction_dtype: The type that the corrections are computed in: ``"float64"``,
+            ``"float32"``, ``"float32 products"`` (the power as a product, step by step).
+        amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
+            it).
         start: Where a sum or mean of squares starts.
-        count: Whose steps are counted: ``"own"`` of each parameter, ``"all"``, ``"each"`` (one count for all
-            parameters, which each of them moves on).
+        count: Whose steps are counted: ``"own"`` of each parameter, ``"all"``, ``"each"`` (one
+            count for all parameters, which each of them moves on).
         offset: What is added to the count.
         centered: Whether the squared mean of gradients is subtracted from the mean of squares.
         trust: ``"layer"``, ``"none"``: LAMB's ratio of norms.
@@ -100,7 +109,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a reference and a candidate were fed and made of it: T steps, N elements of parameters in a row.
+    """What a reference and a candidate were fed and made of it: T steps, N elements of parameters
+    in a row.
 
     Attributes:
         names, sizes, axes: Of the parameters: neutral name, number of elements, number of axes.
@@ -109,7 +119,8 @@ class Trace:
         rates: The learning rate of each step, ``(T,)``; ones where it is not known.
         reference, candidate: What each added to the parameters, ``(T, N)``.
         form: The reference's own, where it is known.
-        rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``, ``(T, 3)``.
+        rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``,
+            ``(T, 3)``.
     """
 
     names: tuple[str, ...]
@@ -139,44 +150,66 @@ class Trace:
 
 
 def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
-    """The form of a neutral rule with pre-update hooks that clip; None where one of them is not known here."""
+    """The form of a neutral rule with pre-update hooks that clip; None where one of them is not
+    known here.
+    """
     make = _FORMS.get(type(rule))
     form = None if make is None else make(rule)
     for hook in hooks:
         if form is None or form.clip is not None or type(hook) not in (ClipNorm, ClipValue):
             return None
         by_norm = isinstance(hook, ClipNorm)
-        form = form.but(clip="norm" if by_norm else "value", bound=hook.max_norm if by_norm else hook.max_value)
+        form = form.but(
+            clip="norm" if by_norm else "value", bound=hook.max_norm if by_norm else hook.max_value
+        )
     return form
 
 
 def _adam(rule: Any) -> Form:
     decoupled = isinstance(rule, rules.AdamW)
     return Form(
-        "adam", decay=rule.weight_decay, decay_form="decoupled" if decoupled else "l2", beta1=rule.betas[0],
-        beta2=rule.betas[1], eps=rule.eps, amsgrad="plain" if rule.amsgrad else "",
-    )  # fmt: skip
+        "adam",
+        decay=rule.weight_decay,
+        decay_form="decoupled" if decoupled else "l2",
+        beta1=rule.betas[0],
+        beta2=rule.betas[1],
+        eps=rule.eps,
+        amsgrad="plain" if rule.amsgrad else "",
+    )
 
 
 _FORMS: Mapping[type, Callable[[Any], Form]] = {
-    rules.SGD: lambda r: Form("sgd", decay=r.weight_decay, momentum=r.momentum, nesterov=r.nesterov),
+    rules.SGD: lambda r: Form(
+        "sgd", decay=r.weight_decay, momentum=r.momentum, nesterov=r.nesterov
+    ),
     rules.Adam: _adam,
     rules.AMSGrad: _adam,
     rules.AdamW: _adam,
-    rules.RMSprop: lambda r: Form("rmsprop", decay=r.weight_decay, momentum=r.momentum, beta2=r.alpha, eps=r.eps),
+    rules.RMSprop: lambda r: Form(
+        "rmsprop", decay=r.weight_decay, momentum=r.momentum, beta2=r.alpha, eps=r.eps
+    ),
     rules.Adagrad: lambda r: Form("adagrad", decay=r.weight_decay, eps=r.eps),
-    rules.Adadelta: lambda r: Form("adadelta", decay=r.weight_decay, beta2=r.rho, eps=r.eps, eps_form="root"),
+    rules.Adadelta: lambda r: Form(
+        "adadelta", decay=r.weight_decay, beta2=r.rho, eps=r.eps, eps_form="root"
+    ),
     rules.Lion: lambda r: Form(
         "lion", decay=r.weight_decay, decay_form="decoupled", beta1=r.betas[0], beta2=r.betas[1]
     ),
     rules.LAMB: lambda r: Form(
-        "lamb", decay=r.weight_decay, decay_form="inside", beta1=r.betas[0], beta2=r.betas[1], eps=r.eps
+        "lamb",
+        decay=r.weight_decay,
+        decay_form="inside",
+        beta1=r.betas[0],
+        beta2=r.betas[1],
+        eps=r.eps,
     ),
 }
 
 
 def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
-    """One form for parameters that each have their own; numbers that differ become arrays. None if they do not fit."""
+    """One form for parameters that each have their own; numbers that differ become arrays. None if
+    they do not fit.
+    """
     known = [form for form in forms if form is not None]
     if not known or len(known) < len(forms):
         return None
@@ -190,7 +223,8 @@ def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | Non
     return first.but(**changes)
 
 
-# One run ---------------------------------------------------------------------------------------------------------
+# One run
+# ---------------------------------------------------------------------------------------------------------
 
 
 def simulate(form: Form, trace: Trace) -> Array:
@@ -215,31 +249,49 @@ class _Run:
         form, p = self.form, self.trace.parameters[t]
         used, g = self._used(t), self._gradient(t)
         self._advance(t, used)
-        lr = form.rate * self.trace.rates[min(max(t + form.rate_from, 0), len(self.trace.rates) - 1)]
+        lr = (
+            form.rate * self.trace.rates[min(max(t + form.rate_from, 0), len(self.trace.rates) - 1)]
+        )
         new: dict[str, Array] = {}
         change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
         if form.memory == "kept":
-            self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
+            self.state |= {
+                name: np.where(used, value, self.get(name)) for name, value in new.items()
+            }
         return np.where(used, change, 0.0)
 
     def _used(self, t: int) -> Array:
-        used = np.ones_like(self.trace.present[t]) if self.form.unused == "zeros" else self.trace.present[t]
+        used = (
+            np.ones_like(self.trace.present[t])
+            if self.form.unused == "zeros"
+            else self.trace.present[t]
+        )
         if self.form.zero == "skipped":
-            used = used & self.trace.spread(self.trace.by_parameter(np.abs(self.trace.gradients[t])) > 0)
+            used = used & self.trace.spread(
+                self.trace.by_parameter(np.abs(self.trace.gradients[t])) > 0
+            )
         return used
 
     def _gradient(self, t: int) -> Array:
         """The gradient as it comes to the rule: scaled, clipped, with decay."""
         form, trace, p = self.form, self.trace, self.trace.parameters[t]
         taken = {"new": trace.gradients[t], "stale": trace.gradients[max(t - 1, 0)]}
-        g = form.factor * (trace.gradients[: t + 1].sum(0) if form.gradient == "accumulated" else taken[form.gradient])
+        g = form.factor * (
+            trace.gradients[: t + 1].sum(0)
+            if form.gradient == "accumulated"
+            else taken[form.gradient]
+        )
         decay = {"l2": p, "sign": np.sign(p)}.get(form.decay_form, 0.0 * p) * form.decay
         if form.decay_first:
-            return self._clipped(t, np.where(self._used(t), g + decay, 0.0), float(np.max(form.decay)))
+            return self._clipped(
+                t, np.where(self._used(t), g + decay, 0.0), float(np.max(form.decay))
+            )
         return self._clipped(t, g) + decay
 
     def _clipped(self, t: int, g: Array, decay: float = 0.0) -> Array:
-        """Gradients within the bound; `decay` is already in those here, but not in the sums of the rest."""
+        """Gradients within the bound; `decay` is already in those here, but not in the sums of the
+        rest.
+        """
         how, bound = self.form.clip, self.form.bound
         if how is None:
             return g
@@ -252,8 +304,15 @@ class _Run:
         else:
             factor = float(np.mean(self.form.factor))
             rest = np.zeros(3) if self.trace.rest is None else self.trace.rest[t]
-            square = (g * g).sum() + factor**2 * rest[0] + 2 * factor * decay * rest[1] + decay**2 * rest[2]
-            norm = (square / (self.trace.present[t].sum() if how == "root mean square" else 1)) ** 0.5
+            square = (
+                (g * g).sum()
+                + factor**2 * rest[0]
+                + 2 * factor * decay * rest[1]
+                + decay**2 * rest[2]
+            )
+            norm = (
+                square / (self.trace.present[t].sum() if how == "root mean square" else 1)
+            ) ** 0.5
         above = bound / ((norm**2 if how == "squared norm" else norm) + self.form.clip_eps)
         return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
 
@@ -292,7 +351,11 @@ class _Run:
             return np.ones_like(self.count)
         if self.form.correction_dtype == "float64":
             return 1.0 - np.power(beta, self.steps_counted)
-        return _in_float32(float(np.mean(beta)), self.steps_counted, self.form.correction_dtype == "float32 products")
+        return _in_float32(
+            float(np.mean(beta)),
+            self.steps_counted,
+            self.form.correction_dtype == "float32 products",
+        )
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
@@ -327,9 +390,13 @@ class _Run:
 def _in_float32(beta: float, counts: Array, as_products: bool) -> Array:
     """One minus the powers of a weight, computed in single precision."""
     short = np.float32
-    powers = [np.prod([short(beta)] * int(n), dtype=short) if as_products else short(beta) ** short(n)
-              for n in np.unique(counts)]  # fmt: skip
-    return np.array([float(short(1) - power) for power in powers])[np.searchsorted(np.unique(counts), counts)]
+    powers = [
+        np.prod([short(beta)] * int(n), dtype=short) if as_products else short(beta) ** short(n)
+        for n in np.unique(counts)
+    ]
+    return np.array([float(short(1) - power) for power in powers])[
+        np.searchsorted(np.unique(counts), counts)
+    ]
 
 
 def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -350,7 +417,11 @@ def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array])
         square, second = square / second, np.ones_like(second)
     if run.form.amsgrad:
         square = new["largest"] = np.maximum(run.get("largest"), square)
-    mean = mean / run.correction(run.form.beta1, "first") if not run.form.nesterov else _ahead(run, g, mean)
+    mean = (
+        mean / run.correction(run.form.beta1, "first")
+        if not run.form.nesterov
+        else _ahead(run, g, mean)
+    )
     return lr * mean / run.divisor(square, second)
 
 
@@ -364,7 +435,9 @@ def _nadam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> 
     """With the schedule of momentum that PyTorch has."""
     mean, square = _moments(run, g, new)
     now = run.steps_counted
-    weight, following = (run.form.beta1 * (1 - 0.5 * 0.96 ** (step * 0.004)) for step in (now, now + 1))
+    weight, following = (
+        run.form.beta1 * (1 - 0.5 * 0.96 ** (step * 0.004)) for step in (now, now + 1)
+    )
     product = new["product"] = run.get("product", 1.0) * weight
     ahead = (1 - weight) * g / (1 - product) + following * mean / (1 - product * following)
     return lr * ahead / run.divisor(square, run.correction(run.form.beta2, "second"))
@@ -376,7 +449,9 @@ def _radam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> 
     beta, now = run.form.beta2, run.steps_counted
     correction, most = run.correction(beta, "second"), np.divide(2.0, 1 - beta) - 1
     known = most - 2 * now * np.power(beta, now) / correction
-    rectified = ((known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * np.maximum(known, 5))) ** 0.5
+    rectified = (
+        (known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * np.maximum(known, 5))
+    ) ** 0.5
     divided = rectified * correction**0.5 / (square**0.5 + run.form.eps)
     return lr * mean / run.correction(run.form.beta1, "first") * np.where(known > 5, divided, 1.0)
 
@@ -384,20 +459,27 @@ def _radam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> 
 def _adamax(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
     """With the largest gradient, fading, in the place of the root."""
     mean, _ = _moments(run, g, new)
-    largest = new["largest"] = np.maximum(run.form.beta2 * run.get("largest"), np.abs(g) + run.form.eps)
+    largest = new["largest"] = np.maximum(
+        run.form.beta2 * run.get("largest"), np.abs(g) + run.form.eps
+    )
     return lr * mean / run.correction(run.form.beta1, "first") / largest
 
 
 def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
     mean, square = _moments(run, g, new)
-    first, second = run.correction(run.form.beta1, "first"), run.correction(run.form.beta2, "second")
+    first, second = (
+        run.correction(run.form.beta1, "first"),
+        run.correction(run.form.beta2, "second"),
+    )
     u = mean / first / run.divisor(square, second)
     u = u + run.form.decay * p if run.form.decay_form == "inside" else u
     if run.form.trust == "none":
         return lr * u
     trace = run.trace
     above, below = (trace.spread(trace.by_parameter(x * x) ** 0.5) for x in (p, u))
-    return lr * np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0) * u
+    return (
+        lr * np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0) * u
+    )
 
 
 def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -432,6 +514,14 @@ def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) 
 
 
 _CORES: Mapping[str, Callable[[_Run, Array, Array, Number, dict[str, Array]], Array]] = {
-    "sgd": _sgd, "adam": _adam_step, "lamb": _lamb, "lion": _lion, "rmsprop": _rmsprop, "adagrad": _adagrad,
-    "adadelta": _adadelta, "nadam": _nadam, "radam": _radam, "adamax": _adamax,
-}  # fmt: skip
+    "sgd": _sgd,
+    "adam": _adam_step,
+    "lamb": _lamb,
+    "lion": _lion,
+    "rmsprop": _rmsprop,
+    "adagrad": _adagrad,
+    "adadelta": _adadelta,
+    "nadam": _nadam,
+    "radam": _radam,
+    "adamax": _adamax,
+}

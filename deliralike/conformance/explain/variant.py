@@ -1,4 +1,6 @@
-"""A known convention as something that can be executed: what the reference's block would give under it."""
+"""A known convention as something that can be executed: what the reference's block would give under
+it.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,11 @@ class Variant:
     """A convention that a candidate may follow instead of the reference's.
 
     Attributes:
-        cause: What a report says; for a fitted one a text with a place for the number, or a function of it.
+        cause: What a report says; for a fitted one a text with a place for the number, or a
+            function of it.
         formula: ``formula(call)``, or ``formula(call, value)`` for a fitted one, gives the outputs.
-        starts: For a fitted one: where the search begins, in the order of likelihood; empty for all others.
+        starts: For a fitted one: where the search begins, in the order of likelihood; empty for all
+            others.
         least, most: The bounds of a fitted number.
     """
 

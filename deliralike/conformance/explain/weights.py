@@ -12,7 +12,8 @@ from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.relations import Relation, nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
-ALIKE = 0.2  # means and spreads of two draws of the same distribution differ by less, in a tensor of some size
+# means and spreads of two draws of the same distribution differ by less, in a tensor of some size
+ALIKE = 0.2
 _SMALL = 2**16  # elements; more are not tried in every order
 LEAST = 32  # elements from which on a spread says something
 
@@ -23,7 +24,8 @@ def explain_weights(
     """What was done to each tensor that differs.
 
     Args:
-        reference, candidate: Weights by the same names; tensors that one of them lacks are left out.
+        reference, candidate: Weights by the same names; tensors that one of them lacks are left
+            out.
 
     Returns:
         Names and explanations, in the reference's order; a cause that cannot be told is not known.
@@ -34,7 +36,11 @@ def explain_weights(
         [('fc.weight', 'negated (the sign)')]
     """
     found = []
-    wrong = {n: np.asarray(r) for n, r in reference.items() if n in candidate and _apart(r, candidate[n]) > LIMIT}
+    wrong = {
+        n: np.asarray(r)
+        for n, r in reference.items()
+        if n in candidate and _apart(r, candidate[n]) > LIMIT
+    }
     for name, value in wrong.items():
         others = {n: np.asarray(r) for n, r in reference.items()}
         found.append((name, _explained(name, value, np.asarray(candidate[name]), wrong, others)))
@@ -46,7 +52,11 @@ def _apart(reference: np.ndarray, candidate: np.ndarray) -> float:
 
 
 def _explained(
-    name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+    name: str,
+    r: np.ndarray,
+    c: np.ndarray,
+    wrong: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
 ) -> Explanation:
     apart = min(_apart(r, c), 1e300)
     best = _likeliest(name, r, c, wrong, others)
@@ -59,7 +69,11 @@ def _explained(
 
 
 def _likeliest(
-    name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+    name: str,
+    r: np.ndarray,
+    c: np.ndarray,
+    wrong: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
 ) -> Relation | None:
     candidates = [
         *_layouts(r, c),
@@ -92,7 +106,9 @@ def _layouts(r: np.ndarray, c: np.ndarray) -> list[Relation]:
             if moved.shape == c.shape:
                 found.append(Relation(word, relative_difference(c, moved)))
             if moved.size == c.size:
-                found.append(Relation(f"{word}, reshaped", relative_difference(c, moved.reshape(c.shape))))
+                found.append(
+                    Relation(f"{word}, reshaped", relative_difference(c, moved.reshape(c.shape)))
+                )
         if r.shape == c.shape:
             flipped = np.flip(r, (2, 3)).transpose(1, 0, 2, 3)
             if flipped.shape == c.shape:
@@ -105,15 +121,24 @@ def _other_tensor(
     name: str, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> list[Relation]:
     """The values of another tensor, whose own ones may be elsewhere or where they belong."""
-    same = [(other, value) for other, value in others.items() if other != name and value.shape == c.shape and np.ptp(c)]
+    same = [
+        (other, value)
+        for other, value in others.items()
+        if other != name and value.shape == c.shape and np.ptp(c)
+    ]
     return [
-        Relation(f"holds {n} ({'exchanged' if n in wrong else 'a copy of the other'})", relative_difference(c, v))
+        Relation(
+            f"holds {n} ({'exchanged' if n in wrong else 'a copy of the other'})",
+            relative_difference(c, v),
+        )
         for n, v in same
     ]
 
 
 def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
-    """Blocks of rows in another order: the gates of an LSTM or a GRU, or queries, keys and values."""
+    """Blocks of rows in another order: the gates of an LSTM or a GRU, or queries, keys and
+    values.
+    """
     found = []
     for blocks, letters in ((4, "ifgo"), (3, "qkv" if "proj" in name or "qkv" in name else "rzn")):
         if r.ndim < 1 or r.shape != c.shape or len(r) % blocks or len(r) == blocks:
@@ -123,13 +148,18 @@ def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
             moved = np.concatenate([parts[i] for i in order])
             word = ", ".join(letters[i] for i in order)
             found.append(
-                Relation(f"blocks in the order {word} instead of {', '.join(letters)}", relative_difference(c, moved))
+                Relation(
+                    f"blocks in the order {word} instead of {', '.join(letters)}",
+                    relative_difference(c, moved),
+                )
             )
         for block, letter in enumerate(letters):
             added = np.split(c - r, blocks)[block]
             shift = float(added.mean())
             if shift and c.ndim == 1:
-                raised = np.concatenate([part + shift * (i == block) for i, part in enumerate(parts)])
+                raised = np.concatenate(
+                    [part + shift * (i == block) for i, part in enumerate(parts)]
+                )
                 word = "forget gate's bias" if letter == "f" else f"block {letter}"
                 found.append(Relation(f"{word} plus {shift:.6g}", relative_difference(c, raised)))
         mixed = np.stack(parts, 1).reshape(r.shape)
@@ -146,31 +176,56 @@ def _rows(r: np.ndarray, c: np.ndarray) -> list[Relation]:
     if not sizes.all() or rows.shape[1] < 2:
         return []
     factors = (rows * theirs).sum(1, keepdims=True) / sizes**2
-    shown = ", ".join(f"{factor:.4g}" for factor in factors.ravel()[:6]) + (", …" if len(factors) > 6 else "")
+    shown = ", ".join(f"{factor:.4g}" for factor in factors.ravel()[:6]) + (
+        ", …" if len(factors) > 6 else ""
+    )
     return [
-        Relation("each row divided by its norm (the scale of a weight norm is lost)",
-                 relative_difference(theirs, rows / sizes)),
-        Relation("centred: the mean of each row subtracted",
-                 relative_difference(theirs, rows - rows.mean(1, keepdims=True))),
-        Relation("standardised: each row with mean 0 and deviation 1", relative_difference(
-            theirs, (rows - rows.mean(1, keepdims=True)) / (rows.std(1, keepdims=True) + 1e-300))),
-        *([] if np.ptp(factors) <= MATCH * np.abs(factors).max() else [  # one factor for all rows is said more simply
-            Relation(f"each row scaled by a factor of its own: [{shown}]",
-                     relative_difference(theirs, factors * rows))]),
-    ]  # fmt: skip
+        Relation(
+            "each row divided by its norm (the scale of a weight norm is lost)",
+            relative_difference(theirs, rows / sizes),
+        ),
+        Relation(
+            "centred: the mean of each row subtracted",
+            relative_difference(theirs, rows - rows.mean(1, keepdims=True)),
+        ),
+        Relation(
+            "standardised: each row with mean 0 and deviation 1",
+            relative_difference(
+                theirs, (rows - rows.mean(1, keepdims=True)) / (rows.std(1, keepdims=True) + 1e-300)
+            ),
+        ),
+        *(
+            []
+            if np.ptp(factors) <= MATCH * np.abs(factors).max()
+            else [  # one factor for all rows is said more simply
+                Relation(
+                    f"each row scaled by a factor of its own: [{shown}]",
+                    relative_difference(theirs, factors * rows),
+                )
+            ]
+        ),
+    ]
 
 
 def _split(r: np.ndarray, c: np.ndarray) -> list[Relation]:
-    """Axes split into two, permuted and joined again, as by a reshape in the place of a transposition."""
+    """Axes split into two, permuted and joined again, as by a reshape in the place of a
+    transposition.
+    """
     if r.ndim != 2 or r.size != c.size or r.size > _SMALL or np.array_equal(r.T, c):
         return []
     found = []
     for first, second in ((a, b) for a in _divisors(r.shape[0]) for b in _divisors(r.shape[1])):
         shape = (first, r.shape[0] // first, second, r.shape[1] // second)
-        for order in list(permutations(range(4)))[1:] if sum(size > 1 for size in shape) > 2 else ():
+        for order in (
+            list(permutations(range(4)))[1:] if sum(size > 1 for size in shape) > 2 else ()
+        ):
             moved = r.reshape(shape).transpose(order).reshape(c.shape)
             if np.array_equal(moved, c):
-                found.append(Relation(f"reshaped to {shape}, axes permuted to {order}, and reshaped back", 0.0))
+                found.append(
+                    Relation(
+                        f"reshaped to {shape}, axes permuted to {order}, and reshaped back", 0.0
+                    )
+                )
     return found
 
 
@@ -179,8 +234,16 @@ def _divisors(size: int) -> list[int]:
 
 
 def _another_start(r: np.ndarray, c: np.ndarray) -> str | None:
-    """Whether values look drawn, and from what; such a cause is a judgement about spreads, not an exact match."""
-    if r.shape != c.shape or c.size < LEAST or not np.isfinite(c).all() or c.std() == 0.0 or r.std() == 0.0:
+    """Whether values look drawn, and from what; such a cause is a judgement about spreads, not an
+    exact match.
+    """
+    if (
+        r.shape != c.shape
+        or c.size < LEAST
+        or not np.isfinite(c).all()
+        or c.std() == 0.0
+        or r.std() == 0.0
+    ):
         return None
     if abs(np.corrcoef(r.ravel(), c.ravel())[0, 1]) > 0.5:
         return None

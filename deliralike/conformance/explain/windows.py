@@ -15,7 +15,9 @@ from deliralike.conformance.explain.variant import instead
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
-Known = Iterator[tuple]  # a cause, a function of `nn` and the arguments, and where to look for a number if it has one
+Known = Iterator[
+    tuple
+]  # a cause, a function of `nn` and the arguments, and where to look for a number if it has one
 
 
 def padded(nn: Any, x: Any, pads: Pads, mode: str = "zeros") -> Any:
@@ -28,9 +30,16 @@ def padded(nn: Any, x: Any, pads: Pads, mode: str = "zeros") -> Any:
     return nn.pad(x, pads, "constant" if mode == "zeros" else mode)
 
 
-def same_pads(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
-              lower: bool = False) -> Pads:  # fmt: skip
-    """TensorFlow's SAME: as little as gives ``ceil(size / stride)`` windows, the odd element after (or before)."""
+def same_pads(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    lower: bool = False,
+) -> Pads:
+    """TensorFlow's SAME: as little as gives ``ceil(size / stride)`` windows, the odd element after
+    (or before).
+    """
     pads = []
     for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
         total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
@@ -53,7 +62,9 @@ def shuffled(nn: Any, x: Any, groups: int, axis: int = 1) -> Any:
 
 
 def convolution(b: Bound) -> Known:
-    """Paddings, kernels, groups, dilations and strides that other frameworks have or a port mistakes."""
+    """Paddings, kernels, groups, dilations and strides that other frameworks have or a port
+    mistakes.
+    """
     size, kernel = b["x"].shape[2:], b["weight"].shape[2:]
     n = len(kernel)
     stride, dilation = (geometry.per_axis(b[name], n, name) for name in ("stride", "dilation"))
@@ -68,23 +79,42 @@ def convolution(b: Bound) -> Known:
     for lower in (False, True):
         word = "before" if lower else "after"
         same = same_pads(size, kernel, stride, dilation, lower)
-        yield f"asymmetric SAME padding {same} (odd element {word}) instead of {pads}", partial(with_pads, pads=same)
+        yield (
+            f"asymmetric SAME padding {same} (odd element {word}) instead of {pads}",
+            partial(with_pads, pads=same),
+        )
     yield "kernel flipped", partial(with_weight, change=partial(flipped_all, n=n))
     if n == 2 and kernel[0] == kernel[1]:
         for axis in (2, 3):
-            turned = f"kernel rotated by a quarter turn (transposed, then flipped along axis {axis})"
+            turned = (
+                f"kernel rotated by a quarter turn (transposed, then flipped along axis {axis})"
+            )
             yield turned, partial(with_weight, change=partial(_turned, axis=axis))
     for axis in range(2, n + 2) if n > 1 else ():
-        yield f"kernel flipped along axis {axis}", partial(with_weight, change=partial(flipped, axes=(axis,)))
+        yield (
+            f"kernel flipped along axis {axis}",
+            partial(with_weight, change=partial(flipped, axes=(axis,))),
+        )
     if n == 2 and kernel[0] == kernel[1]:
-        yield "kernel transposed (height and width exchanged)", partial(with_weight, change=_swapped(2, 3))
+        yield (
+            "kernel transposed (height and width exchanged)",
+            partial(with_weight, change=_swapped(2, 3)),
+        )
     if b["weight"].shape[0] == b["weight"].shape[1]:
-        yield "kernel with input and output channels exchanged", partial(with_weight, change=_swapped(0, 1))
+        yield (
+            "kernel with input and output channels exchanged",
+            partial(with_weight, change=_swapped(0, 1)),
+        )
     for shift in (1, -1, 2, -2):
         moved = tuple((before - shift, after + shift) for before, after in pads)
-        yield f"windows shifted by {shift} (padding {moved} instead of {pads})", partial(with_pads, pads=moved)
+        yield (
+            f"windows shifted by {shift} (padding {moved} instead of {pads})",
+            partial(with_pads, pads=moved),
+        )
     for axis, shift in product(range(n), (1, -1)) if n > 1 else ():
-        moved = tuple((a - shift * (i == axis), z + shift * (i == axis)) for i, (a, z) in enumerate(pads))
+        moved = tuple(
+            (a - shift * (i == axis), z + shift * (i == axis)) for i, (a, z) in enumerate(pads)
+        )
         yield (
             f"windows shifted along axis {axis + 2} (padding {moved} instead of {pads})",
             partial(with_pads, pads=moved),
@@ -108,19 +138,28 @@ def convolution(b: Bound) -> Known:
     yield "no padding", partial(with_pads, pads=((0, 0),) * n)
     for value, word in ((1.0, "ones"), (-1.0, "minus one")):
         yield f"padding of {word} instead of zeros", partial(_filled, pads=pads, value=value)
-    yield "padding of {} instead of zeros", lambda nn, b, value: _filled(nn, b, pads, value), (0.5, -0.5)
+    yield (
+        "padding of {} instead of zeros",
+        lambda nn, b, value: _filled(nn, b, pads, value),
+        (0.5, -0.5),
+    )
     yield from _groups_of(b)
     if (groups := b["groups"]) > 1:
         yield (
             "input channels dealt to the groups in turn",
             lambda nn, b: nn.conv(**{**b, "x": shuffled(nn, b["x"], b["x"].shape[1] // groups)}),
         )
-        yield "output channels in group-minor order", lambda nn, b: shuffled(nn, nn.conv(**b), groups)
+        yield (
+            "output channels in group-minor order",
+            lambda nn, b: shuffled(nn, nn.conv(**b), groups),
+        )
         yield (
             "output channels of groups interleaved the other way",
             lambda nn, b: shuffled(nn, nn.conv(**b), b["weight"].shape[0] // groups),
         )
-    for other in [g for g in range(1, b["x"].shape[1] + 1) if g != groups and b["x"].shape[1] % g == 0]:
+    for other in [
+        g for g in range(1, b["x"].shape[1] + 1) if g != groups and b["x"].shape[1] % g == 0
+    ]:
         if b["weight"].shape[0] % other == 0 and b["x"].shape[1] // other <= b["weight"].shape[1]:
             yield f"groups={other} instead of {groups}", partial(_regrouped, groups=other)
 
@@ -141,7 +180,10 @@ def _groups_of(b: Bound) -> Known:
             )
     for group in range(groups) if groups > 1 else ():
         rows = np.tile(np.split(np.arange(out), groups)[group], groups)
-        yield f"kernels of group {group} for all groups", partial(_reindexed, name="weight", axis=0, index=rows)
+        yield (
+            f"kernels of group {group} for all groups",
+            partial(_reindexed, name="weight", axis=0, index=rows),
+        )
 
 
 def _reindexed(nn: Any, b: Bound, name: str, axis: int, index: np.ndarray) -> Any:
@@ -170,14 +212,18 @@ def _regrouped(nn: Any, b: Bound, groups: int) -> Any:
 def transposed_convolution(b: Bound) -> Known:
     """Kernels not flipped, outputs cut elsewhere."""
     n = len(b["weight"].shape) - 2
-    padding, extra, stride = (geometry.per_axis(b[name], n, name) for name in ("padding", "output_padding", "stride"))
+    padding, extra, stride = (
+        geometry.per_axis(b[name], n, name) for name in ("padding", "output_padding", "stride")
+    )
 
     def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
         return nn.conv_transpose(**{**b, "weight": change(nn, b["weight"])})
 
     def cut(nn: Any, b: Bound, shifts: Sequence[int]) -> Any:
         whole = nn.conv_transpose(**{**b, "padding": 0, "bias": None})
-        y = nn.pad(whole, [(-p + shift, -p - shift) for p, shift in zip(padding, shifts, strict=True)])
+        y = nn.pad(
+            whole, [(-p + shift, -p - shift) for p, shift in zip(padding, shifts, strict=True)]
+        )
         return y if b["bias"] is None else y + nn.reshape(b["bias"], (1, -1) + (1,) * n)
 
     def resized(nn: Any, b: Bound, mode: str, flip: bool) -> Any:
@@ -188,8 +234,16 @@ def transposed_convolution(b: Bound) -> Known:
         x = nn.pad(x, [((k - 1) // 2, k // 2) for k in kernel])
         return nn.conv(x, weight, b["bias"])
 
-    size = tuple(map(geometry.conv_transposed_size, b["x"].shape[2:], b["weight"].shape[2:], stride, padding,
-                     geometry.per_axis(b["dilation"], n, "dilation")))  # fmt: skip
+    size = tuple(
+        map(
+            geometry.conv_transposed_size,
+            b["x"].shape[2:],
+            b["weight"].shape[2:],
+            stride,
+            padding,
+            geometry.per_axis(b["dilation"], n, "dilation"),
+        )
+    )
     size = tuple(least + more for least, more in zip(size, extra, strict=True))
     yield "transposed kernel not flipped", partial(with_weight, change=partial(flipped_all, n=n))
     for axis in range(2, n + 2) if n > 1 else ():
@@ -198,20 +252,32 @@ def transposed_convolution(b: Bound) -> Known:
             partial(with_weight, change=partial(flipped, axes=(axis,))),
         )
     if b["weight"].shape[0] == b["weight"].shape[1]:
-        yield "transposed kernel with input and output channels exchanged", partial(with_weight, change=_swapped(0, 1))
+        yield (
+            "transposed kernel with input and output channels exchanged",
+            partial(with_weight, change=_swapped(0, 1)),
+        )
         yield (
             "transposed kernel not flipped, input and output channels exchanged",
             partial(with_weight, change=lambda nn, w: flipped_all(nn, nn.transpose(w, 0, 1), n)),
         )
     if n == 2:
-        yield "transposed kernel with height and width exchanged", partial(with_weight, change=_swapped(2, 3))
+        yield (
+            "transposed kernel with height and width exchanged",
+            partial(with_weight, change=_swapped(2, 3)),
+        )
     for shifts in product((0, 1, -1, 2, -2), repeat=n):
         if any(shifts):
-            yield (f"output of the transposed convolution cropped {shifts} elements off (padding on the other side)",
-                   partial(cut, shifts=shifts))  # fmt: skip
+            yield (
+                f"output of the transposed convolution cropped {shifts} elements off (padding on "
+                "the other side)",
+                partial(cut, shifts=shifts),
+            )
     for mode, flip in product(("nearest", "linear"), (False, True)) if b["groups"] == 1 else ():
         word = ", kernel flipped" if flip else ""
-        yield f"resized ({mode}) and convolved instead{word}", partial(resized, mode=mode, flip=flip)
+        yield (
+            f"resized ({mode}) and convolved instead{word}",
+            partial(resized, mode=mode, flip=flip),
+        )
     for other in (0, 1, 2):
         if (other,) * n != extra:
             yield (
@@ -219,7 +285,10 @@ def transposed_convolution(b: Bound) -> Known:
                 lambda nn, b, e=other: nn.conv_transpose(**{**b, "output_padding": e}),
             )
         if (other,) * n != padding:
-            yield instead("padding", other, padding[0]), lambda nn, b, p=other: nn.conv_transpose(**{**b, "padding": p})
+            yield (
+                instead("padding", other, padding[0]),
+                lambda nn, b, p=other: nn.conv_transpose(**{**b, "padding": p}),
+            )
     for other in (1, 2, 3):
         if (other,) * n != stride:
             yield (
@@ -230,7 +299,9 @@ def transposed_convolution(b: Bound) -> Known:
 
 def _pooling(b: Bound) -> tuple[tuple[int, ...], ...]:
     n = len(b["x"].shape) - 2
-    return geometry.pool_settings(n, b["kernel_size"], b["stride"], b["padding"], b.get("dilation", 1))
+    return geometry.pool_settings(
+        n, b["kernel_size"], b["stride"], b["padding"], b.get("dilation", 1)
+    )
 
 
 def _pool_pads(b: Bound, ceil_mode: bool | None = None) -> Pads:
@@ -254,7 +325,10 @@ def _other_pads(b: Bound) -> Iterator[tuple[str, Pads]]:
     kernel, stride, _, dilation = _pooling(b)
     pads, size = _pool_pads(b), b["x"].shape[2:]
     other = not b["ceil_mode"]
-    yield f"ceil_mode={other} instead of {not other} (the rule for the last window)", _pool_pads(b, other)
+    yield (
+        f"ceil_mode={other} instead of {not other} (the rule for the last window)",
+        _pool_pads(b, other),
+    )
     yield "cover_all: the last window may start in the padding (ceil rule)", _cover_all(b)
     for lower in (False, True):
         same = same_pads(size, kernel, stride, dilation, lower)
@@ -272,11 +346,18 @@ def max_pool(b: Bound) -> Known:
     pads = _pool_pads(b)
 
     def windows(
-        nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, dilation: Any = dilation
+        nn: Any,
+        b: Bound,
+        pads: Pads,
+        kernel: Any = kernel,
+        stride: Any = stride,
+        dilation: Any = dilation,
     ) -> Any:
         crop = tuple((min(a, 0), min(z, 0)) for a, z in pads)
         x = nn.pad(b["x"], crop) if any(map(any, crop)) else b["x"]
-        return nn.max_windows(x, kernel, stride, tuple((max(a, 0), max(z, 0)) for a, z in pads), dilation)
+        return nn.max_windows(
+            x, kernel, stride, tuple((max(a, 0), max(z, 0)) for a, z in pads), dilation
+        )
 
     def filled(nn: Any, b: Bound, mode: str = "zeros", pads: Pads = pads) -> Any:
         x = padded(nn, b["x"], pads, mode)
@@ -299,19 +380,35 @@ def max_pool(b: Bound) -> Known:
     yield "minimum instead of maximum", lambda nn, b: -windows(nn, {**b, "x": -b["x"]}, pads)
     for count in range(1, 6):
         if count != kernel[0]:
-            wider = tuple((a + (count - k) // 2, z + (count - k) - (count - k) // 2)
-                          for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
-            yield instead("kernel_size", count, kernel[0]), partial(windows, pads=wider, kernel=(count,) * len(kernel))
-            yield instead("kernel_size", count, kernel[0]), partial(windows, pads=pads, kernel=(count,) * len(kernel))
+            wider = tuple(
+                (a + (count - k) // 2, z + (count - k) - (count - k) // 2)
+                for (a, z), k in zip(pads, kernel, strict=True)
+            )
+            yield (
+                instead("kernel_size", count, kernel[0]),
+                partial(windows, pads=wider, kernel=(count,) * len(kernel)),
+            )
+            yield (
+                instead("kernel_size", count, kernel[0]),
+                partial(windows, pads=pads, kernel=(count,) * len(kernel)),
+            )
         if count != stride[0]:
-            yield instead("stride", count, stride[0]), partial(windows, pads=pads, stride=(count,) * len(kernel))
+            yield (
+                instead("stride", count, stride[0]),
+                partial(windows, pads=pads, stride=(count,) * len(kernel)),
+            )
         if count != dilation[0]:
-            yield instead("dilation", count, dilation[0]), partial(windows, pads=pads, dilation=(count,) * len(kernel))
+            yield (
+                instead("dilation", count, dilation[0]),
+                partial(windows, pads=pads, dilation=(count,) * len(kernel)),
+            )
     yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
     yield from _other_maxima(b, pads, windows)
     yield (
         "mean of average and maximum pooling",
-        lambda nn, b: 0.5 * (nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b)),
+        lambda nn, b: (
+            0.5 * (nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b))
+        ),
     )
 
 
@@ -356,12 +453,23 @@ def avg_pool(b: Bound) -> Known:
     kernel, stride, padding, _ = _pooling(b)
     ones, pads = (1,) * len(kernel), _pool_pads(b)
 
-    def included(nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, share: bool = True) -> Any:
+    def included(
+        nn: Any,
+        b: Bound,
+        pads: Pads,
+        kernel: Any = kernel,
+        stride: Any = stride,
+        share: bool = True,
+    ) -> Any:
         x = nn.pad(b["x"], pads)
-        return nn.sum_windows(x, kernel, stride, ((0, 0),) * len(kernel)) * (1.0 / np.prod(kernel) if share else 1.0)
+        return nn.sum_windows(x, kernel, stride, ((0, 0),) * len(kernel)) * (
+            1.0 / np.prod(kernel) if share else 1.0
+        )
 
     def excluded(nn: Any, b: Bound, pads: Pads) -> Any:
-        counted = nn.sum_windows(nn.pad(b["x"] * 0.0 + 1.0, pads), kernel, stride, ((0, 0),) * len(kernel))
+        counted = nn.sum_windows(
+            nn.pad(b["x"] * 0.0 + 1.0, pads), kernel, stride, ((0, 0),) * len(kernel)
+        )
         return included(nn, b, pads, share=False) / counted
 
     flag = b["count_include_pad"]
@@ -370,20 +478,37 @@ def avg_pool(b: Bound) -> Known:
         f"average {words[not flag]} padding instead of {words[flag]} it",
         lambda nn, b: nn.avg_pool(**{**b, "count_include_pad": not flag}),
     )
-    yield "average over whole windows, what hangs over the end included", partial(included, pads=pads)
+    yield (
+        "average over whole windows, what hangs over the end included",
+        partial(included, pads=pads),
+    )
     for cause, other in _other_pads(b):
         yield f"{cause}, padding included", partial(included, pads=other)
         yield f"{cause}, padding excluded", partial(excluded, pads=other)
-    yield "maximum instead of average", lambda nn, b: nn.max_pool(b["x"], kernel, stride, padding, 1, b["ceil_mode"])
+    yield (
+        "maximum instead of average",
+        lambda nn, b: nn.max_pool(b["x"], kernel, stride, padding, 1, b["ceil_mode"]),
+    )
     yield "sum instead of average", partial(included, pads=pads, share=False)
     for count in range(1, 6):
         if count != kernel[0]:
-            wider = tuple((a + (count - k) // 2, z + (count - k) - (count - k) // 2)
-                          for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
-            yield instead("kernel_size", count, kernel[0]), partial(included, pads=wider, kernel=(count,) * len(ones))
-            yield instead("kernel_size", count, kernel[0]), partial(included, pads=pads, kernel=(count,) * len(ones))
+            wider = tuple(
+                (a + (count - k) // 2, z + (count - k) - (count - k) // 2)
+                for (a, z), k in zip(pads, kernel, strict=True)
+            )
+            yield (
+                instead("kernel_size", count, kernel[0]),
+                partial(included, pads=wider, kernel=(count,) * len(ones)),
+            )
+            yield (
+                instead("kernel_size", count, kernel[0]),
+                partial(included, pads=pads, kernel=(count,) * len(ones)),
+            )
         if count != stride[0]:
-            yield instead("stride", count, stride[0]), partial(included, pads=pads, stride=(count,) * len(ones))
+            yield (
+                instead("stride", count, stride[0]),
+                partial(included, pads=pads, stride=(count,) * len(ones)),
+            )
     yield "no padding", partial(included, pads=((0, 0),) * len(ones))
     for mode in ("reflect", "replicate", "circular"):
         yield (
@@ -399,18 +524,36 @@ def adaptive(b: Bound, average: bool) -> Known:
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
     words = ("maximum instead of average", "average instead of maximum")
-    yield words[not average], lambda nn, b: (nn.adaptive_max_pool if average else nn.adaptive_avg_pool)(**b)
+    yield (
+        words[not average],
+        lambda nn, b: (nn.adaptive_max_pool if average else nn.adaptive_avg_pool)(**b),
+    )
     fixed = "windows of one size instead of adaptive ones"
     yield fixed, lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], kernel, stride)
     yield (
         "windows of one size, none of them overlapping",
         lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], stride, stride),
     )
-    yield "linear interpolation instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="linear")
-    yield "nearest neighbours instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="nearest")
-    yield "sum instead of average", lambda nn, b: nn.adaptive_avg_pool(**b) * float(np.prod(size) / np.prod(out))
-    yield "sum and maximum of the windows together", lambda nn, b: nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b)
-    yield "mean of average and maximum", lambda nn, b: 0.5 * (nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b))
+    yield (
+        "linear interpolation instead of pooling",
+        lambda nn, b: nn.interpolate(b["x"], size=out, mode="linear"),
+    )
+    yield (
+        "nearest neighbours instead of pooling",
+        lambda nn, b: nn.interpolate(b["x"], size=out, mode="nearest"),
+    )
+    yield (
+        "sum instead of average",
+        lambda nn, b: nn.adaptive_avg_pool(**b) * float(np.prod(size) / np.prod(out)),
+    )
+    yield (
+        "sum and maximum of the windows together",
+        lambda nn, b: nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b),
+    )
+    yield (
+        "mean of average and maximum",
+        lambda nn, b: 0.5 * (nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b)),
+    )
 
 
 def adaptive_avg_pool(b: Bound) -> Known:
@@ -423,10 +566,13 @@ def adaptive_max_pool(b: Bound) -> Known:
     return adaptive(b, average=False)
 
 
-# Resizing: every convention is one matrix for each axis ---------------------------------------------------------------
+# Resizing: every convention is one matrix for each axis
+# ---------------------------------------------------------------
 
 
-def _nearest(size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float) -> np.ndarray:
+def _nearest(
+    size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float
+) -> np.ndarray:
     index = rounding(_positions(size, out, how, scale) + shift).astype(int)
     return np.eye(size)[np.clip(index, 0, size - 1)]
 
@@ -448,7 +594,9 @@ def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray
     return (index + 0.5) * step - 0.5 if how == "half" else index * step
 
 
-def _linear(size: int, out: int, how: str, scale: float | None, antialias: bool = False) -> np.ndarray:
+def _linear(
+    size: int, out: int, how: str, scale: float | None, antialias: bool = False
+) -> np.ndarray:
     centre, step = _positions(size, out, how, scale), size / out if scale is None else 1.0 / scale
     width = max(step, 1.0) if antialias else 1.0
     if not antialias:
@@ -465,7 +613,11 @@ def _cubic(size: int, out: int, how: str, scale: float | None, a: float) -> np.n
         d = np.abs(centre - (first + offset))
         near = (a + 2) * d**3 - (a + 3) * d**2 + 1
         far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-        np.add.at(matrix, (np.arange(out), np.clip(first + offset, 0, size - 1)), np.where(d <= 1, near, far))
+        np.add.at(
+            matrix,
+            (np.arange(out), np.clip(first + offset, 0, size - 1)),
+            np.where(d <= 1, near, far),
+        )
     return matrix
 
 
@@ -473,11 +625,17 @@ _RESIZINGS: dict[str, Callable[..., np.ndarray]] = {
     "nearest neighbours (floor)": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 1e-9),
     "linear, align_corners=False": lambda n, o, s: _linear(n, o, "half", s),
     "linear, align_corners=True": lambda n, o, s: _linear(n, o, "corners", s),
-    "nearest-exact (half-pixel centres)": lambda n, o, s: _nearest(n, o, s, "half", np.floor, 0.5 + 1e-9),
+    "nearest-exact (half-pixel centres)": lambda n, o, s: _nearest(
+        n, o, s, "half", np.floor, 0.5 + 1e-9
+    ),
     "linear with antialiasing": lambda n, o, s: _linear(n, o, "half", s, antialias=True),
     "nearest neighbours, align_corners": lambda n, o, s: _nearest(n, o, s, "corners", np.rint, 0.0),
-    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _nearest(n, o, s, "corners", np.floor, 1e-9),
-    "nearest neighbours, half-pixel ties down": lambda n, o, s: _nearest(n, o, s, "half", np.ceil, -0.5),
+    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _nearest(
+        n, o, s, "corners", np.floor, 1e-9
+    ),
+    "nearest neighbours, half-pixel ties down": lambda n, o, s: _nearest(
+        n, o, s, "half", np.ceil, -0.5
+    ),
     "nearest neighbours, rounded": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 0.5),
     "nearest neighbours, rounded up": lambda n, o, s: _nearest(n, o, s, "plain", np.ceil, -1e-9),
     "linear without half-pixel centres (asymmetric)": lambda n, o, s: _linear(n, o, "plain", s),
@@ -488,7 +646,7 @@ _RESIZINGS: dict[str, Callable[..., np.ndarray]] = {
     "tiled: the input over and over": lambda n, o, s: np.eye(n)[np.arange(o) % n],
     "area by whole steps": lambda n, o, s: _area(n, o),
     "area (adaptive averages)": lambda n, o, s: geometry.adaptive_matrix(n, o),
-}  # fmt: skip
+}
 
 
 def interpolate(b: Bound) -> Known:
@@ -503,7 +661,9 @@ def interpolate(b: Bound) -> Known:
         factors = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
         out, scales = tuple(map(geometry.resized, size, factors)), factors
     linear = b["mode"] != "nearest"
-    usual = f"linear, align_corners={b['align_corners']}" if linear else "nearest neighbours (floor)"
+    usual = (
+        f"linear, align_corners={b['align_corners']}" if linear else "nearest neighbours (floor)"
+    )
 
     def resized(nn: Any, b: Bound, matrix: Callable[..., np.ndarray], by_size: bool = False) -> Any:
         x = b["x"]
@@ -515,4 +675,7 @@ def interpolate(b: Bound) -> Known:
         if name != usual:
             yield f"{name} instead of {usual}", partial(resized, matrix=matrix)
         if factors is not None:
-            yield f"{name}, positions by the sizes instead of the factor", partial(resized, matrix=matrix, by_size=True)
+            yield (
+                f"{name}, positions by the sizes instead of the factor",
+                partial(resized, matrix=matrix, by_size=True),
+            )

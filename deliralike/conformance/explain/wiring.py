@@ -1,7 +1,9 @@
-"""Why what a block does between its layers differs: formulas of what is at hand there, and which layers are called.
+"""Why what a block does between its layers differs: formulas of what is at hand there, and which
+layers are called.
 
-The formula of the reference is sought, then that of the candidate, and what has changed from one to the other is said.
-What the candidate calls besides is done again on the reference's side before it is believed.
+The formula of the reference is sought, then that of the candidate, and what has changed from one to
+the other is said. What the candidate calls besides is done again on the reference's side before it
+is believed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
-from deliralike.conformance.explain.wiring_made import Formula, Found, changed, formulas, nearest, simple
+from deliralike.conformance.explain.wiring_made import (
+    Formula,
+    Found,
+    changed,
+    formulas,
+    nearest,
+    simple,
+)
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
@@ -30,7 +39,9 @@ Sources = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Differing:
-    """A value that both sides compute between their layers, and differently; ``what`` says where it goes."""
+    """A value that both sides compute between their layers, and differently; ``what`` says where it
+    goes.
+    """
 
     what: str
     reference: Any
@@ -61,12 +72,15 @@ class Wiring:
         sources: What is at hand, by name: the block's inputs and the outputs of its layers.
         reference, candidate: The array on each side.
         gradients: Of each source, on both sides, where these differ.
-        differing: All values that differ, in the order of the candidate's calls; the first is the array above.
-        calls: What the reference gives to each tap, positional and named, in the order of its calls.
+        differing: All values that differ, in the order of the candidate's calls; the first is the
+            array above.
+        calls: What the reference gives to each tap, positional and named, in the order of its
+            calls.
         beyond: Calls that only the candidate makes, in their order.
         order: The candidate's taps in the order of its calls, without those.
         uses: What goes into each tap of the reference, with the gradient from there.
-        stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing would differ.
+        stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing
+            would differ.
     """
 
     sources: Sources
@@ -82,7 +96,9 @@ class Wiring:
 
 
 def explain(wiring: Wiring) -> Explanation | None:
-    """The nearest of what could have been done with what is at hand; None where nothing can be said."""
+    """The nearest of what could have been done with what is at hand; None where nothing can be
+    said.
+    """
     sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
     if wiring.stopped:
         return Explanation(_stopped(wiring, sources), 0.0)
@@ -104,20 +120,30 @@ def explain(wiring: Wiring) -> Explanation | None:
 def _stopped(wiring: Wiring, sources: Sources) -> str:
     """What the gradient does not go through on one side, which was tried without that."""
     by_formula = (re.match(r"stop_gradient\((.*)\)$", words) for words in _beyond(wiring, sources))
-    by_call = (f"the output of {name}" for name, made in wiring.beyond.items()
-               if not stops(name) and _is_stopped(wiring, made.output))  # fmt: skip
-    found = [one[1] for one in by_formula if one] or list(by_call) or ["what is given to stop_gradient()"]
+    by_call = (
+        f"the output of {name}"
+        for name, made in wiring.beyond.items()
+        if not stops(name) and _is_stopped(wiring, made.output)
+    )
+    found = (
+        [one[1] for one in by_formula if one]
+        or list(by_call)
+        or ["what is given to stop_gradient()"]
+    )
     what = " and ".join(dict.fromkeys(found))
     if wiring.stopped == "candidate":
         return f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
-    return (
-        "a gradient through what the reference stops (stop_gradient() is missing; without it the gradients are equal)"
-    )
+    return "a gradient through what the reference stops (stop_gradient() is missing; without it the gradients are equal)"
 
 
 def _is_stopped(wiring: Wiring, output: Any) -> bool:
     """Whether a call's output is what the candidate gives to `stop_gradient`."""
-    given = [leaf for name, made in wiring.beyond.items() if stops(name) for leaf in nest.leaves(made.args)]
+    given = [
+        leaf
+        for name, made in wiring.beyond.items()
+        if stops(name)
+        for leaf in nest.leaves(made.args)
+    ]
     return any(_is_array(leaf) and np.array_equal(leaf, output) for leaf in given)
 
 
@@ -128,7 +154,9 @@ def place(what: str) -> str:
         >>> place("output['the input of attention'][1]['attn_mask']")
         'the input attn_mask of attention'
     """
-    found = re.match(r"output\['(?:the input of )?([^']*)'\](?:\[0\]\[(\d+)\]|\[1\]\['(\w+)'\])?(.*)", what)
+    found = re.match(
+        r"output\['(?:the input of )?([^']*)'\](?:\[0\]\[(\d+)\]|\[1\]\['(\w+)'\])?(.*)", what
+    )
     if found is None:
         return what
     tap, number, name, rest = found.groups()
@@ -155,7 +183,9 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
         instead = "" if " instead of " in formula.words else f" instead of {right.formula.words}"
         notes = [*_of_terms(wiring, right.formula, formula), *notes]
     cause = "; ".join([f"{place(one.what)} being {formula.words}{instead}", *notes])
-    return Explanation(cause, found.off, found.next_best if math.isfinite(found.next_best) else None)
+    return Explanation(
+        cause, found.off, found.next_best if math.isfinite(found.next_best) else None
+    )
 
 
 def _found(wiring: Wiring, sources: Sources, beyond: Sources, mine: Any, theirs: Any) -> Found:
@@ -180,11 +210,14 @@ def _is_called(wiring: Wiring, source: str) -> bool:
     return tap == source or not wiring.order or re.sub(r"\[.*", "", tap) in wiring.order
 
 
-# What the candidate calls besides --------------------------------------------------------------------------------
+# What the candidate calls besides
+# --------------------------------------------------------------------------------
 
 
 def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
-    """What the candidate's own calls gave, by a formula in words; without those that could not be done again."""
+    """What the candidate's own calls gave, by a formula in words; without those that could not be
+    done again.
+    """
     known, given = dict(sources), dict(_given(wiring))
     for name, made in wiring.beyond.items():
         words = _call(name, made, known, given) if made.off <= MATCH else None
@@ -199,11 +232,18 @@ def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
     for tap, given in wiring.calls.items():
         for path, leaf in nest.leaves_with_paths(given, ""):
             if _is_array(leaf):
-                yield place(f"output['the input of {tap}']{path}").replace("the input", "the reference's input"), leaf
+                yield (
+                    place(f"output['the input of {tap}']{path}").replace(
+                        "the input", "the reference's input"
+                    ),
+                    leaf,
+                )
 
 
 def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
-    """A call in words, ``"softmax(the output of fc, 1)"``; None where it is not known what it is given."""
+    """A call in words, ``"softmax(the output of fc, 1)"``; None where it is not known what it is
+    given.
+    """
     shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
         if _is_array(leaf):
@@ -221,7 +261,8 @@ def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
     return f"{called.removesuffix('()')}{once_more}({', '.join(dict.fromkeys(shown))})"
 
 
-# What has changed ------------------------------------------------------------------------------------------------
+# What has changed
+# ------------------------------------------------------------------------------------------------
 
 
 def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
@@ -230,7 +271,9 @@ def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
         return
     roles = _roles(wiring, right.terms)
     ratios = {name: wrong.terms.get(name, 0.0) / factor for name, factor in right.terms.items()}
-    if len(set(np.round(list(ratios.values()), 9))) == 1 and (ratio := next(iter(ratios.values()))) not in (0.0, 1.0):
+    if len(set(np.round(list(ratios.values()), 9))) == 1 and (
+        ratio := next(iter(ratios.values()))
+    ) not in (0.0, 1.0):
         yield f"scaled by the factor {ratio:.6g}"
         return
     added = [name for name in wrong.terms if name not in right.terms and name != "1"]
@@ -263,7 +306,9 @@ def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
 
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
-    origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if not n.startswith("the output of ")}
+    origins: dict[str, set[str]] = {
+        _called(n): set() for n in wiring.sources if not n.startswith("the output of ")
+    }
     for tap, given in wiring.calls.items():
         arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
         made: set[str] = set()
@@ -271,7 +316,9 @@ def _origins(wiring: Wiring) -> dict[str, set[str]]:
             if any(np.array_equal(_source(wiring, name), array) for array in arrays):
                 made |= {name, *before}
         start = f"the output of {tap}"
-        origins |= {name: made for name in wiring.sources if name == start or name.startswith(f"{start}[")}
+        origins |= {
+            name: made for name in wiring.sources if name == start or name.startswith(f"{start}[")
+        }
     return origins
 
 
@@ -292,13 +339,18 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
 
 
 def _parts(wiring: Wiring, sources: Sources) -> str:
-    """That a tap is given the same arrays in another order, one twice, or one not at all; empty where it is not so."""
+    """That a tap is given the same arrays in another order, one twice, or one not at all; empty
+    where it is not so.
+    """
     tap = re.match(r"output\['the input of ([^']*)'\]", wiring.differing[0].what)
     given = wiring.calls.get(tap[1]) if tap else None
     if tap is None or given is None:
         return ""
     theirs = {one.what: one.candidate for one in wiring.differing}
-    paths = [(f"output['the input of {tap[1]}']{path}", leaf) for path, leaf in nest.leaves_with_paths(given, "")]
+    paths = [
+        (f"output['the input of {tap[1]}']{path}", leaf)
+        for path, leaf in nest.leaves_with_paths(given, "")
+    ]
     right = [_name(sources, leaf) for _, leaf in paths if _is_array(leaf)]
     wrong = [_name(sources, theirs.get(what, leaf)) for what, leaf in paths if _is_array(leaf)]
     if len(right) < 2 or right == wrong or not (all(right) and all(wrong)):

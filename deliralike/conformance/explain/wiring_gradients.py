@@ -18,7 +18,9 @@ _MOST_CUT = 2  # ways of one source that are cut off at once
 
 @dataclass(frozen=True)
 class Use:
-    """An array that goes into a tap, or out of the unit, with the gradient that comes back from there."""
+    """An array that goes into a tap, or out of the unit, with the gradient that comes back from
+    there.
+    """
 
     name: str
     array: np.ndarray
@@ -39,7 +41,11 @@ def gradients(
 
 
 def _ways(
-    name: str, mine: np.ndarray, theirs: np.ndarray, sources: Mapping[str, np.ndarray], uses: Sequence[Use]
+    name: str,
+    mine: np.ndarray,
+    theirs: np.ndarray,
+    sources: Mapping[str, np.ndarray],
+    uses: Sequence[Use],
 ) -> Iterator[tuple[float, str]]:
     if not theirs.any():
         yield 0.0, f"no gradient through {name} (detached)"
@@ -52,7 +58,11 @@ def _ways(
         for cut in combinations(back, count):
             left = mine - sum(gradient for _, gradient in cut)
             off = relative_difference(theirs, left)
-            yield off, f"no gradient through {name} into {' and '.join(use for use, _ in cut)} (detached there)"
+            yield (
+                off,
+                f"no gradient through {name} into {' and '.join(use for use, _ in cut)} (detached "
+                "there)",
+            )
 
 
 def _back(
@@ -61,7 +71,12 @@ def _back(
     """The part of a source's gradient that comes from each use: of itself, or of a sum with it."""
     source = sources.get(name)
     for use in uses:
-        if source is None or use.array.shape != shape or use.gradient.shape != shape or not use.gradient.any():
+        if (
+            source is None
+            or use.array.shape != shape
+            or use.gradient.shape != shape
+            or not use.gradient.any()
+        ):
             continue
         if np.array_equal(use.array, source):
             yield use.name, use.gradient

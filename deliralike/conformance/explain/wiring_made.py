@@ -1,4 +1,6 @@
-"""What can be made of arrays at hand in the shape of another one: the formulas of code between layers."""
+"""What can be made of arrays at hand in the shape of another one: the formulas of code between
+layers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _ELEMENTS = 4096  # of each array, for finding the factors of a sum
 _MOST_AXES = 5
 _MOST_ELEMENTS = 16
 _FEW = 8  # sources of which pairs are tried with every activation
-_PER_FACTOR = 3  # elements that there must be for each factor of a sum, so that none fits by accident
+_PER_FACTOR = (
+    3  # elements that there must be for each factor of a sum, so that none fits by accident
+)
 
 
 _Way = tuple[str, tuple[str, ...], Callable[..., np.ndarray]]  # in words, of which sources, how
@@ -41,8 +45,14 @@ class Formula:
 
 
 def simple(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[list[Formula]]:
-    """Sources themselves, changed, joined or summed in the shape of a target; in stages, the simplest first."""
-    yield [Formula(name, array, {name: 1.0}) for name, array in sources.items() if array.shape == target.shape]
+    """Sources themselves, changed, joined or summed in the shape of a target; in stages, the
+    simplest first.
+    """
+    yield [
+        Formula(name, array, {name: 1.0})
+        for name, array in sources.items()
+        if array.shape == target.shape
+    ]
     yield [made for name, array in sources.items() for made in _of_one(name, array, target.shape)]
     yield [made for made in (*_joined(sources, target), mixed(sources, target)) if made is not None]
 
@@ -61,7 +71,9 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
 
 @dataclass(frozen=True)
 class Found:
-    """The simplest formula that gives a target, else the nearest, how far it is off, and how far another one is."""
+    """The simplest formula that gives a target, else the nearest, how far it is off, and how far
+    another one is.
+    """
 
     formula: Formula | None = None
     off: float = math.inf
@@ -77,7 +89,9 @@ class Found:
             tried += [] if found.formula is None else [(found.off, found.formula)]
             if not tried:
                 continue
-            off, best = min(tried, key=lambda pair: pair[0] if pair[0] > MATCH else 0.0)  # the first of the exact ones
+            off, best = min(
+                tried, key=lambda pair: pair[0] if pair[0] > MATCH else 0.0
+            )  # the first of the exact ones
             others = [distance for distance, _ in tried if distance > max(MATCH, off)]
             found = Found(best, off, min([*others, found.next_best]))
         return found
@@ -101,18 +115,27 @@ def nearest(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Found:
 def changed(array: np.ndarray) -> Iterator[Formula]:
     """What can be made of an array itself."""
     if array.dtype.kind == "f" and np.isfinite(array).all():
-        yield from (Formula(f"{name} applied to it once more", change(array)) for name, change in ACTIVATIONS.items())
+        yield from (
+            Formula(f"{name} applied to it once more", change(array))
+            for name, change in ACTIVATIONS.items()
+        )
     for axis in range(array.ndim):
         kind = _AXES.get(axis, "") if array.ndim == 4 else ""
         yield Formula(f"flipped (reversed along axis {axis}{kind})", np.flip(array, axis))
         for step in (1, -1):
             yield Formula(f"moved by {step} along axis {axis}", np.roll(array, step, axis))
     for first, second in combinations(range(array.ndim), 2):
-        yield Formula(f"transposed (axes {first} and {second} exchanged)", np.swapaxes(array, first, second))
+        yield Formula(
+            f"transposed (axes {first} and {second} exchanged)", np.swapaxes(array, first, second)
+        )
 
 
-def mixed(sources: Mapping[str, np.ndarray], target: np.ndarray, times: np.ndarray | None = None) -> Formula | None:
-    """A sum of sources with factors, and of a constant; each times the same array if there is one."""
+def mixed(
+    sources: Mapping[str, np.ndarray], target: np.ndarray, times: np.ndarray | None = None
+) -> Formula | None:
+    """A sum of sources with factors, and of a constant; each times the same array if there is
+    one.
+    """
     if target.dtype.kind != "f" or not np.isfinite(target).all():
         return None
     if not target.any():
@@ -133,7 +156,11 @@ def summed(terms: Mapping[str, float]) -> str:
     """A sum in words: ``"a + 0.5 * b - c"``."""
     words = ""
     for name, factor in terms.items():
-        size = name if abs(factor) == 1.0 and name != "1" else f"{abs(factor):.6g} * {name}".removesuffix(" * 1")
+        size = (
+            name
+            if abs(factor) == 1.0 and name != "1"
+            else f"{abs(factor):.6g} * {name}".removesuffix(" * 1")
+        )
         sign = "-" if factor < 0 else "+"
         words += f" {sign} {size}" if words else (size if sign == "+" else f"-{size}")
     return words or "zeros"
@@ -143,40 +170,59 @@ def _columns(sources: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> dict[
     """Unlike floating sources, broadcast to a shape."""
     unlike: dict[str, np.ndarray] = {}
     for name, array in sources.items():
-        if array.dtype.kind == "f" and array.ndim and _fits(array.shape, shape) and np.isfinite(array).all():
+        if (
+            array.dtype.kind == "f"
+            and array.ndim
+            and _fits(array.shape, shape)
+            and np.isfinite(array).all()
+        ):
             wide = np.broadcast_to(array, shape)
             if not any(np.array_equal(wide, other) for other in unlike.values()) and wide.any():
                 unlike[name] = wide
     return unlike
 
 
-def _fitted(columns: Mapping[str, np.ndarray], target: np.ndarray, times: np.ndarray | None) -> Formula:
+def _fitted(
+    columns: Mapping[str, np.ndarray], target: np.ndarray, times: np.ndarray | None
+) -> Formula:
     step = -(-target.size // _ELEMENTS)
     used = {name: array if times is None else array * times for name, array in columns.items()}
     stacked = np.stack([array.ravel()[::step] for array in used.values()], 1)
     factors, *_ = np.linalg.lstsq(stacked, target.ravel()[::step], rcond=1e-10)
     factors = np.where(np.abs(factors - np.round(factors, 6)) < 1e-9, np.round(factors, 6), factors)
     terms = {name: float(factor) for name, factor in zip(used, factors, strict=True) if factor}
-    total = sum((factor * used[name] for name, factor in terms.items()), start=np.zeros(target.shape))
+    total = sum(
+        (factor * used[name] for name, factor in terms.items()), start=np.zeros(target.shape)
+    )
     return Formula(summed(terms), total, terms)
 
 
 def _of_one(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[Formula]:
     if array.shape == shape:
         if array.dtype.kind == "f":
-            yield from (Formula(f"{how} of {name}", change(array)) for how, change in ACTIVATIONS.items())
+            yield from (
+                Formula(f"{how} of {name}", change(array)) for how, change in ACTIVATIONS.items()
+            )
         yield from (
-            Formula(f"{name} flipped (reversed along axis {axis})", np.flip(array, axis)) for axis in range(array.ndim)
+            Formula(f"{name} flipped (reversed along axis {axis})", np.flip(array, axis))
+            for axis in range(array.ndim)
         )
     if array.size == math.prod(shape) and array.ndim <= _MOST_AXES:
         for order in permutations(range(array.ndim)):
-            turned = "" if order == tuple(range(array.ndim)) else f" transposed to the order {order} of its axes"
+            turned = (
+                ""
+                if order == tuple(range(array.ndim))
+                else f" transposed to the order {order} of its axes"
+            )
             if turned or array.shape != shape:
                 flat = array.transpose(order).reshape(shape)
                 kept = tuple(array.shape[axis] for axis in order) == shape
                 yield Formula(f"{name}{turned}{'' if kept else f', reshaped to {shape}'}", flat)
                 for axis in () if turned else range(len(shape)):
-                    yield Formula(f"{name} reshaped to {shape} and reversed along axis {axis}", np.flip(flat, axis))
+                    yield Formula(
+                        f"{name} reshaped to {shape} and reversed along axis {axis}",
+                        np.flip(flat, axis),
+                    )
     for axes, words in _reductions(array.shape, shape):
         for how, reduce in _REDUCTIONS.items():
             yield Formula(f"the {how} of {name} over {words}", reduce(array, axes).reshape(shape))
@@ -185,7 +231,9 @@ def _of_one(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[Fo
             yield Formula(f"{how} of {name} along {words}", part)
 
 
-def _reductions(shape: tuple[int, ...], target: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+def _reductions(
+    shape: tuple[int, ...], target: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], str]]:
     """Axes over which an array of one shape can be reduced to another."""
     count = len(shape)
     for chosen in range(1, 2**count) if 2 <= count <= _MOST_AXES else ():
@@ -202,7 +250,10 @@ def _elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[s
     named = {0: f"the first {kind}", -1: f"the last {kind}", -2: f"the last {kind} but one"}
     if len(axes) == 1 and shape[axes[0]] > 1:
         yield from ((words, index) for index, words in named.items())
-        yield from ((f"{kind} {index}", index) for index in range(1, min(shape[axes[0]] - 2, _MOST_ELEMENTS)))
+        yield from (
+            (f"{kind} {index}", index)
+            for index in range(1, min(shape[axes[0]] - 2, _MOST_ELEMENTS))
+        )
 
 
 def _joined(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
@@ -211,7 +262,9 @@ def _joined(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
         names: list[str] = []
         at = 0
         while at < target.shape[axis]:
-            name = next((n for n, array in sources.items() if _stands(array, target, axis, at)), None)
+            name = next(
+                (n for n, array in sources.items() if _stands(array, target, axis, at)), None
+            )
             if name is None:
                 break
             names.append(name)
@@ -233,19 +286,34 @@ def _of_two(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
     arrays = _columns(sources, target.shape)
     ways: list[_Way] = []
     for first, second in combinations(arrays, 2):
-        ways += [(f"the {how} of {first} and {second}", (first, second), join) for how, join in _PAIRS.items()]
+        ways += [
+            (f"the {how} of {first} and {second}", (first, second), join)
+            for how, join in _PAIRS.items()
+        ]
         for pair in ((first, second), (second, first)):
             ways.append((f"{pair[0]} / {pair[1]}", pair, _quotient))
-            ways.append((f"{pair[0]} times the sigmoid of {pair[1]}", pair, lambda x, y: x * _sigmoid(y)))
+            ways.append(
+                (f"{pair[0]} times the sigmoid of {pair[1]}", pair, lambda x, y: x * _sigmoid(y))
+            )
     return _tried(ways, arrays, target)
 
 
-def _tried(ways: Iterable[_Way], arrays: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
-    """Formulas element by element; of large arrays only those that hold for some of the elements."""
+def _tried(
+    ways: Iterable[_Way], arrays: Mapping[str, np.ndarray], target: np.ndarray
+) -> Iterator[Formula]:
+    """Formulas element by element; of large arrays only those that hold for some of the
+    elements.
+    """
     step = -(-target.size // _ELEMENTS)
-    thin, wanted = {name: array.ravel()[::step] for name, array in arrays.items()}, target.ravel()[::step]
+    thin, wanted = (
+        {name: array.ravel()[::step] for name, array in arrays.items()},
+        target.ravel()[::step],
+    )
     for words, names, function in ways:
-        if step == 1 or relative_difference(wanted, function(*(thin[name] for name in names))) <= MATCH:
+        if (
+            step == 1
+            or relative_difference(wanted, function(*(thin[name] for name in names))) <= MATCH
+        ):
             yield Formula(words, function(*(arrays[name] for name in names)))
 
 
@@ -254,7 +322,9 @@ def _masked(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
     for name, array in sources.items():
         for shape in {array.shape, (*array.shape, 1)}:
             mask = array.reshape(shape).astype(np.float64)
-            if not (_fits(shape, target.shape) and np.isin(mask, (0.0, 1.0)).all() and np.ptp(mask)):
+            if not (
+                _fits(shape, target.shape) and np.isin(mask, (0.0, 1.0)).all() and np.ptp(mask)
+            ):
                 continue
             for words, wanted in (("", mask), ("not ", 1.0 - mask)):
                 made = mixed({n: a for n, a in sources.items() if n != name}, target, wanted)
@@ -265,7 +335,11 @@ def _masked(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
 
 def _reduced_sums(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
     """A sum of sources of which one element, the mean or the sum along an axis is taken."""
-    shapes = {array.shape for array in sources.values() if array.dtype.kind == "f" and array.size > target.size}
+    shapes = {
+        array.shape
+        for array in sources.values()
+        if array.dtype.kind == "f" and array.size > target.size
+    }
     for shape in sorted(shapes):
         alike = {name: array for name, array in sources.items() if array.shape == shape}
         for axes, words in _reductions(shape, target.shape):
@@ -273,15 +347,19 @@ def _reduced_sums(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iter
                 f"the {how} over {words} of": partial(_over, reduce=_REDUCTIONS[how], axes=axes)
                 for how in ("mean", "sum")
             }
-            ways |= {f"{how} along {words} of": partial(np.take, indices=index, axis=axes[0])
-                     for how, index in _elements(shape, axes)}  # fmt: skip
+            ways |= {
+                f"{how} along {words} of": partial(np.take, indices=index, axis=axes[0])
+                for how, index in _elements(shape, axes)
+            }
             for how, reduce in ways.items():
                 made = mixed({n: reduce(a).reshape(target.shape) for n, a in alike.items()}, target)
                 if made is not None:
                     yield Formula(f"{how} {made.words}", made.array)
 
 
-def _over(array: np.ndarray, reduce: Callable[..., np.ndarray], axes: tuple[int, ...]) -> np.ndarray:
+def _over(
+    array: np.ndarray, reduce: Callable[..., np.ndarray], axes: tuple[int, ...]
+) -> np.ndarray:
     return reduce(array, axes)
 
 
@@ -290,10 +368,14 @@ def _activated(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterato
     arrays = dict(list(_columns(sources, target.shape).items())[-_FEW:])
     ways: list[_Way] = []
     for how, change in ACTIVATIONS.items():
-        ways += [(f"{other} + {how} of {name}", (other, name), partial(_plus, change=change))
-                 for other, name in permutations(arrays, 2)]  # fmt: skip
-        ways += [(f"{how} of ({first} + {second})", (first, second), partial(_of_sum, change=change))
-                 for first, second in combinations(arrays, 2)]  # fmt: skip
+        ways += [
+            (f"{other} + {how} of {name}", (other, name), partial(_plus, change=change))
+            for other, name in permutations(arrays, 2)
+        ]
+        ways += [
+            (f"{how} of ({first} + {second})", (first, second), partial(_of_sum, change=change))
+            for first, second in combinations(arrays, 2)
+        ]
     return _tried(ways, arrays, target)
 
 

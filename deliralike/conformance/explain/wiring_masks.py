@@ -12,8 +12,12 @@ _MOST_VALUES = 64
 _SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less}
 
 
-def masks(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:
-    """Masks by the distance of tokens, by a value of a source, inverted or all alike; and indices."""
+def masks(
+    sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray
+) -> Iterator[Formula]:
+    """Masks by the distance of tokens, by a value of a source, inverted or all alike; and
+    indices.
+    """
     yield from _bands(reference, candidate)
     if candidate.dtype.kind == "b":
         yield from _compared(sources, reference, candidate)
@@ -64,17 +68,28 @@ class _Band:
 
 def _band(mask: np.ndarray) -> _Band | None:
     """The distances at which a mask lets tokens be seen; None for one that is no such mask."""
-    if mask.ndim < 2 or min(mask.shape[-2:]) < 2 or mask.shape[-1] != mask.shape[-2] or np.isnan(mask).any():
+    if (
+        mask.ndim < 2
+        or min(mask.shape[-2:]) < 2
+        or mask.shape[-1] != mask.shape[-2]
+        or np.isnan(mask).any()
+    ):
         return None
     values = np.unique(mask)
-    if mask.dtype.kind not in "bf" or len(values) > 2 or (mask.dtype.kind == "f" and values[-1] != 0.0):
+    if (
+        mask.dtype.kind not in "bf"
+        or len(values) > 2
+        or (mask.dtype.kind == "f" and values[-1] != 0.0)
+    ):
         return None
     seen = mask if mask.dtype.kind == "b" and len(values) == 2 and _is_open(mask) else mask == 0
     places = np.arange(mask.shape[-1])
     distance = places - places[:, None]
     kept = frozenset(int(d) for d in np.unique(distance) if seen[..., distance == d].all())
     pattern = np.isin(distance, sorted(kept))
-    again = np.where(np.broadcast_to(pattern, mask.shape), mask[seen][0] if seen.any() else 0, values[0])
+    again = np.where(
+        np.broadcast_to(pattern, mask.shape), mask[seen][0] if seen.any() else 0, values[0]
+    )
     if mask.dtype.kind == "b":
         again = np.broadcast_to(pattern if seen is mask else ~pattern, mask.shape)
     forbidden = "" if mask.dtype.kind == "b" or len(values) < 2 else f" (others {values[0]:g})"
@@ -87,14 +102,25 @@ def _is_open(mask: np.ndarray) -> bool:
 
 
 def _one_less(mine: _Band, theirs: _Band) -> str:
-    lowest, highest = (tuple(edge(band.seen, default=0) for band in (mine, theirs)) for edge in (min, max))
+    lowest, highest = (
+        tuple(edge(band.seen, default=0) for band in (mine, theirs)) for edge in (min, max)
+    )
     shifts = abs(lowest[0] - lowest[1]), abs(highest[0] - highest[1])
     return ": the mask is off by one" if max(shifts) == 1 else ""
 
 
-def _compared(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:
+def _compared(
+    sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray
+) -> Iterator[Formula]:
     """Masks that are set where a source has a value."""
-    right = next((words for words, array in _by_value(sources, reference) if np.array_equal(array, reference)), "")
+    right = next(
+        (
+            words
+            for words, array in _by_value(sources, reference)
+            if np.array_equal(array, reference)
+        ),
+        "",
+    )
     instead = f" instead of {right}" if right else ""
     if reference.dtype.kind == "b":
         yield Formula("the mask inverted", ~reference)
@@ -106,7 +132,9 @@ def _compared(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidat
         yield Formula(f"a mask that is set where {words}{instead}", array)
 
 
-def _by_value(sources: Mapping[str, np.ndarray], mask: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _by_value(
+    sources: Mapping[str, np.ndarray], mask: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
     for name, array in sources.items():
         if array.shape == mask.shape and array.dtype.kind in "iuf":
             for sign, compare in _SIGNS.items():
@@ -123,5 +151,7 @@ def _indices(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:
             yield Formula(f"the reference's {step:+d}{off}", reference + step)
         largest = int(reference.max())
         for least, most in ((0, largest - 1), (1, largest)):
-            yield Formula(f"the reference's between {least} and {most}", np.clip(reference, least, most))
+            yield Formula(
+                f"the reference's between {least} and {most}", np.clip(reference, least, most)
+            )
         yield Formula(f"{largest} minus the reference's", largest - reference)

@@ -1,4 +1,6 @@
-"""How inputs are normalised: channel by channel with another mean and deviation, or after a change of the pictures."""
+"""How inputs are normalised: channel by channel with another mean and deviation, or after a change
+of the pictures.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def pictures(
     Args:
         sources: Pictures among other arrays, by name.
         reference, candidate: What each side made of one.
-        compared: Whether only sources count that the reference normalises: to its mean and deviation are compared.
+        compared: Whether only sources count that the reference normalises: to its mean and
+            deviation are compared.
     """
     for name, picture in sources.items():
         if picture.dtype.kind != "f" or not _is_picture(picture) or not _is_picture(candidate):
@@ -64,16 +67,28 @@ def normalised(picture: np.ndarray, target: np.ndarray) -> Normalised | None:
         return None
     if target[:, 0].size < _PER_CHANNEL or not np.isfinite(target).all():
         return None
-    found = [_channel(picture, target[:, channel], channel) for channel in range(target.shape[_CHANNELS])]
+    found = [
+        _channel(picture, target[:, channel], channel) for channel in range(target.shape[_CHANNELS])
+    ]
     if any(one is None for one in found):
         return None
-    slopes, offsets, order = (np.array(column) for column in zip(*(one for one in found if one), strict=True))
-    array = np.stack([a * picture[:, c] + b for a, b, c in zip(slopes, offsets, order, strict=True)], _CHANNELS)
-    return Normalised(_round(-offsets / slopes), _round(1.0 / slopes), tuple(map(int, order)), array)
+    slopes, offsets, order = (
+        np.array(column) for column in zip(*(one for one in found if one), strict=True)
+    )
+    array = np.stack(
+        [a * picture[:, c] + b for a, b, c in zip(slopes, offsets, order, strict=True)], _CHANNELS
+    )
+    return Normalised(
+        _round(-offsets / slopes), _round(1.0 / slopes), tuple(map(int, order)), array
+    )
 
 
-def _channel(picture: np.ndarray, target: np.ndarray, usual: int) -> tuple[float, float, int] | None:
-    """Factor, offset and number of the channel that a target is made of; the one of its own number first."""
+def _channel(
+    picture: np.ndarray, target: np.ndarray, usual: int
+) -> tuple[float, float, int] | None:
+    """Factor, offset and number of the channel that a target is made of; the one of its own number
+    first.
+    """
     numbers = sorted(range(picture.shape[_CHANNELS]), key=lambda number: number != usual)
     for number in numbers:
         x = picture[:, number]
@@ -88,27 +103,52 @@ def _channel(picture: np.ndarray, target: np.ndarray, usual: int) -> tuple[float
 
 def _compared(found: Normalised, right: Normalised | None) -> str:
     """The numbers of a candidate beside those of the reference, and what they tell."""
-    order = "" if found.order == tuple(range(len(found.order))) else f", channels in the order {found.order}"
+    order = (
+        ""
+        if found.order == tuple(range(len(found.order)))
+        else f", channels in the order {found.order}"
+    )
     if found.order == tuple(reversed(range(len(found.order)))) and len(found.order) == 3:
         order += " (BGR instead of RGB)"
     if right is None:
         return f"{order}, each channel with {found}"
-    if all(_held(mine, its) for mine, its in ((found.mean, right.mean), (found.std, right.std))) and not order:
+    if (
+        all(_held(mine, its) for mine, its in ((found.mean, right.mean), (found.std, right.std)))
+        and not order
+    ):
         return f", normalised with {right} in float32"
     if _near(found.mean, right.mean) and _near(found.std, right.std):
         return f"{order}, normalised as it is to be"
-    if order and _near(found.mean, right.mean[list(found.order)]) and _near(found.std, right.std[list(found.order)]):
+    if (
+        order
+        and _near(found.mean, right.mean[list(found.order)])
+        and _near(found.std, right.std[list(found.order)])
+    ):
         return f" normalised as it is to be and then{order.removeprefix(',')}"
-    hint = next((words for words, (mean, std) in _variants(right).items()
-                 if _near(found.mean, mean) and _near(found.std, std)), "")  # fmt: skip
+    hint = next(
+        (
+            words
+            for words, (mean, std) in _variants(right).items()
+            if _near(found.mean, mean) and _near(found.std, std)
+        ),
+        "",
+    )
     hint = hint or _scaled(found, right)
     return f"{order}, normalised with {found} instead of {right}{f': {hint}' if hint else ''}"
 
 
 def _is_same(found: Normalised, right: Normalised) -> bool:
     """Whether both are one normalisation, so that the difference lies elsewhere."""
-    short = np.abs(found.mean - right.mean).max() > _EXACT or np.abs(found.std / right.std - 1.0).max() > _EXACT
-    return found.order == right.order and _near(found.mean, right.mean) and _near(found.std, right.std) and not short
+    short = (
+        np.abs(found.mean - right.mean).max() > _EXACT
+        or np.abs(found.std / right.std - 1.0).max() > _EXACT
+    )
+    return (
+        found.order == right.order
+        and _near(found.mean, right.mean)
+        and _near(found.std, right.std)
+        and not short
+    )
 
 
 def _variants(right: Normalised) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -120,7 +160,10 @@ def _variants(right: Normalised) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         "not divided by the deviation": (mean, one),
         "divided by the variance": (mean, std**2),
         "times the deviation": (mean, 1.0 / std),
-        "divided by the deviation before the mean is subtracted, in the wrong order": (mean * std, std),
+        "divided by the deviation before the mean is subtracted, in the wrong order": (
+            mean * std,
+            std,
+        ),
         "the mean is added": (-mean, std),
         "mean and deviation in the order of other channels (BGR)": (mean[::-1], std[::-1]),
         "the mean in the order of other channels (BGR)": (mean[::-1], std),
@@ -157,10 +200,15 @@ def _by_itself(name: str, picture: np.ndarray, target: np.ndarray) -> Iterator[F
                 if var.all():
                     array = (picture - picture.mean(axes, keepdims=True)) / np.sqrt(var)
                     with_eps = f" (variance + {eps:g})" if eps else ""
-                    yield Formula(f"{name} normalised by its own mean and deviation {words}{with_eps}", array)
+                    yield Formula(
+                        f"{name} normalised by its own mean and deviation {words}{with_eps}", array
+                    )
         low, high = picture.min(axes, keepdims=True), picture.max(axes, keepdims=True)
         if (high > low).all():
-            yield Formula(f"{name} normalised by its own least and largest {words}", (picture - low) / (high - low))
+            yield Formula(
+                f"{name} normalised by its own least and largest {words}",
+                (picture - low) / (high - low),
+            )
 
 
 def _is_neutral(found: Normalised) -> bool:
@@ -172,7 +220,9 @@ def _is_picture(array: np.ndarray) -> bool:
 
 
 def _round(numbers: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(numbers - np.round(numbers, 6)) < 1e-9, np.round(numbers, 6), numbers) + 0.0
+    return (
+        np.where(np.abs(numbers - np.round(numbers, 6)) < 1e-9, np.round(numbers, 6), numbers) + 0.0
+    )
 
 
 def _near(numbers: np.ndarray, others: np.ndarray) -> bool:
@@ -182,7 +232,10 @@ def _near(numbers: np.ndarray, others: np.ndarray) -> bool:
 def _held(numbers: np.ndarray, others: np.ndarray) -> bool:
     """Whether some numbers are others as float32 holds them, and not these themselves."""
     short = others.astype(np.float32).astype(np.float64)
-    return bool(np.allclose(numbers, short, rtol=_EXACT, atol=0.0) and (np.abs(short - others) > _EXACT).any())
+    return bool(
+        np.allclose(numbers, short, rtol=_EXACT, atol=0.0)
+        and (np.abs(short - others) > _EXACT).any()
+    )
 
 
 def _numbers(values: np.ndarray) -> str:

@@ -1,1 +1,3 @@
-"""The levels of a proof, a module each: ``level(reference, candidate, ...)`` gives a `Level` with its findings."""
+"""The levels of a proof, a module each: ``level(reference, candidate, ...)`` gives a `Level` with
+its findings.
+"""

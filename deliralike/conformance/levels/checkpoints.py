@@ -1,4 +1,6 @@
-"""The level "checkpoints": weights and optimizer states written by one side and read by the other, and back."""
+"""The level "checkpoints": weights and optimizer states written by one side and read by the other,
+and back.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from deliralike.training import checkpoint
 
 NAME, TITLE = "checkpoints", "weights and optimizer states through files, both ways"
 _OWN_FILES = (".safetensors", ".npz")
-_STEPS = 2  # before the checkpoint, so that weights, statistics and optimizer states are those of nobody's start
+# before the checkpoint, so that weights, statistics and optimizer states are those of nobody's
+# start
+_STEPS = 2
 _DROP = 0.5  # of the learning rate before the checkpoint: one that is not restored is seen
 
 Arrays = dict[str, np.ndarray]
@@ -38,14 +42,16 @@ def level(
     folder: str | Path,
     names: Mapping[str, str] | None = None,
 ) -> Level:
-    """Let each side write what the other one reads: nothing may change, and training goes on as if never interrupted.
+    """Let each side write what the other one reads: nothing may change, and training goes on as if
+    never interrupted.
 
-    Weights go through safetensors, npz and the files of the frameworks' own, and must come out with the same bits and
-    give the same outputs. States of training go through a checkpoint; after it, states have the same bits and one more
-    update is the uninterrupted one's up to 1e-10.
+    Weights go through safetensors, npz and the files of the frameworks' own, and must come out with
+    the same bits and give the same outputs. States of training go through a checkpoint; after it,
+    states have the same bits and one more update is the uninterrupted one's up to 1e-10.
 
     Args:
-        reference, candidate: Of one floating type. They stay as they are; copies of them are trained.
+        reference, candidate: Of one floating type. They stay as they are; copies of them are
+            trained.
         batch: What the losses take.
         folder: Where files are written; made if there is none.
         names: The candidate's name of a tensor by the reference's, where they differ.
@@ -61,13 +67,36 @@ def level(
     back_names = {two: one for one, two in (names or {}).items()}
     null = set(_null(reference, batch))
     there = _Way("reference to candidate", ours, theirs, batch, folder, dict(names or {}), null)
-    back = _Way("candidate to reference", theirs, ours, batch, folder, back_names, {there.name(each) for each in null})
+    back = _Way(
+        "candidate to reference",
+        theirs,
+        ours,
+        batch,
+        folder,
+        back_names,
+        {there.name(each) for each in null},
+    )
     findings = [finding for way in (there, back) for finding in (*way.weights(), *way.training())]
     worst = max((finding.difference for finding in findings), default=0.0)
     files = {way.direction: list(way.suffixes()) for way in (there, back)}
-    notes = [f"backend {name!r} has no weight files of its own" for name in _without_files(reference, candidate)]
-    notes += [f"gradients that are zero up to rounding, not compared: {', '.join(sorted(null))}"] if null else []
-    return Level(NAME, TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), {"files": files})
+    notes = [
+        f"backend {name!r} has no weight files of its own"
+        for name in _without_files(reference, candidate)
+    ]
+    notes += (
+        [f"gradients that are zero up to rounding, not compared: {', '.join(sorted(null))}"]
+        if null
+        else []
+    )
+    return Level(
+        NAME,
+        TITLE,
+        FAILED if findings else PASSED,
+        worst,
+        tuple(findings),
+        tuple(notes),
+        {"files": files},
+    )
 
 
 def _without_files(*subjects: Subject) -> list[str]:
@@ -75,7 +104,9 @@ def _without_files(*subjects: Subject) -> list[str]:
 
 
 def _own_suffix(subject: Subject) -> str:
-    """The usual suffix of the weight files of the framework's own; empty for a framework without."""
+    """The usual suffix of the weight files of the framework's own; empty for a framework
+    without.
+    """
     entry = backends.known().get(subject.network.backend.name)
     return entry.weight_files.suffixes[0] if entry and entry.weight_files else ""
 
@@ -137,10 +168,13 @@ class _Way:
         sides = (next(iter(side.values())).subject for side in (self.senders, self.receivers))
         yield from dict.fromkeys([*_OWN_FILES, *filter(None, map(_own_suffix, sides))])
 
-    # Weights -----------------------------------------------------------------------------------------------------
+    # Weights
+    # -----------------------------------------------------------------------------------------------------
 
     def weights(self) -> list[Finding]:
-        """Through each kind of file: what it holds, what the receiver has after reading, and the outputs."""
+        """Through each kind of file: what it holds, what the receiver has after reading, and the
+        outputs.
+        """
         network = next(iter(self.senders.values())).network
         fresh = next(iter(self.receivers.values())).subject.network
         found: dict[tuple[str, str], list[tuple[str, _Difference]]] = {}
@@ -150,16 +184,21 @@ class _Way:
                 found.setdefault((each.tensor, each.where), []).append((suffix, each))
         outputs = compare(
             evaluated(next(iter(self.senders.values())).subject, network, self.batch),
-            evaluated(next(iter(self.receivers.values())).subject, receivers[_OWN_FILES[0]], self.batch),
+            evaluated(
+                next(iter(self.receivers.values())).subject, receivers[_OWN_FILES[0]], self.batch
+            ),
         ).difference
         if not found and outputs > LIMIT:
             place = f"{_OWN_FILES[0]} file, {self.direction}, outputs"
             return [Finding(NAME, place, "outputs after reading", outputs)]
         return [
-            self._finding(" and ".join(kind for kind, _ in kinds), kinds[0][1], outputs) for kinds in found.values()
+            self._finding(" and ".join(kind for kind, _ in kinds), kinds[0][1], outputs)
+            for kinds in found.values()
         ]
 
-    def _through(self, suffix: str, network: AbstractNetwork, receiver: AbstractNetwork) -> Iterator[_Difference]:
+    def _through(
+        self, suffix: str, network: AbstractNetwork, receiver: AbstractNetwork
+    ) -> Iterator[_Difference]:
         path = self.folder / f"{self.direction.replace(' ', '_')}{suffix}"
         before, held = _held(receiver), _held(network)
         try:
@@ -174,7 +213,9 @@ class _Way:
         yield from _differences(held, read, {}, "written")
         there = {name: value for name, value in self._renamed(read).items() if name in before}
         wanted = {name: value.astype(before[name].dtype) for name, value in there.items()}
-        yield from _differences(wanted, {name: _held(receiver)[name] for name in wanted}, before, "read")
+        yield from _differences(
+            wanted, {name: _held(receiver)[name] for name in wanted}, before, "read"
+        )
 
     def _renamed(self, state: Arrays) -> Arrays:
         return {self.name(name): array for name, array in state.items()}
@@ -185,22 +226,35 @@ class _Way:
             f"Effect on evaluation outputs {outputs:.0e}.",
         )
         return Finding(
-            NAME, place, f"tensor as {found.where}", found.difference, limit=0.0, explanation=found.explanation,
+            NAME,
+            place,
+            f"tensor as {found.where}",
+            found.difference,
+            limit=0.0,
+            explanation=found.explanation,
             remarks=(remark,),
-        )  # fmt: skip
+        )
 
-    # Training ----------------------------------------------------------------------------------------------------
+    # Training
+    # ----------------------------------------------------------------------------------------------------
 
     def training(self) -> Iterator[Finding]:
-        """Each optimizer through a checkpoint of training: what it holds, what is restored, and one more update."""
+        """Each optimizer through a checkpoint of training: what it holds, what is restored, and one
+        more update.
+        """
         for name, sender in self.senders.items():
             place = f"checkpoint, {self.direction}, optimizer {name}"
             read = self._through_checkpoint(name, sender)
             state, receiver = self._of_receiver(read["optimizer"]), self.receivers[name]
-            # What the candidate's state should be is what the reference's is after the same updates, rounding aside.
+            # What the candidate's state should be is what the reference's is after the same
+            # updates, rounding aside.
             null = {self.name(each) for each in self.null}
             peer, telling = _without(null, receiver.optimizer_state), _without(null, state)
-            found = list(_differences(peer, telling, {}, "written", LIMIT)) if self.from_candidate else []
+            found = (
+                list(_differences(peer, telling, {}, "written", LIMIT))
+                if self.from_candidate
+                else []
+            )
             try:
                 resumed = _resume(receiver, self._renamed(read["network"]), state, read["lr"])
             except DeliralikeError as error:
@@ -217,11 +271,15 @@ class _Way:
             if result.difference > LIMIT:
                 explanation = None if found else self._explained(came, sender)
                 where = f"{place}, {result.worst}"
-                yield Finding(NAME, where, "update after resuming", result.difference, explanation=explanation)
+                yield Finding(
+                    NAME, where, "update after resuming", result.difference, explanation=explanation
+                )
 
     def _through_checkpoint(self, name: str, sender: _Trained) -> dict[str, Any]:
         folder = self.folder / f"{self.direction} {name}".replace(" ", "_")
-        checkpoint.write(folder, {"network": sender.state, "optimizer": sender.optimizer_state, "lr": sender.lr})
+        checkpoint.write(
+            folder, {"network": sender.state, "optimizer": sender.optimizer_state, "lr": sender.lr}
+        )
         return checkpoint.read(folder)
 
     def _explained(self, came: Arrays, sender: _Trained) -> Explanation:
@@ -232,15 +290,21 @@ class _Way:
             update = self._renamed(_update(sender.subject, *resumed, self.batch))
             tried.append((compare({name: update[name] for name in came}, came).difference, cause))
         (match, cause), *others = sorted(tried)
-        return Explanation(cause, 0.0 if match <= LIMIT else match, others[0][0] if others else None)
+        return Explanation(
+            cause, 0.0 if match <= LIMIT else match, others[0][0] if others else None
+        )
 
     def _of_receiver(self, state: Arrays) -> Arrays:
         """An optimizer's state under the receiver's names of the parameters."""
         parts = {key: key.rpartition("/") for key in state}
-        return {f"{self.name(owner)}{slash}{slot}": state[key] for key, (owner, slash, slot) in parts.items()}
+        return {
+            f"{self.name(owner)}{slash}{slot}": state[key]
+            for key, (owner, slash, slot) in parts.items()
+        }
 
 
-# Training, and what may be lost of it ----------------------------------------------------------------------------
+# Training, and what may be lost of it
+# ----------------------------------------------------------------------------
 
 
 def _default_optimizer(network: AbstractNetwork) -> AbstractOptimizer:
@@ -257,13 +321,17 @@ def _trained(subject: Subject, make: Make, batch: tuple[Any, ...]) -> _Trained:
         optimizer.lr = optimizer.lr * _DROP
     state, optimizer_state, lr = network.neutral_state(), optimizer.neutral_state(), optimizer.lr
     kept = copy.deepcopy(network)
-    return _Trained(subject, make, kept, state, optimizer_state, lr, _update(subject, network, optimizer, batch))
+    return _Trained(
+        subject, make, kept, state, optimizer_state, lr, _update(subject, network, optimizer, batch)
+    )
 
 
 def _resume(
     side: _Trained, network_state: Arrays, state: Arrays, lr: float
 ) -> tuple[AbstractNetwork, AbstractOptimizer]:
-    """A copy of the network as it was before training, and its optimizer, with the states of others."""
+    """A copy of the network as it was before training, and its optimizer, with the states of
+    others.
+    """
     network = copy.deepcopy(side.subject.network)
     optimizer = side.make(network)
     network.train()
@@ -274,11 +342,16 @@ def _resume(
 
 
 def _make_update(subject: Subject, optimizer: AbstractOptimizer, batch: tuple[Any, ...]) -> None:
-    with random.portable(0, _STEPS), np.errstate(all="ignore"):  # a wrong state may well give no numbers
+    with (
+        random.portable(0, _STEPS),
+        np.errstate(all="ignore"),
+    ):  # a wrong state may well give no numbers
         optimizer.update(subject.loss, *batch)
 
 
-def _update(subject: Subject, network: AbstractNetwork, optimizer: AbstractOptimizer, batch: tuple[Any, ...]) -> Arrays:
+def _update(
+    subject: Subject, network: AbstractNetwork, optimizer: AbstractOptimizer, batch: tuple[Any, ...]
+) -> Arrays:
     """How far one more update moves each parameter and each buffer."""
     before = _held(network)
     _make_update(subject, optimizer, batch)
@@ -292,27 +365,42 @@ def _losses(state: Arrays, lr: float) -> Iterator[tuple[str, Arrays, float]]:
     yield "optimizer state not restored", {"steps": np.array(0)}, lr
     counts = [key for key in state if key == "steps" or key.endswith("/step")]
     for by in (-1, 1, -int(state["steps"])):
-        counted = {key: np.maximum(value + by, 0) if key in counts else value for key, value in state.items()}
+        counted = {
+            key: np.maximum(value + by, 0) if key in counts else value
+            for key, value in state.items()
+        }
         yield ("step count lost" if by < -1 else f"step count {by:+d}"), counted, lr
     for slot in sorted({key.rpartition("/")[2] for key in state} - {"steps", "step"}):
-        zeros = {key: np.zeros_like(value) if key.endswith(f"/{slot}") else value for key, value in state.items()}
+        zeros = {
+            key: np.zeros_like(value) if key.endswith(f"/{slot}") else value
+            for key, value in state.items()
+        }
         yield f"{slot} not restored", zeros, lr
 
 
 def _null(subject: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:
-    """Parameters whose gradients are zero up to rounding, of which optimizers make steps of noise."""
+    """Parameters whose gradients are zero up to rounding, of which optimizers make steps of
+    noise.
+    """
     network = copy.deepcopy(subject.network)
     network.train()
     with random.portable(0, _STEPS):
-        gradients = network.backend.gradients(subject.loss, network, *network.backend.prepare(batch, network))
+        gradients = network.backend.gradients(
+            subject.loss, network, *network.backend.prepare(batch, network)
+        )
     return compare(gradients.parameters, gradients.parameters).null
 
 
 def _without(names: set[str], tensors: Arrays) -> Arrays:
-    return {key: value for key, value in tensors.items() if key not in names and key.rpartition("/")[0] not in names}
+    return {
+        key: value
+        for key, value in tensors.items()
+        if key not in names and key.rpartition("/")[0] not in names
+    }
 
 
-# Tensors ---------------------------------------------------------------------------------------------------------
+# Tensors
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _held(network: AbstractNetwork) -> Arrays:
@@ -320,8 +408,12 @@ def _held(network: AbstractNetwork) -> Arrays:
     return {name: slot.read() for name, slot in network.neutral_slots().items()}
 
 
-def _differences(wanted: Arrays, came: Arrays, before: Arrays, where: str, limit: float = 0.0) -> Iterator[_Difference]:
-    """Tensors that are missing, too many, of another type or shape, or of other values beyond a limit."""
+def _differences(
+    wanted: Arrays, came: Arrays, before: Arrays, where: str, limit: float = 0.0
+) -> Iterator[_Difference]:
+    """Tensors that are missing, too many, of another type or shape, or of other values beyond a
+    limit.
+    """
     for name in dict.fromkeys([*wanted, *came]):
         if name in wanted and name in came and _same(wanted[name], came[name], limit):
             continue
@@ -334,7 +426,9 @@ def _same(wanted: np.ndarray, came: np.ndarray, limit: float) -> bool:
     """Equal in bits, or up to a limit; numbers and whole numbers may be of any type."""
     if wanted.ndim == came.ndim == 0:
         return bool(wanted == came)  # numbers of steps, in the type that the framework counts in
-    if wanted.shape != came.shape or (wanted.dtype != came.dtype and "f" in (wanted.dtype.kind, came.dtype.kind)):
+    if wanted.shape != came.shape or (
+        wanted.dtype != came.dtype and "f" in (wanted.dtype.kind, came.dtype.kind)
+    ):
         return False
     if wanted.dtype.kind == "f" and not limit:
         return wanted.tobytes() == came.tobytes()

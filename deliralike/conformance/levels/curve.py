@@ -1,7 +1,8 @@
-"""Level L5: free training steps in float64 from the same start; the loss curve in float32 is drawn, never judged.
+"""Level L5: free training steps in float64 from the same start; the loss curve in float32 is drawn,
+never judged.
 
-In float32 two right backends drift apart: what remains to be said of that curve is whether it stays among those of
-the reference when its parameters are disturbed by as much as float32 rounds them.
+In float32 two right backends drift apart: what remains to be said of that curve is whether it stays
+among those of the reference when its parameters are disturbed by as much as float32 rounds them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 
 TITLE = "loss curve in float64"
-NOISE = 2.0**-24 / 3.0**0.5  # the deviation of a relative rounding error in float32, which is uniform
+NOISE = (
+    2.0**-24 / 3.0**0.5
+)  # the deviation of a relative rounding error in float32, which is uniform
 
 Batch = tuple[Any, ...]
 
@@ -42,11 +45,13 @@ def level(
     noisy_runs: int = 4,
     match: Match | None = None,
 ) -> Level:
-    """Train both sides with the first optimizer that they share, and compare losses and final parameters.
+    """Train both sides with the first optimizer that they share, and compare losses and final
+    parameters.
 
     Args:
         reference, candidate: Networks in float64 with the same parameters; they stay as they are.
-        batches: What the losses take after the network, NumPy arrays; after the last one comes the first again.
+        batches: What the losses take after the network, NumPy arrays; after the last one comes the
+            first again.
         steps: How many.
         names: The candidate's name of a parameter by the reference's, where they differ.
         seed: Of the portable masks of random layers.
@@ -58,47 +63,77 @@ def level(
     if optimizer is None or not batches:
         reason = "there are no batches" if optimizer else "there is no optimizer on both sides"
         return Level("L5", TITLE, NOT_REACHED, notes=(reason,))
-    mine, other = _Training(reference, optimizer, batches, seed), _Training(candidate, optimizer, batches, seed)
+    mine, other = (
+        _Training(reference, optimizer, batches, seed),
+        _Training(candidate, optimizer, batches, seed),
+    )
     curves = {"reference": mine.curve(steps), "candidate": other.curve(steps)}
     null = _null(reference, batches[0], seed)
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
-    notes = [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
-    found = [*_of_losses(differences), *_of_parameters(mine, other, dict(names or {}), null, steps, match)]
+    notes = (
+        [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
+    )
+    found = [
+        *_of_losses(differences),
+        *_of_parameters(mine, other, dict(names or {}), null, steps, match),
+    ]
     findings = found
     if found:
         again = _Training(reference, optimizer, batches, seed)
         findings = _beyond_rounding(found, differences, curves["reference"], again, mine, null)
     if found and not findings:
-        notes.append(f"free steps magnify rounding here, to {max(differences):.0e}: so much does the reference differ "
-                     f"from itself with an error in the last bit of its parameters")  # fmt: skip
+        notes.append(
+            f"free steps magnify rounding here, to {max(differences):.0e}: so much does the "
+            "reference differ from itself with an error in the last bit of its parameters"
+        )
     drawn: dict[str, Any] = {}
     if in_float32:
         drawn = _float32(reference, candidate, optimizer, batches, seed, steps, noisy_runs)
-        notes += [] if drawn else ["no curve in float32: the candidate's backend cannot change the type of its network"]
+        notes += (
+            []
+            if drawn
+            else [
+                "no curve in float32: the candidate's backend cannot change the type of its network"
+            ]
+        )
     figures = {"optimizer": optimizer, "curves": curves | drawn, "null": [*null]}
     worst = max([*differences, *(finding.difference for finding in findings)])
-    return Level("L5", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
+    return Level(
+        "L5", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures
+    )
 
 
 def _beyond_rounding(
-    found: list[Finding], differences: Sequence[float], losses: Sequence[float], again: _Training, mine: _Training,
+    found: list[Finding],
+    differences: Sequence[float],
+    losses: Sequence[float],
+    again: _Training,
+    mine: _Training,
     null: Sequence[str],
-) -> list[Finding]:  # fmt: skip
-    """The findings that are none of rounding, which some networks magnify at each step: found by experiment.
+) -> list[Finding]:
+    """The findings that are none of rounding, which some networks magnify at each step: found by
+    experiment.
 
     Args:
         found: What differs by more than the limit.
         differences: Of the losses, step by step.
         losses: Of the reference.
-        again: The reference at its start; it is trained once more with an error in the last bit of its parameters.
+        again: The reference at its start; it is trained once more with an error in the last bit of
+            its parameters.
         mine: The reference at its end.
     """
     shake_parameters(again.network)
     pairs = zip(losses, again.curve(len(differences)), strict=True)
     moved = np.maximum.accumulate([relative_difference(one, two) for one, two in pairs])
-    beyond = [step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))]
+    beyond = [
+        step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))
+    ]
     first_end, second_end = (
-        {name: slot.read() for name, slot in one.network.neutral_slots().items() if name not in null}
+        {
+            name: slot.read()
+            for name, slot in one.network.neutral_slots().items()
+            if name not in null
+        }
         for one in (mine, again)
     )
     end = allowed(max(compare(first_end, second_end).difference, moved[-1]))
@@ -118,7 +153,9 @@ class _Training:
         network: AbstractNetwork | None = None,
     ) -> None:
         self.subject, self.batches, self.seed = subject, batches, seed
-        self.network: AbstractNetwork = copy.deepcopy(subject.network if network is None else network)
+        self.network: AbstractNetwork = copy.deepcopy(
+            subject.network if network is None else network
+        )
         self.network.train()
         self.optimizer: AbstractOptimizer = subject.optimizers[optimizer](self.network)
         self.start = (self.network.neutral_state(), self.optimizer.neutral_state())
@@ -129,8 +166,12 @@ class _Training:
         self.network.load_neutral_state(state)
         self.optimizer.load_neutral_state(of_optimizer)
 
-    def curve(self, steps: int, noise: np.random.Generator | None = None, run: int = 0) -> list[float]:
-        """The loss of each step before its update; with `noise` parameters and operations are rounded at random."""
+    def curve(
+        self, steps: int, noise: np.random.Generator | None = None, run: int = 0
+    ) -> list[float]:
+        """The loss of each step before its update; with `noise` parameters and operations are
+        rounded at random.
+        """
         losses = []
         loss_function = self.subject.loss if noise is None else with_noise(self.subject, run).loss
         for step in range(steps):
@@ -139,7 +180,9 @@ class _Training:
             if noise is not None:
                 _disturb(self.network, noise)
             with random.portable(self.seed, step):
-                result = self.optimizer.update(loss_function, *self.batches[step % len(self.batches)])
+                result = self.optimizer.update(
+                    loss_function, *self.batches[step % len(self.batches)]
+                )
             loss = result[0] if isinstance(result, tuple) else result
             losses.append(self.network.backend.number(loss))
         return losses
@@ -161,7 +204,9 @@ def _float32(
     steps: int,
     runs: int,
 ) -> dict[str, Any]:
-    """The candidate's curve in float32, and the band of the reference's disturbed ones; empty if there is none."""
+    """The candidate's curve in float32, and the band of the reference's disturbed ones; empty if
+    there is none.
+    """
     try:
         short = candidate.network.backend.in_dtype(candidate.network, "float32")
     except DeliralikeError:
@@ -176,7 +221,9 @@ def _float32(
 
 
 def _band(losses: np.ndarray) -> list[list[float]]:
-    """Three deviations around the mean of runs, ``(runs, steps)``; the loss itself is rounded, too."""
+    """Three deviations around the mean of runs, ``(runs, steps)``; the loss itself is rounded,
+    too.
+    """
     mean = losses.mean(0)
     deviation = 3.0 * np.hypot(losses.std(0), NOISE * mean)
     return [(mean - deviation).tolist(), (mean + deviation).tolist()]
@@ -196,7 +243,9 @@ def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
     if wrong:
         count = f"It concerns {len(wrong)} of {len(differences)} steps."
         what = f"first at step {wrong[0] + 1}"
-        yield Finding("L5", "loss", what, max(differences[step] for step in wrong), remarks=(count,))
+        yield Finding(
+            "L5", "loss", what, max(differences[step] for step in wrong), remarks=(count,)
+        )
 
 
 def _of_parameters(
@@ -207,10 +256,15 @@ def _of_parameters(
     steps: int,
     match: Match | None = None,
 ) -> Iterator[Finding]:
-    """The parameter that differs most in the end, and buffers unless a null gradient reaches them."""
+    """The parameter that differs most in the end, and buffers unless a null gradient reaches
+    them.
+    """
     slots, reached = mine.network.neutral_slots(), other.network.neutral_state()
-    wanted = {name: slot.read() for name, slot in slots.items()
-              if name not in null and (slot.is_parameter or not null)}  # fmt: skip
+    wanted = {
+        name: slot.read()
+        for name, slot in slots.items()
+        if name not in null and (slot.is_parameter or not null)
+    }
     if match is not None:
         reached, names = match.to_reference(reached), {}
         wanted = {name: value for name, value in wanted.items() if not name.endswith(COUNTER)}

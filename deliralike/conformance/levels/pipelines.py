@@ -1,4 +1,6 @@
-"""The level "data": two pipelines compared batch by batch and sample by sample, before any network sees them."""
+"""The level "data": two pipelines compared batch by batch and sample by sample, before any network
+sees them.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,22 @@ _ROUNDINGS = 32  # roundings in a row that may lie between two right pipelines
 
 
 def level(
-    reference: Iterable[Any], candidate: Iterable[Any], batches: int | None = None, plain: Iterable[Any] | None = None
+    reference: Iterable[Any],
+    candidate: Iterable[Any],
+    batches: int | None = None,
+    plain: Iterable[Any] | None = None,
 ) -> Level:
-    """Compare two streams of batches: deliralike's, torch's and grain's loaders, chainer's iterators, generators.
+    """Compare two streams of batches: deliralike's, torch's and grain's loaders, chainer's
+    iterators, generators.
 
     Equal numbers in floating types pass up to their own rounding; whole numbers must be equal.
 
     Args:
-        reference, candidate: What gives batches; see `deliralike.conformance.streams.read`. Two epochs one after
-            another show whether the second is reshuffled.
+        reference, candidate: What gives batches; see `deliralike.conformance.streams.read`. Two
+            epochs one after another show whether the second is reshuffled.
         batches: How many batches to compare; None for all that there are.
-        plain: The reference's batches before augmentation, if they are at hand: they tell what became of it.
+        plain: The reference's batches before augmentation, if they are at hand: they tell what
+            became of it.
 
     Raises:
         BatchError: The reference has no batches, or a batch is none.
@@ -44,7 +51,9 @@ def level(
     """
     one = streams.read(reference, batches)
     if not one.batches:
-        raise BatchError("the reference has no batches: a generator that was read before gives nothing again")
+        raise BatchError(
+            "the reference has no batches: a generator that was read before gives nothing again"
+        )
     two = streams.read(candidate, batches).named_as(one)
     before = None if plain is None else streams.read(plain, batches).named_as(one)
     if set(one.fields) != set(two.fields):
@@ -54,8 +63,14 @@ def level(
     findings = [*_sizes(one, two, order), *_types(one, two), *_contents(one, two, order, before)]
     figures = {"batches": len(one.batches), "samples": len(one), "fields": list(one.fields)}
     worst = max((finding.difference for finding in findings), default=_worst(one, two))
-    notes = () if findings or not worst else (f"values differ by {worst:.0e} at most, as rounding explains",)
-    return Level(NAME, TITLE, FAILED if findings else PASSED, worst, tuple(findings), notes, figures)
+    notes = (
+        ()
+        if findings or not worst
+        else (f"values differ by {worst:.0e} at most, as rounding explains",)
+    )
+    return Level(
+        NAME, TITLE, FAILED if findings else PASSED, worst, tuple(findings), notes, figures
+    )
 
 
 def _failed(findings: list[Finding]) -> Level:
@@ -63,7 +78,11 @@ def _failed(findings: list[Finding]) -> Level:
 
 
 def _fields(one: Stream, two: Stream) -> Finding:
-    came = f"fields {', '.join(two.fields)} instead of {', '.join(one.fields)}" if two.batches else "no batches at all"
+    came = (
+        f"fields {', '.join(two.fields)} instead of {', '.join(one.fields)}"
+        if two.batches
+        else "no batches at all"
+    )
     return Finding(NAME, "batch 0", "structure", np.inf, explanation=Explanation(came, 0.0))
 
 
@@ -73,15 +92,28 @@ def _sizes(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]
         return []
     common = min(len(one.sizes), len(two.sizes))
     first = next((i for i in range(common) if one.sizes[i] != two.sizes[i]), common)
-    came, wanted = ((each.sizes[first] if first < len(each.sizes) else "none") for each in (two, one))
-    said = f"batch {first} with {came} samples instead of {wanted}" if first < common else \
-        f"{len(two.sizes)} batches instead of {len(one.sizes)}"  # fmt: skip
+    came, wanted = (
+        (each.sizes[first] if first < len(each.sizes) else "none") for each in (two, one)
+    )
+    said = (
+        f"batch {first} with {came} samples instead of {wanted}"
+        if first < common
+        else f"{len(two.sizes)} batches instead of {len(one.sizes)}"
+    )
     order = order or (_repetitions(one, two) if _same_shapes(one, two) else None)
-    cause = "another batch size, the same samples" if order and order.cause == _SAME else order.cause if order else said
+    cause = (
+        "another batch size, the same samples"
+        if order and order.cause == _SAME
+        else order.cause
+        if order
+        else said
+    )
     remark = f"{said}: {len(two)} samples altogether instead of {len(one)}."
     what = "size" if first < common else "number of batches"
     explanation = Explanation(cause, 0.0, order.next_best if order else None)
-    return [Finding(NAME, f"batch {first}", what, np.inf, explanation=explanation, remarks=(remark,))]
+    return [
+        Finding(NAME, f"batch {first}", what, np.inf, explanation=explanation, remarks=(remark,))
+    ]
 
 
 def _types(one: Stream, two: Stream) -> list[Finding]:
@@ -92,28 +124,42 @@ def _types(one: Stream, two: Stream) -> list[Finding]:
         for number, (wanted, came) in enumerate((a[field].dtype, b[field].dtype) for a, b in pairs):
             if wanted != came and not _narrowed(two, wanted, came):
                 explanation = Explanation(f"dtype {came} instead of {wanted}", 0.0)
-                findings.append(Finding(NAME, f"batch {number}, {field}", "dtype", np.inf, explanation=explanation))
+                findings.append(
+                    Finding(
+                        NAME, f"batch {number}, {field}", "dtype", np.inf, explanation=explanation
+                    )
+                )
                 break
     return findings
 
 
 def _narrowed(stream: Stream, wanted: np.dtype, came: np.dtype) -> bool:
-    """Whether the type is what a backend of the stream makes of whole numbers of the wanted type."""
+    """Whether the type is what a backend of the stream makes of whole numbers of the wanted
+    type.
+    """
     if wanted.kind not in "iu":
         return False
-    return any(backend.numpy(backend.array(np.zeros(1, wanted))).dtype == came for backend in stream.backends)
+    return any(
+        backend.numpy(backend.array(np.zeros(1, wanted))).dtype == came
+        for backend in stream.backends
+    )
 
 
-def _contents(one: Stream, two: Stream, order: Explanation | None, plain: Stream | None) -> list[Finding]:
+def _contents(
+    one: Stream, two: Stream, order: Explanation | None, plain: Stream | None
+) -> list[Finding]:
     """The first sample that differs: once where whole samples move, else in each field."""
     firsts = {field: at for field in one.fields if (at := _first(one, two, field)) is not None}
     if not firsts:
         return []  # some may be lacking or too many at the end, as the sizes say
-    by_field = [] if order is not None and order.cause != _SAME else [
-        _in_field(one, two, field, first, plain) for field, first in firsts.items()
-    ]  # fmt: skip
+    by_field = (
+        []
+        if order is not None and order.cause != _SAME
+        else [_in_field(one, two, field, first, plain) for field, first in firsts.items()]
+    )
     if by_field and (
-        all(each.explanation and each.explanation.known for each in by_field) or not _same_shapes(one, two)
+        all(each.explanation and each.explanation.known for each in by_field)
+        or not _same_shapes(one, two)
     ):
         return by_field
     whole = order if order is not None and order.cause != _SAME else _repetitions(one, two)
@@ -133,7 +179,12 @@ def _in_field(one: Stream, two: Stream, field: str, first: int, plain: Stream | 
     what = "values" if _alike(one, two, field, first) else "shape"
     explanation = explain.field(one, two, field, first, limit, plain)
     return Finding(
-        NAME, one.place(first, field), what, _difference(one, two, field, first), limit=limit, explanation=explanation
+        NAME,
+        one.place(first, field),
+        what,
+        _difference(one, two, field, first),
+        limit=limit,
+        explanation=explanation,
     )
 
 
@@ -147,7 +198,10 @@ def _first(one: Stream, two: Stream, field: str) -> int | None:
 def _equal(one: np.ndarray, two: np.ndarray, limit: float) -> bool:
     if one.shape != two.shape:
         return False
-    return np.array_equal(one, two, equal_nan=one.dtype.kind in "fc") or relative_difference(one, two) <= limit
+    return (
+        np.array_equal(one, two, equal_nan=one.dtype.kind in "fc")
+        or relative_difference(one, two) <= limit
+    )
 
 
 def _difference(one: Stream, two: Stream, field: str, sample: int) -> float:
@@ -168,13 +222,24 @@ def _shapes(stream: Stream, field: str) -> set[tuple[int, ...]]:
 
 
 def _worst(one: Stream, two: Stream) -> float:
-    pairs = (pair for field in one.fields for pair in zip(one.samples(field), two.samples(field), strict=False))
-    return max((relative_difference(a, b) for a, b in pairs if not np.array_equal(a, b)), default=0.0)
+    pairs = (
+        pair
+        for field in one.fields
+        for pair in zip(one.samples(field), two.samples(field), strict=False)
+    )
+    return max(
+        (relative_difference(a, b) for a, b in pairs if not np.array_equal(a, b)), default=0.0
+    )
 
 
 def _limit(one: Stream, two: Stream, *fields: str) -> float:
     """What rounding may leave between two right pipelines: nothing between whole numbers."""
-    types = [stream.batches[0][field].dtype for stream in (one, two) if stream.batches for field in fields]
+    types = [
+        stream.batches[0][field].dtype
+        for stream in (one, two)
+        if stream.batches
+        for field in fields
+    ]
     floating = [np.finfo(dtype).eps for dtype in types if dtype.kind == "f"]
     if not floating:
         return 0.0

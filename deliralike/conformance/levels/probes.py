@@ -1,8 +1,9 @@
 """Level L7: probes, inputs at which right-looking networks go different ways.
 
-Each probe is the batch at hand with something extreme in it. Values and gradients must be the reference's up to what
-rounding does at that very place, which is measured: the reference once more with parameters (and inputs) that are
-rounded at random, and in float32. Where the reference refuses, the candidate must refuse too, and the other way round.
+Each probe is the batch at hand with something extreme in it. Values and gradients must be the
+reference's up to what rounding does at that very place, which is measured: the reference once more
+with parameters (and inputs) that are rounded at random, and in float32. Where the reference
+refuses, the candidate must refuse too, and the other way round.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from deliralike import nest, random
 from deliralike.backends.calls import Around
 from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.explain import probes as explaining
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    NOT_REACHED,
+    PASSED,
+    Explanation,
+    Finding,
+    Level,
+)
 from deliralike.conformance.last_bit import MARGIN, SLIGHT, allowed, shaken
 from deliralike.conformance.listening import Listener, evaluated
 from deliralike.conformance.matching import Match
@@ -32,7 +41,9 @@ from deliralike.network.base import AbstractNetwork
 TITLE = "probes: extreme numbers, exact ties, nothing at all"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs
 DRAWS = 4  # of that measurement
-NOTHING_ELSE = 0.1  # a tensor that rounding moves by this much of itself is rounding and nothing else
+NOTHING_ELSE = (
+    0.1  # a tensor that rounding moves by this much of itself is rounding and nothing else
+)
 NO_DIGIT = 0.5  # a tensor that float32 is off by this much has no digit in it
 LAYERS = 16  # of which the outputs are zero in turn; the first ones
 OUT_OF_RANGE = 10**6
@@ -50,13 +61,15 @@ class Probe:
     Attributes:
         name: In words.
         batch: It.
-        scale, taken_off, offset: Outputs y go into the loss as ``scale * y - taken_off * y + offset``, the second y
-            without its gradient: huge ones, or ones that are zero and still have a gradient.
+        scale, taken_off, offset: Outputs y go into the loss as ``scale * y - taken_off * y +
+            offset``, the second y without its gradient: huge ones, or ones that are zero and still
+            have a gradient.
         zeroed: Parameters that are zero, so that what comes out of their layers is.
         beside: What the biases among them are instead: the smallest of them, each later one larger.
-        ties: Whether equal numbers are the point, so that inputs are not rounded in the measurement.
-        kind: ``"gradients"`` in training mode, ``"evaluation"`` of outputs and loss, or ``"refusal"``: an evaluation of
-            which it matters whether it raises.
+        ties: Whether equal numbers are the point, so that inputs are not rounded in the
+            measurement.
+        kind: ``"gradients"`` in training mode, ``"evaluation"`` of outputs and loss, or
+            ``"refusal"``: an evaluation of which it matters whether it raises.
         about: What an explanation tries.
     """
 
@@ -81,11 +94,14 @@ class Seen:
     warned: tuple[str, ...] = ()
 
 
-def level(reference: Subject, candidate: Subject, batch: Batch, match: Match | None = None) -> Level:
+def level(
+    reference: Subject, candidate: Subject, batch: Batch, match: Match | None = None
+) -> Level:
     """Run every probe that fits the network and the batch.
 
-    A probe that does not fit, as there are no whole numbers among the inputs or no label that the loss ignores, is
-    listed among the notes as not applicable, and counts neither as passed nor as failed.
+    A probe that does not fit, as there are no whole numbers among the inputs or no label that the
+    loss ignores, is listed among the notes as not applicable, and counts neither as passed nor as
+    failed.
 
     Args:
         reference, candidate: In float64, with equal weights; they stay as they are.
@@ -108,12 +124,16 @@ def level(reference: Subject, candidate: Subject, batch: Batch, match: Match | N
         findings += found
         notes += said
         figures[f"{far.name}, float32"] = figure
-    worst = max((figure["difference"] for figure in figures.values() if "difference" in figure), default=None)
+    worst = max(
+        (figure["difference"] for figure in figures.values() if "difference" in figure),
+        default=None,
+    )
     status = FAILED if findings else PASSED if figures else NOT_REACHED
     return Level("L7", TITLE, status, worst, tuple(findings), tuple(notes), figures)
 
 
-# One side --------------------------------------------------------------------------------------------------------
+# One side
+# --------------------------------------------------------------------------------------------------------
 
 
 class _Changed:
@@ -140,7 +160,8 @@ class Side:
     """A subject with a copy of its network that probes may use up.
 
     Attributes:
-        loss: ``loss(network, scale, taken_off, offset, *batch)``; made once, so that it is compiled once.
+        loss: ``loss(network, scale, taken_off, offset, *batch)``; made once, so that it is compiled
+            once.
         state: The weights that the copy starts each probe with, in the reference's names.
         match: Of these with the network's own names, where they differ.
     """
@@ -152,7 +173,9 @@ class Side:
     match: Match | None = None
 
     @classmethod
-    def of(cls, subject: Subject, network: AbstractNetwork | None = None, match: Match | None = None) -> Side:
+    def of(
+        cls, subject: Subject, network: AbstractNetwork | None = None, match: Match | None = None
+    ) -> Side:
         """For a subject; `network` in the place of a copy of its own."""
         network = copy.deepcopy(subject.network) if network is None else network
 
@@ -161,19 +184,25 @@ class Side:
             return result[0] if isinstance(result, tuple) else result
 
         state = network.neutral_state()
-        return cls(subject, network, loss, state if match is None else match.to_reference(state), match)
+        return cls(
+            subject, network, loss, state if match is None else match.to_reference(state), match
+        )
 
     @cached_property
     def short(self) -> Side | None:
         """The same in float32, if the backend can make it."""
         self._load(self.state)  # probes have moved it
         try:
-            return Side.of(self.subject, self.network.backend.in_dtype(self.network, "float32"), self.match)
+            return Side.of(
+                self.subject, self.network.backend.in_dtype(self.network, "float32"), self.match
+            )
         except DeliralikeError:
             return None
 
     def through(self, around: Around) -> Side:
-        """The same with each block of the network called by another function; see `Backend.called_through`."""
+        """The same with each block of the network called by another function; see
+        `Backend.called_through`.
+        """
 
         def loss(net: Any, *rest: Any) -> Any:
             with self.network.backend.called_through(net, around):
@@ -181,21 +210,35 @@ class Side:
 
         return replace(self, loss=loss)
 
-    def see(self, probe: Probe, rounded: np.random.Generator | None = None, unit: float = UNIT_FLOAT64) -> Seen:
-        """What the network makes of a probe; with parameters and inputs rounded at random if a generator is given."""
+    def see(
+        self, probe: Probe, rounded: np.random.Generator | None = None, unit: float = UNIT_FLOAT64
+    ) -> Seen:
+        """What the network makes of a probe; with parameters and inputs rounded at random if a
+        generator is given.
+        """
         state = {**self.state, **_zeroed(self.state, probe)}
         batch = probe.batch
         if rounded is not None:
             state = {name: shaken(value, rounded, unit) for name, value in state.items()}
-            batch = batch if probe.ties else nest.map(lambda leaf: shaken(leaf, rounded, unit), batch)
+            batch = (
+                batch if probe.ties else nest.map(lambda leaf: shaken(leaf, rounded, unit), batch)
+            )
         self._load(state)
         with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
             warnings.simplefilter("always")
             try:
-                tensors = self._gradients(probe, batch) if probe.kind == "gradients" else self._evaluated(batch)
-            except Exception as error:  # noqa: BLE001 - frameworks refuse in ways of their own, which are compared
+                tensors = (
+                    self._gradients(probe, batch)
+                    if probe.kind == "gradients"
+                    else self._evaluated(batch)
+                )
+            except Exception as error:  # noqa: BLE001
                 return Seen({}, error)
-        return Seen(tensors, None, tuple(str(each.message) for each in caught if each.category is UserWarning))
+        return Seen(
+            tensors,
+            None,
+            tuple(str(each.message) for each in caught if each.category is UserWarning),
+        )
 
     def _load(self, state: Arrays) -> None:
         given = state if self.match is None else self.match.to_candidate(state)
@@ -210,13 +253,24 @@ class Side:
             found = self.network.backend.gradients(self.loss, self.network, *numbers, *batch)
         inputs = nest.leaves_with_paths(found.inputs[len(numbers) :], "batch")
         slots = self.network.neutral_slots()
-        buffers: dict[str, Any] = {name: slot.read() for name, slot in slots.items() if not slot.is_parameter}
+        buffers: dict[str, Any] = {
+            name: slot.read() for name, slot in slots.items() if not slot.is_parameter
+        }
         parameters: dict[str, Any] = dict(found.parameters)
         if self.match is not None:
-            buffers, parameters = self.match.to_reference(buffers), self.match.to_reference(parameters, gradients=True)
-        buffers = {name: value for name, value in buffers.items() if not name.endswith(COUNTER)}  # level L1 judges it
+            buffers, parameters = (
+                self.match.to_reference(buffers),
+                self.match.to_reference(parameters, gradients=True),
+            )
+        buffers = {
+            name: value for name, value in buffers.items() if not name.endswith(COUNTER)
+        }  # level L1 judges it
         gradients = {**parameters, **dict(inputs)}
-        named = {f"gradient of {name}": value for name, value in gradients.items() if isinstance(value, np.ndarray)}
+        named = {
+            f"gradient of {name}": value
+            for name, value in gradients.items()
+            if isinstance(value, np.ndarray)
+        }
         return {"loss": np.asarray(found.loss), **buffers, **named}
 
 
@@ -225,11 +279,18 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     biases = [name for name in probe.zeroed if "bias" in name.rpartition(".")[2]]
     # Each layer's own outweighs what comes from the layers before.
     powers = {name: 1.0 - 0.9 * number / len(biases) for number, name in enumerate(biases)}
-    sizes = {name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0) for name in probe.zeroed}
-    return {name: np.full_like(state[name], size if name in powers else 0.0) for name, size in sizes.items()}
+    sizes = {
+        name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0)
+        for name in probe.zeroed
+    }
+    return {
+        name: np.full_like(state[name], size if name in powers else 0.0)
+        for name, size in sizes.items()
+    }
 
 
-# What is in a batch ----------------------------------------------------------------------------------------------
+# What is in a batch
+# ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -238,7 +299,8 @@ class Layout:
 
     Attributes:
         leaves, structure: See `nest.flatten`.
-        inputs: The numbers of the leaves that the loss hands to the network; the others are targets.
+        inputs: The numbers of the leaves that the loss hands to the network; the others are
+            targets.
         ignored: The label that the loss leaves out; None without one.
         outputs: The largest output on the batch.
         padding: The token without a gradient; None without one.
@@ -262,14 +324,24 @@ class Layout:
         listener, outputs = _listened(side, batch)
         handed = {id(leaf) for leaf in nest.leaves(listener.arguments)}
         prepared = nest.leaves(listener.batch)
-        inputs = tuple(i for i, leaf in enumerate(prepared) if id(leaf) in handed and isinstance(leaves[i], np.ndarray))
+        inputs = tuple(
+            i
+            for i, leaf in enumerate(prepared)
+            if id(leaf) in handed and isinstance(leaves[i], np.ndarray)
+        )
         if not inputs:  # the loss changes them first
             inputs = tuple(range(len(nest.leaves(batch[:-1]))))
         paddings = (getattr(block, "padding_idx", None) for _, block in side.network.named_blocks())
         padding = next((each for each in paddings if each is not None), None)
         last = {name: name.rpartition(".") for name in side.state}
-        biases = tuple(name for name, (_, _, end) in last.items() if "bias" in end or end == "running_mean")
-        owners = [path for path, _, end in last.values() if end == "bias" and path and f"{path}.weight" in side.state]
+        biases = tuple(
+            name for name, (_, _, end) in last.items() if "bias" in end or end == "running_mean"
+        )
+        owners = [
+            path
+            for path, _, end in last.values()
+            if end == "bias" and path and f"{path}.weight" in side.state
+        ]
         layers = {path: (f"{path}.weight", f"{path}.bias") for path in owners}
         layout = cls(leaves, structure, inputs, None, outputs, padding, biases, layers)
         return replace(layout, ignored=layout.find_ignored(side))
@@ -279,28 +351,41 @@ class Layout:
         return [
             i
             for i, leaf in enumerate(self.leaves)
-            if isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype.kind in kinds and (i in self.inputs) == inputs
+            if isinstance(leaf, np.ndarray)
+            and leaf.ndim
+            and leaf.dtype.kind in kinds
+            and (i in self.inputs) == inputs
         ]
 
     def but(self, which: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Batch:
         """The batch with other leaves."""
         return nest.unflatten(
             self.structure,
-            [change(leaf).astype(leaf.dtype) if i in which else leaf for i, leaf in enumerate(self.leaves)],
+            [
+                change(leaf).astype(leaf.dtype) if i in which else leaf
+                for i, leaf in enumerate(self.leaves)
+            ],
         )
 
     def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Batch:
         """The batch with every array changed."""
         return nest.unflatten(
             self.structure,
-            [change(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else leaf for leaf in self.leaves],
+            [
+                change(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else leaf
+                for leaf in self.leaves
+            ],
         )
 
     def find_ignored(self, side: Side) -> int | None:
-        """The label that may stand in the place of any label, and alone gives a loss of zero or of no number."""
+        """The label that may stand in the place of any label, and alone gives a loss of zero or of
+        no number.
+        """
         labels = self.where("iu", inputs=False)
         for label in IGNORED if labels else ():
-            probe = Probe("", self.but(labels, partial(np.full_like, fill_value=label)), kind="evaluation")
+            probe = Probe(
+                "", self.but(labels, partial(np.full_like, fill_value=label)), kind="evaluation"
+            )
             seen = side.see(probe)
             if seen.error is None and not np.nan_to_num(float(seen.tensors["loss"])):
                 return label
@@ -314,11 +399,16 @@ def _listened(side: Side, batch: Batch) -> tuple[Any, float]:
     listener.batch = prepared
     with side.network.training_mode(False), backend.evaluating(), random.portable():
         side.subject.loss(listener, *prepared)
-    outputs = [leaf for leaf in nest.leaves(backend.to_numpy(listener.outputs)) if isinstance(leaf, np.ndarray)]
+    outputs = [
+        leaf
+        for leaf in nest.leaves(backend.to_numpy(listener.outputs))
+        if isinstance(leaf, np.ndarray)
+    ]
     return listener, max((float(np.abs(leaf).max(initial=0.0)) for leaf in outputs), default=0.0)
 
 
-# The probes ------------------------------------------------------------------------------------------------------
+# The probes
+# ------------------------------------------------------------------------------------------------------
 
 
 def _probes(side: Side, layout: Layout) -> tuple[list[Probe], list[str]]:
@@ -346,16 +436,28 @@ def _of_floats(layout: Layout) -> Iterator[Probe]:
     floats, numbers = layout.where("f", inputs=True), layout.where("f", inputs=False)
     yield Probe("inputs with a mean of 1e4 deviations", layout.but(floats, _far), about="far")
     yield Probe("inputs of zeros", layout.but(floats, np.zeros_like), ties=True, about="ties")
-    yield Probe("constant inputs", layout.but(floats, lambda x: np.full_like(x, 0.5)), ties=True, about="ties")
+    yield Probe(
+        "constant inputs",
+        layout.but(floats, lambda x: np.full_like(x, 0.5)),
+        ties=True,
+        about="ties",
+    )
     few = layout.but(floats, lambda x: np.sign(np.rint(x)))
     yield Probe("inputs of -1, 0 and 1", few, ties=True, about="ties")
-    yield Probe("zeros at every layer", layout.but([*floats, *numbers], np.zeros_like), zeroed=layout.biases, ties=True,
-                about="zeros")  # fmt: skip
+    yield Probe(
+        "zeros at every layer",
+        layout.but([*floats, *numbers], np.zeros_like),
+        zeroed=layout.biases,
+        ties=True,
+        about="zeros",
+    )
 
 
 def _of_layers(layout: Layout) -> Iterator[Probe]:
     for path, names in list(layout.layers.items())[:LAYERS]:
-        yield Probe(f"zeros out of {path}", layout.each(np.array), zeroed=names, ties=True, about="zeros")
+        yield Probe(
+            f"zeros out of {path}", layout.each(np.array), zeroed=names, ties=True, about="zeros"
+        )
 
 
 def _far(x: np.ndarray) -> np.ndarray:
@@ -396,7 +498,11 @@ def _of_padding(layout: Layout) -> Iterator[Probe]:
         tokens[..., :1] = leaf[..., :1]  # a sequence without any token is none
         return tokens
 
-    yield Probe("padding tokens after the first", layout.but(layout.where("iu", inputs=True), padded), about="padding")
+    yield Probe(
+        "padding tokens after the first",
+        layout.but(layout.where("iu", inputs=True), padded),
+        about="padding",
+    )
 
 
 def _of_outputs(layout: Layout) -> Iterator[Probe]:
@@ -407,13 +513,19 @@ def _of_outputs(layout: Layout) -> Iterator[Probe]:
 
 def _of_any(layout: Layout) -> Iterator[Probe]:
     yield Probe("batch of one", layout.each(lambda leaf: leaf[:1]), about="one")
-    yield Probe("batch of one, evaluated", layout.each(lambda leaf: leaf[:1]), kind="evaluation", about="one")
+    yield Probe(
+        "batch of one, evaluated",
+        layout.each(lambda leaf: leaf[:1]),
+        kind="evaluation",
+        about="one",
+    )
     yield Probe("empty batch", layout.each(lambda leaf: leaf[:0]), kind="refusal", about="empty")
     strided = layout.each(lambda leaf: np.repeat(np.asfortranarray(leaf), 2, -1)[..., ::2])
     yield Probe("arrays that are not contiguous", strided, kind="evaluation", about="strides")
 
 
-# Judging ---------------------------------------------------------------------------------------------------------
+# Judging
+# ---------------------------------------------------------------------------------------------------------
 
 Judged = tuple[list[Finding], dict[str, Any], list[str]]
 
@@ -427,8 +539,12 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     findings, notes = [], []
     if probe.about == "ignored" and not np.isfinite(one.tensors["loss"]):
         notes.append("the reference gives no number, and is not followed")
-        one = Seen({name: np.zeros_like(value) for name, value in one.tensors.items() if name in ("loss",)})
-    if probe.kind == "evaluation" and one.warned and not two.warned:  # a compiled gradient has no labels to look at
+        one = Seen(
+            {name: np.zeros_like(value) for name, value in one.tensors.items() if name in ("loss",)}
+        )
+    if (
+        probe.kind == "evaluation" and one.warned and not two.warned
+    ):  # a compiled gradient has no labels to look at
         silent = Explanation(f"no warning where the reference says {one.warned[0]!r}", 0.0)
         findings.append(Finding("L7", probe.name, "warning", np.inf, mode=mode, explanation=silent))
     differences = _differences(one.tensors, two.tensors)
@@ -437,9 +553,15 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     if beyond and probe.about not in ("empty", "strides"):
         limits, noise = _allowed(probe, ours, theirs, one, two, beyond)
         notes += [f"decided by rounding, not judged: {', '.join(noise)}"] if noise else []
-        differences, beyond = ({n: far for n, far in each.items() if n not in noise} for each in (differences, beyond))
+        differences, beyond = (
+            {n: far for n, far in each.items() if n not in noise} for each in (differences, beyond)
+        )
     wrong = {name: far for name, far in beyond.items() if far > limits.get(name, LIMIT)}
-    notes += [f"{name} is off by {beyond[name]:.0e}, as rounding alone may be" for name in beyond if name not in wrong]
+    notes += [
+        f"{name} is off by {beyond[name]:.0e}, as rounding alone may be"
+        for name in beyond
+        if name not in wrong
+    ]
     figure = {"difference": max(differences.values(), default=0.0), "failed": sorted(wrong)}
     if wrong:
         worst = max(wrong, key=wrong.__getitem__)
@@ -447,25 +569,45 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
         explanation = explaining.values(probe, ours, theirs, one, two)
         others = (f"{len(wrong) - 1} other tensors differ, too.",) if len(wrong) > 1 else ()
         findings.append(
-            Finding("L7", probe.name, worst, wrong[worst], "", mode, limit, explanation=explanation, remarks=others)
+            Finding(
+                "L7",
+                probe.name,
+                worst,
+                wrong[worst],
+                "",
+                mode,
+                limit,
+                explanation=explanation,
+                remarks=others,
+            )
         )
     return findings, figure, notes
 
 
 def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str) -> Judged:
-    """One side refuses: the other must, and for the same kind of reason; of an empty batch it is only noted."""
+    """One side refuses: the other must, and for the same kind of reason; of an empty batch it is
+    only noted.
+    """
     kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
     if kinds[0] == kinds[1]:
         return [], {"error": kinds[0].__name__ if kinds[0] else ""}, []
-    if probe.about == "empty":  # frameworks differ in which layers take nothing, and no rule says which should
+    if (
+        probe.about == "empty"
+    ):  # frameworks differ in which layers take nothing, and no rule says which should
         return [], {"error": ""}, [explaining.refusal(probe, one, two)]
     explanation = Explanation(explaining.refusal(probe, one, two), 0.0)
     finding = Finding("L7", probe.name, "error", np.inf, mode=mode, explanation=explanation)
-    return [finding], {"error": " and ".join(kind.__name__ if kind else "none" for kind in kinds)}, []
+    return (
+        [finding],
+        {"error": " and ".join(kind.__name__ if kind else "none" for kind in kinds)},
+        [],
+    )
 
 
 def _kind(error: Exception) -> type:
-    """The standard error that an error is; errors of an index are one kind, those of a value or type another."""
+    """The standard error that an error is; errors of an index are one kind, those of a value or
+    type another.
+    """
     if isinstance(error, LookupError):
         return LookupError
     known = (ArithmeticError, ValueError, TypeError, NotImplementedError)
@@ -473,7 +615,9 @@ def _kind(error: Exception) -> type:
 
 
 def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
-    """How far each tensor is, those aside that are zero up to rounding on both sides; NaN equals NaN."""
+    """How far each tensor is, those aside that are zero up to rounding on both sides; NaN equals
+    NaN.
+    """
     largest = {
         group: max((_size(v) for n, v in one.items() if _is_gradient(n) == group), default=0.0)
         for group in (True, False)
@@ -492,7 +636,9 @@ def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
 
 
 def _null(tensors: Arrays) -> set[str]:
-    """Gradients that are zero but for the rounding of float64, of which float32 has other roundings."""
+    """Gradients that are zero but for the rounding of float64, of which float32 has other
+    roundings.
+    """
     sizes = {name: _size(value) for name, value in tensors.items() if _is_gradient(name)}
     return {name for name, size in sizes.items() if size <= NULL * FAR * max(sizes.values())}
 
@@ -510,15 +656,18 @@ def _size(value: np.ndarray) -> float:
 def _allowed(
     probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen, beyond: dict[str, float]
 ) -> tuple[dict[str, float], list[str]]:
-    """How far rounding may take each tensor; and which ones are rounding and nothing else, and say nothing.
+    """How far rounding may take each tensor; and which ones are rounding and nothing else, and say
+    nothing.
 
-    That is measured at the reference. Equal numbers hide it there where they cancel to the last bit, and another order
-    of sums does not: where ties are the point, what rounding does to the candidate is allowed as well, if slight. If it
-    is not, no tie is left there: of equal numbers, which a product of matrices has rounded differently, another one is
-    the largest, and gradients go elsewhere. That says nothing either.
+    That is measured at the reference. Equal numbers hide it there where they cancel to the last
+    bit, and another order of sums does not: where ties are the point, what rounding does to the
+    candidate is allowed as well, if slight. If it is not, no tie is left there: of equal numbers,
+    which a product of matrices has rounded differently, another one is the largest, and gradients
+    go elsewhere. That says nothing either.
 
-    Nothing else than rounding are, for example, gradients through the batch norms of equal samples, each of which
-    magnifies it some 300 times: tensors of a candidate that are nothing else, where the reference has such, or zeros.
+    Nothing else than rounding are, for example, gradients through the batch norms of equal samples,
+    each of which magnifies it some 300 times: tensors of a candidate that are nothing else, where
+    the reference has such, or zeros.
     """
     moved = _rounding(ours, probe, one, UNIT_FLOAT64)
     limits = {name: max(LIMIT, MARGIN * far) for name, far in moved.items()}
@@ -526,15 +675,25 @@ def _allowed(
     if all(beyond[name] <= limits[name] and name not in none for name in beyond):
         return limits, []
     own = _rounding(theirs, probe, two, UNIT_FLOAT64)
-    noise = [name for name in beyond if name in none and _is_noise(one.tensors[name], two.tensors.get(name), own[name])]
+    noise = [
+        name
+        for name in beyond
+        if name in none and _is_noise(one.tensors[name], two.tensors.get(name), own[name])
+    ]
     if probe.ties:
         limits = {name: max(limit, allowed(own.get(name, 0.0))) for name, limit in limits.items()}
-        noise += [name for name in beyond if name not in noise and SLIGHT < own.get(name, 0.0) >= beyond[name] / MARGIN]
+        noise += [
+            name
+            for name in beyond
+            if name not in noise and SLIGHT < own.get(name, 0.0) >= beyond[name] / MARGIN
+        ]
     return limits, noise
 
 
 def _is_noise(mine: np.ndarray, other: np.ndarray | None, moved: float) -> bool:
-    """Whether a tensor is moved by rounding as far as it is large, or is smaller than the other's rounding."""
+    """Whether a tensor is moved by rounding as far as it is large, or is smaller than the other's
+    rounding.
+    """
     if other is None or not np.isfinite(other).all():
         return False
     return moved >= NOTHING_ELSE or _size(other) <= _size(mine)
@@ -543,9 +702,9 @@ def _is_noise(mine: np.ndarray, other: np.ndarray | None, moved: float) -> bool:
 def _rounding(side: Side, probe: Probe, seen: Seen, unit: float) -> dict[str, float]:
     """How far rounding moves each tensor of a side.
 
-    Found by rounding at random, and for float64 by what float32 does, scaled: that rounds in the middle of layers, too.
-    Where float32 keeps no digit at exact ties, as of a softmax that is saturated, it cannot say how many float64 keeps:
-    slight differences are allowed.
+    Found by rounding at random, and for float64 by what float32 does, scaled: that rounds in the
+    middle of layers, too. Where float32 keeps no digit at exact ties, as of a softmax that is
+    saturated, it cannot say how many float64 keeps: slight differences are allowed.
     """
     generator, moved = np.random.default_rng(0), dict.fromkeys(seen.tensors, 0.0)
     others = [side.see(probe, generator, unit) for _ in range(DRAWS)]
@@ -555,7 +714,9 @@ def _rounding(side: Side, probe: Probe, seen: Seen, unit: float) -> dict[str, fl
         short = side.short.see(probe)
         for name, far in _differences(seen.tensors, short.tensors).items():
             scaled = min(far, 1.0) * UNIT_FLOAT64 / UNIT_FLOAT32
-            moved[name] = max(moved[name], SLIGHT / MARGIN if probe.ties and far >= NO_DIGIT else scaled)
+            moved[name] = max(
+                moved[name], SLIGHT / MARGIN if probe.ties and far >= NO_DIGIT else scaled
+            )
     return moved
 
 
@@ -563,7 +724,9 @@ def _own_float32(probe: Probe, exact: Side, short: Side) -> dict[str, float]:
     """The most that a side's float32 is off, of a few batches that differ by a rounding."""
     generator, found = np.random.default_rng(0), dict[str, float]()
     for _ in range(DRAWS):
-        moved = replace(probe, batch=nest.map(lambda leaf: shaken(leaf, generator, UNIT_FLOAT32), probe.batch))
+        moved = replace(
+            probe, batch=nest.map(lambda leaf: shaken(leaf, generator, UNIT_FLOAT32), probe.batch)
+        )
         for name, far in _differences(exact.see(moved).tensors, short.see(moved).tensors).items():
             found[name] = max(found.get(name, 0.0), far)
     return found
@@ -572,31 +735,52 @@ def _own_float32(probe: Probe, exact: Side, short: Side) -> dict[str, float]:
 def _in_float32(probe: Probe, ours: Side, theirs: Side) -> Judged:
     """The candidate in float32 far from zero, against the reference in float64.
 
-    From first principles: a rounding of the inputs by 2^-24 is one of ``FAR * 2^-24`` of their deviation, and no right
-    algorithm does much worse; a variance in one pass loses ``FAR**2 * 2^-24``, which is everything. Sums that cancel
-    may lose more of a gradient: what the reference's own float32 loses is allowed as well, here or, as it may be lucky
-    here, at inputs that differ by a rounding.
+    From first principles: a rounding of the inputs by 2^-24 is one of ``FAR * 2^-24`` of their
+    deviation, and no right algorithm does much worse; a variance in one pass loses ``FAR**2 *
+    2^-24``, which is everything. Sums that cancel may lose more of a gradient: what the reference's
+    own float32 loses is allowed as well, here or, as it may be lucky here, at inputs that differ by
+    a rounding.
     """
     one = ours.see(probe)
     sides = [ours.short, theirs.short]
     if one.error is not None or sides[1] is None:
-        return [], {}, [f"{probe.name}: not judged in float32, as the candidate has no network of that type"]
+        return (
+            [],
+            {},
+            [f"{probe.name}: not judged in float32, as the candidate has no network of that type"],
+        )
     rounding = _rounding(ours, probe, one, UNIT_FLOAT32)
     two = sides[1].see(probe)
     differences = _differences(one.tensors, two.tensors)
     own = {} if sides[0] is None else _differences(one.tensors, sides[0].see(probe).tensors)
     null = _null(one.tensors)
-    limits = {name: MARGIN * (max(rounding[name], own.get(name, 0.0)) + UNIT_FLOAT32) for name in rounding}
-    wrong = {name: far for name, far in differences.items() if name not in null and far > limits[name]}
+    limits = {
+        name: MARGIN * (max(rounding[name], own.get(name, 0.0)) + UNIT_FLOAT32) for name in rounding
+    }
+    wrong = {
+        name: far for name, far in differences.items() if name not in null and far > limits[name]
+    }
     if wrong and sides[0] is not None:
         others = _own_float32(probe, ours, sides[0])
-        limits = {name: max(limit, MARGIN * others.get(name, 0.0)) for name, limit in limits.items()}
+        limits = {
+            name: max(limit, MARGIN * others.get(name, 0.0)) for name, limit in limits.items()
+        }
         wrong = {name: far for name, far in wrong.items() if far > limits[name]}
-    beyond = [name for name, far in own.items() if name not in null and far > MARGIN * (rounding[name] + UNIT_FLOAT32)]
-    figure = {"difference": 0.0, "float32": max(differences.values(), default=0.0),
-              "float32 of the reference": max(own.values(), default=None), "failed": sorted(wrong)}  # fmt: skip
+    beyond = [
+        name
+        for name, far in own.items()
+        if name not in null and far > MARGIN * (rounding[name] + UNIT_FLOAT32)
+    ]
+    figure = {
+        "difference": 0.0,
+        "float32": max(differences.values(), default=0.0),
+        "float32 of the reference": max(own.values(), default=None),
+        "failed": sorted(wrong),
+    }
     notes = (
-        [f"{probe.name}, float32: the reference itself is beyond the bound at {', '.join(beyond)}"] if beyond else []
+        [f"{probe.name}, float32: the reference itself is beyond the bound at {', '.join(beyond)}"]
+        if beyond
+        else []
     )
     if not wrong:
         return [], figure, notes
@@ -604,7 +788,14 @@ def _in_float32(probe: Probe, ours: Side, theirs: Side) -> Judged:
     remark = f"The reference's own float32 is off by {own.get(worst, np.nan):.0e}."
     explanation = explaining.values(probe, ours, theirs, one, two)
     finding = Finding(
-        "L7", f"{probe.name}, float32", worst, wrong[worst], "", "train", limits[worst], explanation=explanation,
+        "L7",
+        f"{probe.name}, float32",
+        worst,
+        wrong[worst],
+        "",
+        "train",
+        limits[worst],
+        explanation=explanation,
         remarks=(remark,),
-    )  # fmt: skip
+    )
     return [finding], figure, notes

@@ -1,4 +1,6 @@
-"""Level L6: over several replicas a network is the same network as one that sees the whole batch."""
+"""Level L6: over several replicas a network is the same network as one that sees the whole
+batch.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,25 @@ InProcesses = Callable[[AbstractNetwork, Processes], AbstractNetwork]
 
 
 def level(
-    reference: Subject, candidate: Subject, batch: tuple[Any, ...], counts: Sequence[int] = COUNTS,
-    processes: Processes | None = None, distribute: InProcesses | None = None,
-) -> Level:  # fmt: skip
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    counts: Sequence[int] = COUNTS,
+    processes: Processes | None = None,
+    distribute: InProcesses | None = None,
+) -> Level:
     """Compare one network on the whole batch with a candidate over several replicas, in float64.
 
-    Loss, outputs, every parameter's gradient, running statistics after the step and two updates by each optimizer are
-    compared, in training mode and with portable masks. Shares are unequal: where a batch divides evenly, its last
-    sample is left out, on both sides. Where something differs by more than the limit, the reference takes the step
-    once more with an error in the last bit of its parameters: what that magnifies, as Adam does with gradients near
-    zero, is no finding.
+    Loss, outputs, every parameter's gradient, running statistics after the step and two updates by
+    each optimizer are compared, in training mode and with portable masks. Shares are unequal: where
+    a batch divides evenly, its last sample is left out, on both sides. Where something differs by
+    more than the limit, the reference takes the step once more with an error in the last bit of its
+    parameters: what that magnifies, as Adam does with gradients near zero, is no finding.
 
     Args:
         reference: Its `replicate` is used for explanations only.
-        candidate: Without a `replicate`, it is replicated with synchronised batch normalisation; see `replicated`.
+        candidate: Without a `replicate`, it is replicated with synchronised batch normalisation;
+            see `replicated`.
         batch: NumPy arguments of the loss after the network.
         counts: How many replicas.
         processes: They all make this call, and are compared over as well.
@@ -69,25 +76,34 @@ def level(
 
 
 def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
-    """A network over that many replicas of its kind of device, with synchronised batch normalisation.
+    """A network over that many replicas of its kind of device, with synchronised batch
+    normalisation.
 
-    Replicas that run in threads may share a device where there are too few; others get devices of their own.
+    Replicas that run in threads may share a device where there are too few; others get devices of
+    their own.
 
     Raises:
         CapabilityError: The backend has no replicated networks.
         DeviceError: There are too few devices; the message says how to get more.
     """
-    return backends.DataParallel(network, _devices(network.backend, network.device_name, count), buffers="sync")
+    return backends.DataParallel(
+        network, _devices(network.backend, network.device_name, count), buffers="sync"
+    )
 
 
 def in_processes(network: AbstractNetwork, processes: Processes) -> AbstractNetwork:
-    """A network with a replica in each process, called with the whole batch; with synchronised batch normalisation."""
+    """A network with a replica in each process, called with the whole batch; with synchronised
+    batch normalisation.
+    """
     return backends.DistributedDataParallel(network, processes, takes_whole=True)
 
 
 def _devices(backend: Backend, first: str, count: int) -> list[str]:
     kind = first.partition(":")[0]
-    present = [first, *(each for each in backend.devices() if each.partition(":")[0] == kind and each != first)]
+    present = [
+        first,
+        *(each for each in backend.devices() if each.partition(":")[0] == kind and each != first),
+    ]
     if len(present) < count and "threads" not in backend.capabilities:
         backend.check_device(f"{kind}:{len(present)}")
     return [present[index % len(present)] for index in range(count)]
@@ -95,7 +111,9 @@ def _devices(backend: Backend, first: str, count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What was seen of one number of replicas: findings, the largest difference and notes; or why nothing was."""
+    """What was seen of one number of replicas: findings, the largest difference and notes; or why
+    nothing was.
+    """
 
     count: int
     findings: tuple[Finding, ...] = ()
@@ -110,9 +128,16 @@ def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count:
     notes: tuple[str, ...] = ()
     if count > 1 and samples % count == 0:
         batch = tuple(nest.map(partial(_without_last, samples), part) for part in batch)
-        notes = (f"{count} replicas: the last of {samples} samples is left out, so that shares are unequal.",)
+        notes = (
+            f"{count} replicas: the last of {samples} samples is left out, so that shares are "
+            "unequal.",
+        )
     if count_samples(batch) < count:
-        return _Seen(count, notes=(f"{count} replicas: not reached: {samples} samples are too few.",), reached=False)
+        return _Seen(
+            count,
+            notes=(f"{count} replicas: not reached: {samples} samples are too few.",),
+            reached=False,
+        )
     try:
         network = (candidate.replicate or replicated)(candidate.network, count)
         judged = _judged(take_step, reference, candidate, network, batch)
@@ -120,17 +145,24 @@ def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count:
             judged |= _judged(take_updates, reference, candidate, network, batch, judged.null)
     except (CapabilityError, DeviceError) as error:
         return _Seen(count, notes=(f"{count} replicas: not reached: {error}",), reached=False)
-    except Exception as error:  # noqa: BLE001 - whatever a candidate does wrong is a finding
+    except Exception as error:  # noqa: BLE001
         remark = f"The candidate raised {type(error).__name__}: {error}"
         broken = Finding(NAME, f"replicas {count}", "step", np.inf, mode="train", remarks=(remark,))
         return _Seen(count, (broken,), np.inf, notes)
     if judged.null:
-        notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(judged.null)}.",)
+        notes += (
+            f"{count} replicas: gradients of zero up to rounding, not compared: "
+            f"{', '.join(judged.null)}.",
+        )
     if large := judged.magnified():
-        notes += (f"{count} replicas: rounding is magnified here, and as far as by an error in the last bit of the "
-                  f"reference's parameters: {', '.join(large)}.",)  # fmt: skip
+        notes += (
+            f"{count} replicas: rounding is magnified here, and as far as by an error in the last "
+            f"bit of the reference's parameters: {', '.join(large)}.",
+        )
     why = Explanations(reference, batch, count, judged.wanted, judged.came, replicated)
-    findings = tuple(_finding(count, kind, judged.differences[kind], why) for kind in judged.to_tell())
+    findings = tuple(
+        _finding(count, kind, judged.differences[kind], why) for kind in judged.to_tell()
+    )
     return _Seen(count, findings, max(map(_worst, judged.differences.values())), notes)
 
 
@@ -152,8 +184,13 @@ class _Judged:
     limits: Mapping[str, float]
 
     def __or__(self, other: _Judged) -> _Judged:
-        return _Judged(self.wanted | other.wanted, self.came | other.came, self.null,
-                       {**self.differences, **other.differences}, {**self.limits, **other.limits})  # fmt: skip
+        return _Judged(
+            self.wanted | other.wanted,
+            self.came | other.came,
+            self.null,
+            {**self.differences, **other.differences},
+            {**self.limits, **other.limits},
+        )
 
     def is_wrong(self, kind: str) -> bool:
         """Whether a kind differs by more than it may."""
@@ -162,19 +199,33 @@ class _Judged:
     def to_tell(self) -> list[str]:
         """The kinds that differ; a second update only where the first one does not."""
         wrong = [kind for kind in self.differences if self.is_wrong(kind)]
-        return [kind for kind in wrong if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")]
+        return [
+            kind
+            for kind in wrong
+            if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")
+        ]
 
     def magnified(self) -> list[str]:
         """The kinds that differ by more than the limit, though only by rounding."""
-        beyond = [kind for kind, found in self.differences.items() if _worst(found) > LIMIT and not self.is_wrong(kind)]
+        beyond = [
+            kind
+            for kind, found in self.differences.items()
+            if _worst(found) > LIMIT and not self.is_wrong(kind)
+        ]
         return [f"{kind} ({_worst(self.differences[kind]):.0e})" for kind in beyond]
 
 
 def _judged(
-    take: Callable[[Subject, AbstractNetwork, tuple[Any, ...]], Step], reference: Subject, candidate: Subject,
-    network: AbstractNetwork, batch: tuple[Any, ...], null: tuple[str, ...] | None = None,
-) -> _Judged:  # fmt: skip
-    """Steps of the reference, and of the candidate by its replicated network, and how far they differ."""
+    take: Callable[[Subject, AbstractNetwork, tuple[Any, ...]], Step],
+    reference: Subject,
+    candidate: Subject,
+    network: AbstractNetwork,
+    batch: tuple[Any, ...],
+    null: tuple[str, ...] | None = None,
+) -> _Judged:
+    """Steps of the reference, and of the candidate by its replicated network, and how far they
+    differ.
+    """
     came, wanted = take(candidate, network, batch), take(reference, reference.network, batch)
     null = compare(wanted["gradient"], came["gradient"]).null if null is None else null
     differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
@@ -183,7 +234,10 @@ def _judged(
         moved = reference.but(network=copy.deepcopy(reference.network))
         shake_parameters(moved.network)
         again = take(moved, moved.network, batch)
-        limits = {kind: max(LIMIT, allowed(_worst(_differences(kind, wanted, again, null)))) for kind in wanted}
+        limits = {
+            kind: max(LIMIT, allowed(_worst(_differences(kind, wanted, again, null))))
+            for kind in wanted
+        }
     return _Judged(wanted, came, null, differences, limits)
 
 
@@ -192,22 +246,37 @@ def _worst(differences: Mapping[str, float]) -> float:
 
 
 def _without_last(samples: int, value: Any) -> Any:
-    return value[:-1] if isinstance(value, np.ndarray) and value.ndim and len(value) == samples else value
+    return (
+        value[:-1]
+        if isinstance(value, np.ndarray) and value.ndim and len(value) == samples
+        else value
+    )
 
 
 def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> dict[str, float]:
-    """Of each tensor of a kind; those with a null gradient, which an optimizer may blow up to a full step, left out."""
+    """Of each tensor of a kind; those with a null gradient, which an optimizer may blow up to a
+    full step, left out.
+    """
     names = dict.fromkeys([*wanted[kind], *came[kind]])
     chosen = [name for name in names if kind in ("loss", "output", "buffer") or name not in null]
-    return {name: relative_difference(wanted[kind].get(name), came[kind].get(name)) for name in chosen}
+    return {
+        name: relative_difference(wanted[kind].get(name), came[kind].get(name)) for name in chosen
+    }
 
 
 def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:
     worst = max(differences, key=differences.__getitem__)
     others = sum(difference > LIMIT for difference in differences.values()) - 1
     remarks = (f"{others} more of {len(differences)} differ as well.",) if others else ()
-    return Finding(NAME, f"replicas {count}", _what(kind, worst), differences[worst], mode="train",
-                   explanation=why.of(kind), remarks=remarks)  # fmt: skip
+    return Finding(
+        NAME,
+        f"replicas {count}",
+        _what(kind, worst),
+        differences[worst],
+        mode="train",
+        explanation=why.of(kind),
+        remarks=remarks,
+    )
 
 
 def _what(kind: str, name: str) -> str:

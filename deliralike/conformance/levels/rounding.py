@@ -1,9 +1,11 @@
-"""Level L2: whether a candidate in float32 is as near to the reference in float64 as rounding allows.
+"""Level L2: whether a candidate in float32 is as near to the reference in float64 as rounding
+allows.
 
-The expected error is found by experiment: the reference runs in float64 with a random relative error after every
-operation, ``eps / 2 * sqrt(k)`` for a reduction of length k, a few times. What that does to a tensor is its sigma, and
-the candidate's error in sigmas is its z: about 1 for right networks, of any depth and conditioning. Operations within a
-layer are out of reach of such noise, so the reference's own error in float32 counts where it is the larger one.
+The expected error is found by experiment: the reference runs in float64 with a random relative
+error after every operation, ``eps / 2 * sqrt(k)`` for a reduction of length k, a few times. What
+that does to a tensor is its sigma, and the candidate's error in sigmas is its z: about 1 for right
+networks, of any depth and conditioning. Operations within a layer are out of reach of such noise,
+so the reference's own error in float32 counts where it is the larger one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 
 TITLE = "quality in float32"
-LIMIT = 32.0  # sigmas; right networks were seen at 0.2 to 3, at 14 where inputs lie ten thousand deviations from zero
+# sigmas; right networks were seen at 0.2 to 3, at 14 where inputs lie ten thousand deviations from
+# zero
+LIMIT = 32.0
 EPS = float(np.finfo(np.float32).eps)
 RUNS = 4
 _RAISES = "raises "  # what a candidate does that gives nothing
@@ -51,14 +55,18 @@ class Rounded:
     @property
     def z(self) -> float:
         """The candidate's error in units of the expected one."""
-        floor = max(self.sigma, EPS / 4 * self.size)  # no result in float32 can be asked for more than this
+        floor = max(
+            self.sigma, EPS / 4 * self.size
+        )  # no result in float32 can be asked for more than this
         if np.isinf(self.error):
             return np.inf
         return 0.0 if self.error == 0.0 else self.error / floor if floor else np.inf
 
     @property
     def is_null(self) -> bool:
-        """Whether the tensor is nothing but rounding, or beyond the numbers of float32 in the reference too."""
+        """Whether the tensor is nothing but rounding, or beyond the numbers of float32 in the
+        reference too.
+        """
         return self.size <= 2 * self.sigma
 
 
@@ -78,58 +86,102 @@ def level(
         batch: NumPy arrays: inputs and target.
         correspondence: Names and layouts of the candidate.
         seed: Of the portable random stream, and of the noise.
-        eps: The relative distance of two numbers next to each other in the candidate's products: that of float32,
-            or of TF32 where it is on.
+        eps: The relative distance of two numbers next to each other in the candidate's products:
+            that of float32, or of TF32 where it is on.
     """
     batch = nest.map(_rounded, batch)
     backend = reference.network.backend
-    rounded = reference.but(network=backend.in_dtype(backend.in_dtype(reference.network, "float32"), "float64"))
+    rounded = reference.but(
+        network=backend.in_dtype(backend.in_dtype(reference.network, "float32"), "float64")
+    )
     short = candidate.but(network=_in_float32(candidate))
     found = {
-        name: _judged(rounded, short, batch, training, correspondence, seed, eps) for name, training in MODES.items()
+        name: _judged(rounded, short, batch, training, correspondence, seed, eps)
+        for name, training in MODES.items()
     }
     findings = tuple(
         Finding("L2", _place(name), name, tensor.z, mode=mode, limit=LIMIT)
-        for mode, tensors in found.items() for name, tensor in tensors.items()
+        for mode, tensors in found.items()
+        for name, tensor in tensors.items()
         if tensor.z > LIMIT and not tensor.is_null
-    )  # fmt: skip
-    judged = [tensor.z for tensors in found.values() for tensor in tensors.values() if not tensor.is_null]
-    null = sorted({name for tensors in found.values() for name, tensor in tensors.items() if tensor.is_null})
-    notes = (f"{len(null)} tensors are nothing but rounding and were not judged, such as {null[0]}.",) if null else ()
-    figures = {"z": {mode: {n: t.z for n, t in tensors.items()} for mode, tensors in found.items()}, "eps": eps}
-    return Level("L2", TITLE, FAILED if findings else PASSED, max(judged, default=0.0), findings, notes, figures)
+    )
+    judged = [
+        tensor.z for tensors in found.values() for tensor in tensors.values() if not tensor.is_null
+    ]
+    null = sorted(
+        {name for tensors in found.values() for name, tensor in tensors.items() if tensor.is_null}
+    )
+    notes = (
+        (f"{len(null)} tensors are nothing but rounding and were not judged, such as {null[0]}.",)
+        if null
+        else ()
+    )
+    figures = {
+        "z": {mode: {n: t.z for n, t in tensors.items()} for mode, tensors in found.items()},
+        "eps": eps,
+    }
+    return Level(
+        "L2",
+        TITLE,
+        FAILED if findings else PASSED,
+        max(judged, default=0.0),
+        findings,
+        notes,
+        figures,
+    )
 
 
 def _judged(
-    reference: Subject, candidate: Subject, batch: Any, training: bool, correspondence: Correspondence, seed: int,
+    reference: Subject,
+    candidate: Subject,
+    batch: Any,
+    training: bool,
+    correspondence: Correspondence,
+    seed: int,
     eps: float,
-) -> dict[str, Rounded]:  # fmt: skip
+) -> dict[str, Rounded]:
     exact = look(reference, batch, training, seed, elements=1)
     theirs = look(candidate, batch, training, seed, elements=1)
     clean = _tensors(exact)
-    noisy = [_tensors(look(with_noise(reference, run, eps), batch, training, seed, elements=1)) for run in range(RUNS)]
-    own = _tensors(look(reference.but(network=_in_float32(reference)), batch, training, seed, elements=1))
+    noisy = [
+        _tensors(look(with_noise(reference, run, eps), batch, training, seed, elements=1))
+        for run in range(RUNS)
+    ]
+    own = _tensors(
+        look(reference.but(network=_in_float32(reference)), batch, training, seed, elements=1)
+    )
     if theirs.error:
         return {f"{_RAISES}{theirs.error}": Rounded(1.0, 0.0, np.inf)}
     seen = _tensors(Look(correspondence.to_reference(theirs.recording)))
     found = {
-        name: Rounded(_norm(value), _sigma(value, [one[name] for one in noisy], own.get(name, value)),
-                      _norm(seen[name] - value) if np.shape(seen[name]) == np.shape(value) else np.inf)
-        for name, value in clean.items() if name in seen
-    }  # fmt: skip
+        name: Rounded(
+            _norm(value),
+            _sigma(value, [one[name] for one in noisy], own.get(name, value)),
+            _norm(seen[name] - value) if np.shape(seen[name]) == np.shape(value) else np.inf,
+        )
+        for name, value in clean.items()
+        if name in seen
+    }
     if all(tensor.z <= LIMIT or tensor.is_null for tensor in found.values()):
         return found
     errors = _own_errors(reference, batch, training, seed)
-    return {name: replace(tensor, sigma=max(tensor.sigma, errors.get(name, 0.0))) for name, tensor in found.items()}
+    return {
+        name: replace(tensor, sigma=max(tensor.sigma, errors.get(name, 0.0)))
+        for name, tensor in found.items()
+    }
 
 
 def _own_errors(reference: Subject, batch: Any, training: bool, seed: int) -> dict[str, float]:
-    """How far the reference's own float32 is off at most, of a few batches a rounding apart; one may be lucky."""
+    """How far the reference's own float32 is off at most, of a few batches a rounding apart; one
+    may be lucky.
+    """
     short, generator = reference.but(network=_in_float32(reference)), np.random.default_rng(seed)
     errors: dict[str, float] = {}
     for _ in range(RUNS):
         moved = nest.map(lambda leaf: _rounded(shaken(leaf, generator, EPS)), batch)
-        exact, own = (_tensors(look(one, moved, training, seed, elements=1)) for one in (reference, short))
+        exact, own = (
+            _tensors(look(one, moved, training, seed, elements=1)) for one in (reference, short)
+        )
         for name in (name for name in exact if name in own):
             errors[name] = max(errors.get(name, 0.0), _norm(own[name] - exact[name]))
     return errors
@@ -148,13 +200,16 @@ def with_noise(subject: Subject, run: int, eps: float = EPS) -> Subject:
     """A subject whose loss is computed with a random relative error after every operation.
 
     Args:
-        run: Which of several runs; each step of the portable random stream has errors of its own, where it is known.
+        run: Which of several runs; each step of the portable random stream has errors of its own,
+            where it is known.
     """
 
     def loss(network: AbstractNetwork, *batch: Any) -> Any:
         stream = random.current()
         step = stream.step if stream is not None and isinstance(stream.step, int) else 0
-        generator = np.random.Generator(np.random.Philox(key=start.key(run, f"rounding of step {step}")))
+        generator = np.random.Generator(
+            np.random.Philox(key=start.key(run, f"rounding of step {step}"))
+        )
         with _rounding(network, generator, eps):
             return subject.loss(network, *batch)
 
@@ -162,8 +217,12 @@ def with_noise(subject: Subject, run: int, eps: float = EPS) -> Subject:
 
 
 @contextmanager
-def _rounding(network: AbstractNetwork, generator: np.random.Generator, eps: float) -> Iterator[None]:
-    """Let the outputs of blocks without blocks in them, and of functions between blocks, have a relative error."""
+def _rounding(
+    network: AbstractNetwork, generator: np.random.Generator, eps: float
+) -> Iterator[None]:
+    """Let the outputs of blocks without blocks in them, and of functions between blocks, have a
+    relative error.
+    """
     paths = [path for path, _ in network.named_blocks() if path]
     inner = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)} | {""}
     inside = False
@@ -175,7 +234,9 @@ def _rounding(network: AbstractNetwork, generator: np.random.Generator, eps: flo
             if not network.backend.is_array(value) or "float" not in str(value.dtype):
                 return value
             noise = generator.standard_normal(tuple(value.shape), dtype=np.float32)
-            return value * nn.constant(1.0 + eps / 2 * math.sqrt(length) * noise.astype(np.float64), value)
+            return value * nn.constant(
+                1.0 + eps / 2 * math.sqrt(length) * noise.astype(np.float64), value
+            )
 
         return nest.map(leaf, output)
 
@@ -205,7 +266,9 @@ def _length_of(network: AbstractNetwork, path: str) -> int:
 
 
 def _length(args: tuple[Any, ...]) -> int:
-    """The length of a function's reductions, from its second array, which is a weight or a factor."""
+    """The length of a function's reductions, from its second array, which is a weight or a
+    factor.
+    """
     shapes = [tuple(x.shape) for x in args if len(getattr(x, "shape", ())) > 1]
     return math.prod(shapes[1][1:]) if len(shapes) > 1 else _NORM
 
@@ -215,12 +278,23 @@ def _tensors(seen: Look) -> dict[str, np.ndarray]:
     recording = seen.recording
     outputs = dict(nest.leaves_with_paths(seen.output, "output"))
     gradients = {f"gradient of {name}": value for name, value in recording.parameters.items()}
-    named: Mapping[str, Any] = {"loss": recording.output, **outputs, **gradients, **_buffers(recording)}
-    return {n: np.asarray(v, np.float64) for n, v in named.items() if v is not None and np.asarray(v).dtype.kind == "f"}
+    named: Mapping[str, Any] = {
+        "loss": recording.output,
+        **outputs,
+        **gradients,
+        **_buffers(recording),
+    }
+    return {
+        n: np.asarray(v, np.float64)
+        for n, v in named.items()
+        if v is not None and np.asarray(v).dtype.kind == "f"
+    }
 
 
 def _buffers(recording: Any) -> dict[str, np.ndarray]:
-    return {name: value for name, value in recording.state.items() if name not in recording.parameters}
+    return {
+        name: value for name, value in recording.state.items() if name not in recording.parameters
+    }
 
 
 def _place(name: str) -> str:
@@ -238,4 +312,8 @@ def _rounded(value: Any) -> Any:
 
 def _norm(array: Any) -> float:
     """The L2 norm; infinite where a number is none."""
-    return np.inf if not np.isfinite(array).all() else float(np.linalg.norm(np.asarray(array, np.float64).ravel()))
+    return (
+        np.inf
+        if not np.isfinite(array).all()
+        else float(np.linalg.norm(np.asarray(array, np.float64).ravel()))
+    )

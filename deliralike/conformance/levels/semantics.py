@@ -1,4 +1,6 @@
-"""Level L1: outputs, loss, gradients and running statistics of two networks in float64, in training and evaluation."""
+"""Level L1: outputs, loss, gradients and running statistics of two networks in float64, in training
+and evaluation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from deliralike.conformance.taps import Recording, Unit, watch
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer
-_FEW_BITS, _ENOUGH = 8, 4  # numbers of fewer bits come about without rounding; so many others do not by chance
+_FEW_BITS, _ENOUGH = (
+    8,
+    4,
+)  # numbers of fewer bits come about without rounding; so many others do not by chance
 MODES = {"train": True, "eval": False}
 
 
@@ -46,10 +51,13 @@ class Mode:
     """Both sides in one mode, and what differs.
 
     Attributes:
-        differences: Of ``"output"``, ``"loss"``, ``"gradients"``, ``"gradient of the input"`` and ``"statistics"``.
-        layers: The relative difference of each block's output, in the order of the reference's calls.
+        differences: Of ``"output"``, ``"loss"``, ``"gradients"``, ``"gradient of the input"`` and
+            ``"statistics"``.
+        layers: The relative difference of each block's output, in the order of the reference's
+            calls.
         gradients: Of each parameter the relative difference, and the norm in the reference.
-        is_blind: Whether the reference has parameters, of which none gets a gradient other than zero.
+        is_blind: Whether the reference has parameters, of which none gets a gradient other than
+            zero.
     """
 
     reference: Look
@@ -70,12 +78,26 @@ class Mode:
         return not self.candidate.error and self.worst <= LIMIT
 
 
-def look(subject: Subject, batch: tuple[Any, ...], training: bool, seed: int = 0, elements: int | None = None) -> Look:
+def look(
+    subject: Subject,
+    batch: tuple[Any, ...],
+    training: bool,
+    seed: int = 0,
+    elements: int | None = None,
+) -> Look:
     """Run one side once, forward and backward; an error that it raises is noted."""
-    unit = Unit(subject.network, subject.loss, batch, training, lambda path: None, seed=seed, functions=False)
+    unit = Unit(
+        subject.network,
+        subject.loss,
+        batch,
+        training,
+        lambda path: None,
+        seed=seed,
+        functions=False,
+    )
     try:
         return Look(watch(unit, elements))
-    except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
+    except Exception as error:  # noqa: BLE001
         return Look(Recording(None), f"{type(error).__name__}: {error}")
 
 
@@ -84,19 +106,30 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     mine, theirs = reference.recording, correspondence.to_reference(candidate.recording)
     buffers = [name for name in mine.state if name in theirs.state]
     differences = {
-        "output": compare(_arrays("output", reference.output), _arrays("output", theirs.calls[""].output))
+        "output": compare(
+            _arrays("output", reference.output), _arrays("output", theirs.calls[""].output)
+        )
         if "" in theirs.calls
         else Comparison(np.inf, "output"),
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
         "gradients": compare(mine.parameters, theirs.parameters, ROUNDING),
-        "gradient of the input": compare(_arrays("input", mine.inputs), _arrays("input", theirs.inputs), ROUNDING),
-        "statistics": compare({n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}),
+        "gradient of the input": compare(
+            _arrays("input", mine.inputs), _arrays("input", theirs.inputs), ROUNDING
+        ),
+        "statistics": compare(
+            {n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}
+        ),
     }
     shared = [name for name in mine.calls if name in theirs.calls]
     layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
-    is_blind = bool(mine.parameters) and not any(np.any(g) for g in mine.parameters.values() if g is not None)
+    is_blind = bool(mine.parameters) and not any(
+        np.any(g) for g in mine.parameters.values() if g is not None
+    )
     gradients = {
-        name: (relative_difference(gradient, theirs.parameters.get(name)), float(np.linalg.norm(gradient)))
+        name: (
+            relative_difference(gradient, theirs.parameters.get(name)),
+            float(np.linalg.norm(gradient)),
+        )
         for name, gradient in mine.parameters.items()
         if gradient is not None
     }
@@ -114,11 +147,18 @@ def level(modes: Mapping[str, Mode]) -> Level:
     findings = tuple(_findings(modes))
     nulls = sorted({name for mode in modes.values() for name in mode.differences["gradients"].null})
     figures = {
-        "differences": {name: {what: c.difference for what, c in m.differences.items()} for name, m in modes.items()},
+        "differences": {
+            name: {what: c.difference for what, c in m.differences.items()}
+            for name, m in modes.items()
+        },
         "null": nulls,
-        "gradients": [{"name": name, "difference": difference, "norm": norm}
-                      for name, (difference, norm) in (modes["train"].gradients.items() if "train" in modes else ())],
-    }  # fmt: skip
+        "gradients": [
+            {"name": name, "difference": difference, "norm": norm}
+            for name, (difference, norm) in (
+                modes["train"].gradients.items() if "train" in modes else ()
+            )
+        ],
+    }
     if not modes:
         return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
     worst = max(mode.worst for mode in modes.values())
@@ -126,12 +166,22 @@ def level(modes: Mapping[str, Mode]) -> Level:
 
 
 def unsteady(
-    subject: Subject, batch: tuple[Any, ...], training: bool, first: Look, seed: int = 0, elements: int | None = None
+    subject: Subject,
+    batch: tuple[Any, ...],
+    training: bool,
+    first: Look,
+    seed: int = 0,
+    elements: int | None = None,
 ) -> list[str]:
-    """The blocks whose outputs differ between two equal runs of one network, the first one first."""
+    """The blocks whose outputs differ between two equal runs of one network, the first one
+    first.
+    """
     again = look(subject, batch, training, seed, elements).recording
-    changed = [name for name, call in first.recording.calls.items()
-               if name in again.calls and not _equal(call.output, again.calls[name].output)]  # fmt: skip
+    changed = [
+        name
+        for name, call in first.recording.calls.items()
+        if name in again.calls and not _equal(call.output, again.calls[name].output)
+    ]
     return changed or ([] if _equal(first.recording.output, again.output) else ["the loss"])
 
 
@@ -140,18 +190,27 @@ def _equal(first: Any, second: Any) -> bool:
     mine, theirs = nest.leaves(first), nest.leaves(second)
     pairs = zip(mine, theirs, strict=False)
     return len(mine) == len(theirs) and all(
-        np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs if isinstance(x, np.ndarray)
+        np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+        for x, y in pairs
+        if isinstance(x, np.ndarray)
     )
 
 
 def not_finite(recording: Recording) -> str:
     """The first block whose output holds a NaN or an infinity, and how many.
 
-    Empty where nothing is NaN and the loss is finite: infinities within may be meant, as in masks of scores.
+    Empty where nothing is NaN and the loss is finite: infinities within may be meant, as in masks
+    of scores.
     """
-    found = [(name, leaf) for name, call in recording.calls.items() for leaf in _arrays(name, call.output).values()]
+    found = [
+        (name, leaf)
+        for name, call in recording.calls.items()
+        for leaf in _arrays(name, call.output).values()
+    ]
     loss = recording.output
-    if (loss is None or np.all(np.isfinite(loss))) and not any(np.isnan(leaf).any() for _, leaf in found):
+    if (loss is None or np.all(np.isfinite(loss))) and not any(
+        np.isnan(leaf).any() for _, leaf in found
+    ):
         return ""
     for name, leaf in found:
         if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
@@ -160,7 +219,9 @@ def not_finite(recording: Recording) -> str:
 
 
 def short(recording: Recording) -> str:
-    """What is of a floating type shorter than float64, by its type or by its numbers; empty where nothing is."""
+    """What is of a floating type shorter than float64, by its type or by its numbers; empty where
+    nothing is.
+    """
     for name, call in recording.calls.items():
         for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
             if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
@@ -172,7 +233,9 @@ def short(recording: Recording) -> str:
 
 
 def _is_rounded(array: np.ndarray) -> bool:
-    """Whether an array holds what was rounded to float32; whole numbers and halves, quarters … say nothing."""
+    """Whether an array holds what was rounded to float32; whole numbers and halves, quarters … say
+    nothing.
+    """
     if array.dtype != np.float64:
         return False
     telling = array[np.isfinite(array) & (array != np.round(array)) & ~fits(array, _FEW_BITS)]
@@ -191,9 +254,15 @@ def _findings(modes: Mapping[str, Mode]) -> Iterator[Finding]:
 
 
 def _arrays(root: str, values: Any) -> dict[str, Any]:
-    return {path: leaf for path, leaf in nest.leaves_with_paths(values, root) if isinstance(leaf, np.ndarray | float)}
+    return {
+        path: leaf
+        for path, leaf in nest.leaves_with_paths(values, root)
+        if isinstance(leaf, np.ndarray | float)
+    }
 
 
 def _difference(mine: Any, theirs: Any) -> float:
     pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=False)
-    return max((relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0)
+    return max(
+        (relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0
+    )

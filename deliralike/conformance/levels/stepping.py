@@ -1,8 +1,8 @@
 """Level L4: each optimizer, step by step, at forced parameters, gradients and learning rates.
 
-Both sides are given the same parameters before each step, and the same gradients: those of a linear loss. So their
-states follow from the same numbers, and the update of each step is judged alone, relative to itself. Schedules are
-compared apart from that, over more steps than a proof could make.
+Both sides are given the same parameters before each step, and the same gradients: those of a linear
+loss. So their states follow from the same numbers, and the update of each step is judged alone,
+relative to itself. Schedules are compared apart from that, over more steps than a proof could make.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import numpy as np
 
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.findings import (
+    FAILED,
+    LIMIT,
+    NOT_REACHED,
+    PASSED,
+    Explanation,
+    Finding,
+    Level,
+)
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
@@ -26,11 +34,18 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.hooks import AccumulateGradients
 
 TITLE = "optimizer steps at forced parameters and gradients"
-SCALES = (1e-6, 1.0, 1e-3, 1e2)  # of gradients, step by step: small ones show an epsilon, large ones are clipped
+SCALES = (
+    1e-6,
+    1.0,
+    1e-3,
+    1e2,
+)  # of gradients, step by step: small ones show an epsilon, large ones are clipped
 DROP = 0.1  # of the learning rate in the middle: where it stands in a velocity shows only then
 FLOAT32_NOTED, FLOAT32_LIMIT = 16 * 2.0**-23, 1e-5
 HORIZON = 10_000  # steps over which schedules are compared
-_TRACED = 1000  # elements of vectors, and as many of other parameters, that an explanation is made from
+_TRACED = (
+    1000  # elements of vectors, and as many of other parameters, that an explanation is made from
+)
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
@@ -53,22 +68,36 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many updates; the learning rate drops in the middle.
         seed: Of the forced gradients and parameters.
-        in_float32: Whether the candidate is judged in float32, too, where its backend can change a network's type.
+        in_float32: Whether the candidate is judged in float32, too, where its backend can change a
+            network's type.
         unused: Whether some parameters take no part in some steps.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
-    alone = [name for name in {**reference.optimizers, **candidate.optimizers} if name not in shared]
+    alone = [
+        name for name in {**reference.optimizers, **candidate.optimizers} if name not in shared
+    ]
     notes = [f"optimizer {name} is on one side only" for name in alone]
     if not shared:
-        return Level("L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides"))
+        return Level(
+            "L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides")
+        )
     short = _in_float32(candidate.network) if in_float32 else None
     if in_float32 and short is None:
-        notes.append("not judged in float32: the candidate's backend cannot change the type of its network")
+        notes.append(
+            "not judged in float32: the candidate's backend cannot change the type of its network"
+        )
     forced = Forced.of(reference.network, steps, seed, unused)
-    shapes = {name: shape for name, shape in forced.shapes.items()
-              if _shape(candidate.network, (names or {}).get(name, name)) == shape}  # fmt: skip
+    shapes = {
+        name: shape
+        for name, shape in forced.shapes.items()
+        if _shape(candidate.network, (names or {}).get(name, name)) == shape
+    }
     left_out = [name for name in forced.shapes if name not in shapes]
-    notes += [f"not judged, without a parameter like it in the candidate: {', '.join(left_out)}"] if left_out else []
+    notes += (
+        [f"not judged, without a parameter like it in the candidate: {', '.join(left_out)}"]
+        if left_out
+        else []
+    )
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
     forced = replace(forced, shapes=shapes, unused=tuple(shapes)[1::2] if unused else ())
@@ -78,8 +107,16 @@ def level(
         make, other = reference.optimizers[name], candidate.optimizers[name]
         networks = [candidate.network] if short is None else [candidate.network, short]
         try:
-            sides = [_Side(reference.network, make), *(_tried(partial(_Side, one, other, names)) for one in networks)]
-            run = _Run(name, forced, sides, rates_are_own=reference.schedule is None and candidate.schedule is None)
+            sides = [
+                _Side(reference.network, make),
+                *(_tried(partial(_Side, one, other, names)) for one in networks),
+            ]
+            run = _Run(
+                name,
+                forced,
+                sides,
+                rates_are_own=reference.schedule is None and candidate.schedule is None,
+            )
         except _CandidateRaised as raised:
             findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
             continue
@@ -89,10 +126,13 @@ def level(
     differences = {name: max(curves["float64"]) for name, curves in updates.items()}
     figures = {"differences": differences, "updates": updates}
     worst = max([*differences.values(), *(f.difference for f in findings)])
-    return Level("L4", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
+    return Level(
+        "L4", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures
+    )
 
 
-# What is forced --------------------------------------------------------------------------------------------------
+# What is forced
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -129,23 +169,31 @@ class Forced:
 
     @property
     def pauses(self) -> tuple[int, ...]:
-        """Steps at which the unused parameters take no part: one before the learning rate drops, and one after."""
+        """Steps at which the unused parameters take no part: one before the learning rate drops,
+        and one after.
+        """
         return (self.middle // 2, self.middle + 2)
 
     def parameters(self, step: int) -> Arrays:
-        """What the parameters are before a step: as small as the gradients, so that no update is lost in rounding."""
+        """What the parameters are before a step: as small as the gradients, so that no update is
+        lost in rounding.
+        """
         scale = min(SCALES[step % len(SCALES)], 1.0)
         return {name: _rounded(self._draw("parameter", name, step) * scale) for name in self.shapes}
 
     def gradients(self, step: int) -> Arrays:
         """The gradients of a step, without those that take no part; some are exactly zero."""
-        taking_part = [name for name in self.shapes if step not in self.pauses or name not in self.unused]
+        taking_part = [
+            name for name in self.shapes if step not in self.pauses or name not in self.unused
+        ]
         return {name: self._gradient(name, step) for name in taking_part}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
         gradient = _rounded(self._draw("gradient", name, step) * SCALES[step % len(SCALES)])
         if step == self.middle - 1 and name == next(iter(self.shapes)):
-            return gradient * 0.0  # taking part with a gradient of zero is not the same as taking no part
+            return (
+                gradient * 0.0
+            )  # taking part with a gradient of zero is not the same as taking no part
         if step % 3 == 1:
             gradient.reshape(-1)[::3] = 0.0
         return gradient
@@ -162,18 +210,25 @@ def _rounded(value: np.ndarray) -> np.ndarray:
 
 
 def linear(network: AbstractNetwork, gradients: Mapping[str, Any]) -> Any:
-    """A loss whose gradients are just these: the sum of each parameter times its own, in the native layout."""
+    """A loss whose gradients are just these: the sum of each parameter times its own, in the native
+    layout.
+    """
     slots = network.neutral_slots()
-    return sum(network.nn.sum(slots[name].native * gradient) for name, gradient in gradients.items())
+    return sum(
+        network.nn.sum(slots[name].native * gradient) for name, gradient in gradients.items()
+    )
 
 
 class _Side:
     """A copy of one side's network with its optimizer."""
 
-    def __init__(self, network: AbstractNetwork, make: Make, names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, network: AbstractNetwork, make: Make, names: Mapping[str, str] | None = None
+    ) -> None:
         self.network = copy.deepcopy(network)
         self.optimizer = make(self.network)
-        self.optimizer.neutral_state()  # where the learning rate is part of a state, it is there from now on
+        # where the learning rate is part of a state, it is there from now on
+        self.optimizer.neutral_state()
         self.slots = self.network.neutral_slots()
         self.names = names or {}
 
@@ -193,9 +248,14 @@ class _Side:
         before = {name: self._slot(name).read() for name in parameters}
         if lr is not None:
             self.optimizer.lr = lr
-        batch = {self._name(name): self._slot(name).in_native_layout(value) for name, value in gradients.items()}
+        batch = {
+            self._name(name): self._slot(name).in_native_layout(value)
+            for name, value in gradients.items()
+        }
         self.optimizer.update(linear, batch)
-        return {name: self._slot(name).read().astype(np.float64) - before[name] for name in parameters}
+        return {
+            name: self._slot(name).read().astype(np.float64) - before[name] for name in parameters
+        }
 
     def _name(self, name: str) -> str:
         return self.names.get(name, name)
@@ -230,7 +290,8 @@ def _tried(act: Callable[[], T]) -> T:
         raise _CandidateRaised(f"{type(error).__name__}: {error}") from error
 
 
-# One optimizer ---------------------------------------------------------------------------------------------------
+# One optimizer
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -249,27 +310,48 @@ class _Judged:
     updates: list[dict[str, float]] = field(default_factory=list)
     unused: list[dict[str, float]] = field(default_factory=list)
 
-    def add(self, reference: Arrays, candidate: Arrays, parameters: Arrays, used: Mapping[str, Any]) -> None:
+    def add(
+        self, reference: Arrays, candidate: Arrays, parameters: Arrays, used: Mapping[str, Any]
+    ) -> None:
         """Take note of a step."""
-        self.updates.append({
-            name: _difference(reference[name], candidate[name], self.rounding * _norm(parameters[name]))
-            for name in reference if name in used
-        })  # fmt: skip
-        self.unused.append({
-            name: _norm(candidate[name]) / (_norm(parameters[name]) or 1.0) for name in reference if name not in used
-        })  # fmt: skip
+        self.updates.append(
+            {
+                name: _difference(
+                    reference[name], candidate[name], self.rounding * _norm(parameters[name])
+                )
+                for name in reference
+                if name in used
+            }
+        )
+        self.unused.append(
+            {
+                name: _norm(candidate[name]) / (_norm(parameters[name]) or 1.0)
+                for name in reference
+                if name not in used
+            }
+        )
 
     def by_step(self) -> list[float]:
         """The largest difference of each step."""
         return [max(step.values(), default=0.0) for step in self.updates]
 
-    def findings(self, optimizer: str, explanation: Explanation | None, suffix: str = "") -> Iterator[Finding]:
+    def findings(
+        self, optimizer: str, explanation: Explanation | None, suffix: str = ""
+    ) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
         for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
-            found = [(step, name) for step, values in enumerate(steps) for name in values if self._fails(values[name])]
+            found = [
+                (step, name)
+                for step, values in enumerate(steps)
+                for name in values
+                if self._fails(values[name])
+            ]
             if found:
                 step, name = found[0]
-                wrong, all_names = {name for _, name in found}, {name for values in steps for name in values}
+                wrong, all_names = (
+                    {name for _, name in found},
+                    {name for values in steps for name in values},
+                )
                 yield Finding(
                     level="L4",
                     place=f"optimizer {optimizer}",
@@ -287,12 +369,16 @@ class _Judged:
 class _Run:
     """One optimizer of all sides, in step."""
 
-    def __init__(self, name: str, forced: Forced, sides: Sequence[_Side], rates_are_own: bool) -> None:
+    def __init__(
+        self, name: str, forced: Forced, sides: Sequence[_Side], rates_are_own: bool
+    ) -> None:
         self.name, self.forced, self.sides = name, forced, sides
         self.reference, self.candidate = sides[:2]
         self.start = (self.reference.lr, self.candidate.lr)
         self.rates_are_own = rates_are_own
-        self.judged = [_Judged(LIMIT, 4 * 2.0**-52), _Judged(FLOAT32_LIMIT, 2 * 2.0**-23)][: len(sides) - 1]
+        self.judged = [_Judged(LIMIT, 4 * 2.0**-52), _Judged(FLOAT32_LIMIT, 2 * 2.0**-23)][
+            : len(sides) - 1
+        ]
         self.drift: tuple[int, float, float] | None = None
         self.recorded: list[tuple[Arrays, Arrays, Arrays, Arrays]] = []
         self.rates = [self._rate(step) for step in range(forced.steps)]
@@ -309,33 +395,67 @@ class _Run:
         return (base or 0.1) * (1.0 if step < self.forced.middle else DROP)
 
     def _step(self, step: int) -> None:
-        parameters, gradients, rate = self.forced.parameters(step), self.forced.gradients(step), self.rates[step]
+        parameters, gradients, rate = (
+            self.forced.parameters(step),
+            self.forced.gradients(step),
+            self.rates[step],
+        )
         updates = [self.reference.step(parameters, gradients, rate)]
-        updates += [_tried(partial(side.step, parameters, gradients, rate)) for side in self.sides[1:]]
+        updates += [
+            _tried(partial(side.step, parameters, gradients, rate)) for side in self.sides[1:]
+        ]
         for judged, update in zip(self.judged, updates[1:], strict=True):
             judged.add(updates[0], update, parameters, gradients)
         mine, its = self.reference.lr, self.candidate.lr
-        if rate is not None and mine is not None and its is not None and self.drift is None and _relative(mine, its):
+        if (
+            rate is not None
+            and mine is not None
+            and its is not None
+            and self.drift is None
+            and _relative(mine, its)
+        ):
             self.drift = (step + 1, mine, its)
-        self.recorded.append(tuple(_only(self.traced, x) for x in (parameters, gradients, *updates[:2])))  # type: ignore[arg-type]
-        others = [(parameters[name], gradients[name]) for name in gradients if name not in self.traced]
-        self.rest.append([sum(float((x * y).sum()) for x, y in pairs) for pairs in (
-            [(g, g) for _, g in others], [(g, p) for p, g in others], [(p, p) for p, _ in others])])  # fmt: skip
+        self.recorded.append(
+            tuple(_only(self.traced, x) for x in (parameters, gradients, *updates[:2]))
+        )  # type: ignore[arg-type]
+        others = [
+            (parameters[name], gradients[name]) for name in gradients if name not in self.traced
+        ]
+        self.rest.append(
+            [
+                sum(float((x * y).sum()) for x, y in pairs)
+                for pairs in (
+                    [(g, g) for _, g in others],
+                    [(g, p) for p, g in others],
+                    [(p, p) for p, _ in others],
+                )
+            ]
+        )
 
     def findings(self) -> Iterator[Finding]:
-        """What differs: the learning rate, the updates, unused parameters; in float32 only where nothing else does."""
+        """What differs: the learning rate, the updates, unused parameters; in float32 only where
+        nothing else does.
+        """
         place, (mine, its) = f"optimizer {self.name}", self.start
         found = []
         if self.rates_are_own and mine is not None and its is not None and _relative(mine, its):
-            cause = Explanation(f"lr={its:g} instead of {mine:g} (learning rate times {_ratio(its, mine):g})", 0.0)
-            found.append(Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause))
+            cause = Explanation(
+                f"lr={its:g} instead of {mine:g} (learning rate times {_ratio(its, mine):g})", 0.0
+            )
+            found.append(
+                Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
+            )
         if self.drift is not None:
             step, mine, its = self.drift
-            cause = Explanation("a schedule of the candidate's own: its learning rate changes with the update", 0.0)
+            cause = Explanation(
+                "a schedule of the candidate's own: its learning rate changes with the update", 0.0
+            )
             what = f"schedule: lr={its:g} instead of {mine:g} after step {step}"
             found.append(Finding("L4", place, what, _relative(mine, its), explanation=cause))
         wrong = self._differs(self.judged[0])
-        found += self.judged[0].findings(self.name, explaining.explain(self.trace()) if wrong else None)
+        found += self.judged[0].findings(
+            self.name, explaining.explain(self.trace()) if wrong else None
+        )
         if not found and len(self.judged) > 1:
             found += self.judged[1].findings(self.name, None, " in float32")
         yield from found
@@ -353,7 +473,9 @@ class _Run:
 
     def by_step(self) -> dict[str, list[float]]:
         """The largest difference of each step, in both types."""
-        return dict(zip(("float64", "float32"), (judged.by_step() for judged in self.judged), strict=False))
+        return dict(
+            zip(("float64", "float32"), (judged.by_step() for judged in self.judged), strict=False)
+        )
 
     def trace(self) -> Trace:
         """What an explanation is made from."""
@@ -364,7 +486,9 @@ class _Run:
         def rows(place: int) -> np.ndarray:
             nothing = {name: np.zeros(size) for name, size in zip(names, sizes, strict=True)}
             steps = [nothing | recorded[place] for recorded in self.recorded]
-            return np.stack([np.concatenate([step[name].ravel() for name in names]) for step in steps])
+            return np.stack(
+                [np.concatenate([step[name].ravel() for name in names]) for step in steps]
+            )
 
         present = [[name in recorded[1] for name in names] for recorded in self.recorded]
         return Trace(
@@ -382,12 +506,16 @@ class _Run:
         )
 
 
-def _form(optimizer: AbstractOptimizer, names: Sequence[str], sizes: tuple[int, ...]) -> Form | None:
+def _form(
+    optimizer: AbstractOptimizer, names: Sequence[str], sizes: tuple[int, ...]
+) -> Form | None:
     """The form of an optimizer that follows neutral rules; None for others."""
     groups = optimizer.groups
     if groups is None:
         return None
-    hooks = [hook for hook in optimizer.pre_update_hooks if not isinstance(hook, AccumulateGradients)]
+    hooks = [
+        hook for hook in optimizer.pre_update_hooks if not isinstance(hook, AccumulateGradients)
+    ]
     forms = []
     for name in names:
         rule = groups.rules[groups.index(name)]
@@ -397,10 +525,15 @@ def _form(optimizer: AbstractOptimizer, names: Sequence[str], sizes: tuple[int, 
 
 
 def _traced(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Some parameters with one axis and some with several, the smallest first; at least one of each."""
+    """Some parameters with one axis and some with several, the smallest first; at least one of
+    each.
+    """
     chosen: set[str] = set()
     for is_vector in (True, False):
-        names = sorted((name for name in shapes if (len(shapes[name]) < 2) is is_vector), key=partial(_size, shapes))
+        names = sorted(
+            (name for name in shapes if (len(shapes[name]) < 2) is is_vector),
+            key=partial(_size, shapes),
+        )
         total = 0
         for name in names:
             total += _size(shapes, name)
@@ -417,7 +550,8 @@ def _only(names: Sequence[str], arrays: Arrays) -> Arrays:
     return {name: arrays[name] for name in names if name in arrays}
 
 
-# Schedules -------------------------------------------------------------------------------------------------------
+# Schedules
+# -------------------------------------------------------------------------------------------------------
 
 
 def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator[Finding]:
@@ -442,18 +576,23 @@ def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator
 
 
 def _rates(subject: Subject, name: str) -> np.ndarray | None:
-    """The learning rate before each step: that of the schedule, or else the optimizer's own; None where it hides it."""
+    """The learning rate before each step: that of the schedule, or else the optimizer's own; None
+    where it hides it.
+    """
     if subject.schedule is not None:
         return np.array([float(subject.schedule(step)) for step in range(HORIZON)])
     own = _Side(subject.network, subject.optimizers[name]).lr
     return None if own is None else np.full(HORIZON, own)
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _difference(reference: np.ndarray, candidate: np.ndarray, allowed: float) -> float:
-    """The difference of two updates, relative to the first, beyond what rounding of the parameter may do."""
+    """The difference of two updates, relative to the first, beyond what rounding of the parameter
+    may do.
+    """
     size, difference = _norm(reference), _norm(candidate - reference)
     if difference <= allowed:
         return 0.0

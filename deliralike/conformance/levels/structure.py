@@ -1,6 +1,8 @@
-"""Level L0: names, shapes, types, ties and start values of two networks, and whether their weights are numbers at all.
+"""Level L0: names, shapes, types, ties and start values of two networks, and whether their weights
+are numbers at all.
 
-Without a match the names must be equal, as those of networks written once are; with one they may differ.
+Without a match the names must be equal, as those of networks written once are; with one they may
+differ.
 """
 
 from __future__ import annotations
@@ -60,29 +62,49 @@ def level(
     """Compare what two networks are made of.
 
     Args:
-        match: Which tensor of the candidate is which of the reference; equal names are wanted without one.
-        weights: ``"judge"`` if start values must be equal, ``"load"`` if the candidate is given the reference's anyway.
-        explain: Says why tensors differ: from both sides' (in the reference's names) to names and explanations.
+        match: Which tensor of the candidate is which of the reference; equal names are wanted
+            without one.
+        weights: ``"judge"`` if start values must be equal, ``"load"`` if the candidate is given the
+            reference's anyway.
+        explain: Says why tensors differ: from both sides' (in the reference's names) to names and
+            explanations.
 
     Raises:
         SettingError: `weights` is neither.
     """
     if weights not in _WEIGHTS:
-        raise SettingError(f"level L0: weights={weights!r} is unknown. {suggestion(weights, _WEIGHTS)}")
+        raise SettingError(
+            f"level L0: weights={weights!r} is unknown. {suggestion(weights, _WEIGHTS)}"
+        )
     ours, own = look(reference.network), look(candidate.network)
     theirs = own if match is None else _through(match, own)
     kinds = {path: type(block).__name__ for path, block in reference.network.named_blocks()}
-    both = [name for name in ours if name in theirs and not _shape_findings(name, ours[name], theirs[name])]
+    both = [
+        name
+        for name in ours
+        if name in theirs and not _shape_findings(name, ours[name], theirs[name])
+    ]
     wanted = _comparable(ours, match)
     summed = _summed(match)
     numbers = [name for name in both if _finite(wanted[name], theirs[name])]
-    values = {name: _value_difference(wanted[name], theirs[name], name in summed) for name in numbers}
+    values = {
+        name: _value_difference(wanted[name], theirs[name], name in summed) for name in numbers
+    }
     apart = [
-        name for name, (difference, limit) in values.items() if difference > limit and _finite(ours[name], theirs[name])
+        name
+        for name, (difference, limit) in values.items()
+        if difference > limit and _finite(ours[name], theirs[name])
     ]
-    findings = [*_not_numbers(ours, "reference"), *_not_numbers(own, "candidate"), *_names(ours, theirs, own, match)]
+    findings = [
+        *_not_numbers(ours, "reference"),
+        *_not_numbers(own, "candidate"),
+        *_names(ours, theirs, own, match),
+    ]
     findings += [
-        f for name in ours if name in theirs for f in _properties(name, ours[name], theirs[name], match is None)
+        f
+        for name in ours
+        if name in theirs
+        for f in _properties(name, ours[name], theirs[name], match is None)
     ]
     findings += _ties(ours, theirs)
     findings += _counts(reference.network, candidate.network, findings, match)
@@ -92,12 +114,19 @@ def level(
         "L0",
         TITLE,
         FAILED if findings else PASSED,
-        max((difference for difference, _ in values.values()), default=None) if weights == "judge" else None,
+        max((difference for difference, _ in values.values()), default=None)
+        if weights == "judge"
+        else None,
         tuple(_with_kinds(findings, kinds)),
         tuple(_notes(ours, theirs, match, apart if weights == "load" else [], values)),
-        {"parameters": [reference.network.count_parameters(), candidate.network.count_parameters()],
-         "tensors": [len(ours), len(own)]},
-    )  # fmt: skip
+        {
+            "parameters": [
+                reference.network.count_parameters(),
+                candidate.network.count_parameters(),
+            ],
+            "tensors": [len(ours), len(own)],
+        },
+    )
 
 
 def look(network: AbstractNetwork) -> dict[str, Weight]:
@@ -115,8 +144,12 @@ def look(network: AbstractNetwork) -> dict[str, Weight]:
 def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
     """The candidate's weights in the names and layouts of the reference."""
     values = match.to_reference({name: weight.value for name, weight in own.items()})
-    straight = {pair.reference[0].source: pair.candidate[0].source for pair in match.names if pair.straight}
-    back = {theirs: ours for ours, theirs in reversed(straight.items())}  # the first of several names
+    straight = {
+        pair.reference[0].source: pair.candidate[0].source for pair in match.names if pair.straight
+    }
+    back = {
+        theirs: ours for ours, theirs in reversed(straight.items())
+    }  # the first of several names
     found = {}
     for name, value in values.items():
         parts = [own[each] for each in match.candidate_names(name)]
@@ -132,7 +165,11 @@ def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
 
 def _summed(match: Match | None) -> set[str]:
     """The reference's tensors that are sums of several, or summands."""
-    pairs = () if match is None else (pair for pair in match.names if len(pair.reference) + len(pair.candidate) > 2)
+    pairs = (
+        ()
+        if match is None
+        else (pair for pair in match.names if len(pair.reference) + len(pair.candidate) > 2)
+    )
     return {unit.source for pair in pairs for unit in pair.reference}
 
 
@@ -147,14 +184,21 @@ def _counters(own: Mapping[str, Weight], back: Mapping[str, str]) -> Iterator[tu
 
 
 def _comparable(ours: Mapping[str, Weight], match: Match | None) -> dict[str, Weight]:
-    """The reference's weights as they come back from the candidate: two biases that are one there, as one."""
+    """The reference's weights as they come back from the candidate: two biases that are one there,
+    as one.
+    """
     if match is None:
         return dict(ours)
-    values = match.to_reference(match.to_candidate({name: weight.value for name, weight in ours.items()}))
-    return {name: replace(weight, value=values.get(name, weight.value)) for name, weight in ours.items()}
+    values = match.to_reference(
+        match.to_candidate({name: weight.value for name, weight in ours.items()})
+    )
+    return {
+        name: replace(weight, value=values.get(name, weight.value)) for name, weight in ours.items()
+    }
 
 
-# Findings ------------------------------------------------------------------------------------------------------------
+# Findings
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
@@ -167,22 +211,31 @@ def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
 
 
 def _names(
-    ours: Mapping[str, Weight], theirs: Mapping[str, Weight], own: Mapping[str, Weight], match: Match | None
+    ours: Mapping[str, Weight],
+    theirs: Mapping[str, Weight],
+    own: Mapping[str, Weight],
+    match: Match | None,
 ) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
     missing = [name for name in ours if name not in theirs and not name.endswith(COUNTER)]
     extra = (
-        [name for name in own if name not in ours and not name.endswith(COUNTER)] if match is None else match.unexpected
+        [name for name in own if name not in ours and not name.endswith(COUNTER)]
+        if match is None
+        else match.unexpected
     )
     for name in missing:
         near = match.missing.get(name, ()) if match else _near(name, ours[name], own, extra)
         yield _finding(name, "missing in the candidate", _NOT_THERE, _nearest(near, "there"))
     for name in extra:
         near = match.unexpected[name] if match else _near(name, own[name], ours, missing)
-        yield _finding(name, "in the candidate only", _NOT_THERE, _nearest(near, "in the reference"))
+        yield _finding(
+            name, "in the candidate only", _NOT_THERE, _nearest(near, "in the reference")
+        )
 
 
-def _near(name: str, weight: Weight, others: Mapping[str, Weight], free: Iterable[str]) -> tuple[str, ...]:
+def _near(
+    name: str, weight: Weight, others: Mapping[str, Weight], free: Iterable[str]
+) -> tuple[str, ...]:
     """Names of the other side that are free and of the same shape."""
     return tuple(other for other in free if others[other].value.shape == weight.value.shape)[:3]
 
@@ -193,7 +246,9 @@ def _nearest(names: Sequence[str], where: str) -> str:
 
 def _properties(name: str, ours: Weight, theirs: Weight, same_names: bool) -> Iterator[Finding]:
     yield from _shape_findings(name, ours, theirs)
-    if ours.usual != theirs.usual or (ours.value.dtype.kind != theirs.value.dtype.kind and same_names):
+    if ours.usual != theirs.usual or (
+        ours.value.dtype.kind != theirs.value.dtype.kind and same_names
+    ):
         yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}", _NOT_THERE)
     if ours.is_parameter != theirs.is_parameter:
         yield _finding(name, f"a {_role(theirs)}, in the reference a {_role(ours)}", _NOT_THERE)
@@ -220,7 +275,9 @@ def _state(weight: Weight) -> str:
 
 def _ties(ours: Mapping[str, Weight], theirs: Mapping[str, Weight]) -> Iterator[Finding]:
     """Tensors that are one parameter on one side and two on the other."""
-    groups = [_groups({name: side[name] for name in ours if name in theirs}) for side in (ours, theirs)]
+    groups = [
+        _groups({name: side[name] for name in ours if name in theirs}) for side in (ours, theirs)
+    ]
     for name in (name for name in ours if name in theirs):
         lost, new = (groups[a][name] - groups[1 - a][name] for a in (0, 1))
         if later := sorted(other for other in lost if other < name):
@@ -238,7 +295,10 @@ def _groups(weights: Mapping[str, Weight]) -> dict[str, frozenset[str]]:
 
 
 def _counts(
-    reference: AbstractNetwork, candidate: AbstractNetwork, found: Sequence[Finding], match: Match | None
+    reference: AbstractNetwork,
+    candidate: AbstractNetwork,
+    found: Sequence[Finding],
+    match: Match | None,
 ) -> list[Finding]:
     """The number of parameters, where nothing found so far says why it differs."""
     counts = reference.count_parameters(), candidate.count_parameters()
@@ -247,7 +307,9 @@ def _counts(
     return [_finding("", f"{counts[1]:,} parameters, in the reference {counts[0]:,}", _NOT_THERE)]
 
 
-def _start_values(apart: Sequence[str], values: Mapping[str, tuple[float, float]]) -> Iterator[Finding]:
+def _start_values(
+    apart: Sequence[str], values: Mapping[str, tuple[float, float]]
+) -> Iterator[Finding]:
     for name in apart:
         difference, limit = values[name]
         size = (
@@ -259,13 +321,20 @@ def _start_values(apart: Sequence[str], values: Mapping[str, tuple[float, float]
 
 
 def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float, float]:
-    """The relative difference and its limit: none in one type; the rounding of a cast between two, or of a sum.
+    """The relative difference and its limit: none in one type; the rounding of a cast between two,
+    or of a sum.
 
     Infinite where the reference's values are all zero.
     """
     first, second = (weight.value.astype(np.float64) for weight in (ours, theirs))
-    floating = [np.finfo(weight.value.dtype).eps for weight in (ours, theirs) if weight.value.dtype.kind == "f"]
-    return relative_difference(first, second), float(max(floating)) if is_sum or len(set(floating)) > 1 else 0.0
+    floating = [
+        np.finfo(weight.value.dtype).eps
+        for weight in (ours, theirs)
+        if weight.value.dtype.kind == "f"
+    ]
+    return relative_difference(first, second), float(max(floating)) if is_sum or len(
+        set(floating)
+    ) > 1 else 0.0
 
 
 def _finite(*weights: Weight) -> bool:
@@ -273,29 +342,40 @@ def _finite(*weights: Weight) -> bool:
 
 
 def _explained(
-    findings: Iterable[Finding], ours: Mapping[str, Weight], theirs: Mapping[str, Weight], explain: Explain | None
-) -> list[Finding]:  # fmt: skip
+    findings: Iterable[Finding],
+    ours: Mapping[str, Weight],
+    theirs: Mapping[str, Weight],
+    explain: Explain | None,
+) -> list[Finding]:
     """Findings about values and shapes, with what the hook says of each; the others as they are."""
     found = list(findings)
     about = [finding.place for finding in found if finding.what.startswith(_ABOUT_VALUES)]
     named = [name for name in about if _finite(ours[name], theirs[name])]
     if explain is None or not named:
         return found
-    every = {name: one.value for name, one in ours.items() if _finite(one)}  # what one holds may be another's
+    every = {
+        name: one.value for name, one in ours.items() if _finite(one)
+    }  # what one holds may be another's
     why = dict(explain(every, {name: theirs[name].value for name in named}))
     return [
-        replace(finding, explanation=why.get(finding.place)) if finding.what.startswith(_ABOUT_VALUES) else finding
+        replace(finding, explanation=why.get(finding.place))
+        if finding.what.startswith(_ABOUT_VALUES)
+        else finding
         for finding in found
     ]
 
 
-# Notes ---------------------------------------------------------------------------------------------------------------
+# Notes
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def _notes(
-    ours: Mapping[str, Weight], theirs: Mapping[str, Weight], match: Match | None, loaded: Sequence[str],
+    ours: Mapping[str, Weight],
+    theirs: Mapping[str, Weight],
+    match: Match | None,
+    loaded: Sequence[str],
     values: Mapping[str, tuple[float, float]],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     counters = [name for name in ours if name.endswith(COUNTER) and name not in theirs]
     if counters:
         yield f"The candidate has no counters of batches ({_some(counters)}); nothing is computed from them."
@@ -305,13 +385,15 @@ def _notes(
         yield f"The names stand in another order in the candidate, from {first} on."
     if match is not None:
         yield f"{len(match.names)} pairs of tensors were matched, {len(match.ambiguous)} of them without certainty."
-        yield from (f"{_pair(pair.reference)} was taken for {_pair(pair.candidate)}, which is not certain."
-                    for pair in match.ambiguous[:8])  # fmt: skip
+        yield from (
+            f"{_pair(pair.reference)} was taken for {_pair(pair.candidate)}, which is not certain."
+            for pair in match.ambiguous[:8]
+        )
     if loaded:
         worst = max(loaded, key=lambda name: values[name][0])
         yield (
-            f"Start values differ in {len(loaded)} tensors, most in {worst} ({values[worst][0]:.1e}); the reference's "
-            f"are loaded into the candidate."
+            f"Start values differ in {len(loaded)} tensors, most in {worst} "
+            f"({values[worst][0]:.1e}); the reference's are loaded into the candidate."
         )
 
 
@@ -329,4 +411,7 @@ def _finding(name: str, what: str, difference: float, remark: str = "") -> Findi
 
 def _with_kinds(findings: Iterable[Finding], kinds: Mapping[str, str]) -> Iterator[Finding]:
     """Each finding with the class of the block that holds the tensor."""
-    return (replace(finding, kind=kinds.get(finding.place.rpartition(".")[0], "")) for finding in findings)
+    return (
+        replace(finding, kind=kinds.get(finding.place.rpartition(".")[0], ""))
+        for finding in findings
+    )

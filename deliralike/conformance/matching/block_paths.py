@@ -12,14 +12,17 @@ from deliralike.conformance.matching.pairing import Pair, Side, alike, bare
 def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str, str]:
     """Paths of the candidate's blocks by those of the reference's.
 
-    Two blocks are one where all pairs of tensors below the one are all pairs below the other; of several such (a block
-    that only wraps another) the one at the same height. Blocks without tensors go by name or class and order, within
-    blocks that are one.
+    Two blocks are one where all pairs of tensors below the one are all pairs below the other; of
+    several such (a block that only wraps another) the one at the same height. Blocks without
+    tensors go by name or class and order, within blocks that are one.
     """
     mine, theirs = _members(reference, pairs, 0), _members(candidate, pairs, 1)
     found: dict[str, str] = {"": ""}
     for members in dict.fromkeys(mine.values()):
-        chain, other = ([path for path, own in side.items() if own == members and path] for side in (mine, theirs))
+        chain, other = (
+            [path for path, own in side.items() if own == members and path]
+            for side in (mine, theirs)
+        )
         if members and other:
             found |= _along(chain, other, reference.kinds, candidate.kinds)
     for path, partner in list(found.items()):
@@ -43,22 +46,39 @@ def _above(name: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(len(parts))]
 
 
-def _along(mine: list[str], theirs: list[str], kinds: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    """Blocks that wrap each other, the outermost first: those of like classes in this order, else the inner ones."""
+def _along(
+    mine: list[str], theirs: list[str], kinds: Mapping[str, str], others: Mapping[str, str]
+) -> dict[str, str]:
+    """Blocks that wrap each other, the outermost first: those of like classes in this order, else
+    the inner ones.
+    """
     swap = len(mine) > len(theirs)
     few, many = (theirs, mine) if swap else (mine, theirs)
     of_few, of_many = (others, kinds) if swap else (kinds, others)
     choices = list(combinations(many, len(few)))[::-1]
-    best = max(choices, key=lambda chosen: sum(alike(of_few[a], of_many[b]) for a, b in zip(few, chosen, strict=True)))
+    best = max(
+        choices,
+        key=lambda chosen: sum(
+            alike(of_few[a], of_many[b]) for a, b in zip(few, chosen, strict=True)
+        ),
+    )
     return dict(zip(best, few, strict=True) if swap else zip(few, best, strict=True))
 
 
 def _without_tensors(
-    path: str, partner: str, kinds: Mapping[str, str], others: Mapping[str, str],
-    mine: Mapping[str, frozenset[int]], theirs: Mapping[str, frozenset[int]],
-) -> dict[str, str]:  # fmt: skip
-    """Blocks right below two that are one, without tensors of their own: of one name, else of one class in order."""
-    own, free = (_empty_children(*each) for each in ((path, kinds, mine), (partner, others, theirs)))
+    path: str,
+    partner: str,
+    kinds: Mapping[str, str],
+    others: Mapping[str, str],
+    mine: Mapping[str, frozenset[int]],
+    theirs: Mapping[str, frozenset[int]],
+) -> dict[str, str]:
+    """Blocks right below two that are one, without tensors of their own: of one name, else of one
+    class in order.
+    """
+    own, free = (
+        _empty_children(*each) for each in ((path, kinds, mine), (partner, others, theirs))
+    )
     mine_spoken, their_spoken = spoken(own), spoken(free)
     found: dict[str, str] = {}
     for one in own:
@@ -71,6 +91,12 @@ def _without_tensors(
     return found
 
 
-def _empty_children(path: str, kinds: Iterable[str], members: Mapping[str, frozenset[int]]) -> list[str]:
+def _empty_children(
+    path: str, kinds: Iterable[str], members: Mapping[str, frozenset[int]]
+) -> list[str]:
     """The children of a block without tensors."""
-    return [child for child in kinds if child and child.rpartition(".")[0] == path and not members[child]]
+    return [
+        child
+        for child in kinds
+        if child and child.rpartition(".")[0] == path and not members[child]
+    ]

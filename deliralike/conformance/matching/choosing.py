@@ -1,4 +1,6 @@
-"""What an ambiguous match may be instead: layers of one shape in other orders, tensors in other layouts."""
+"""What an ambiguous match may be instead: layers of one shape in other orders, tensors in other
+layouts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
 
 
 def choices(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
-    """Every match that would do as well, the given one first; what was ambiguous is decided by ``"output"``.
+    """Every match that would do as well, the given one first; what was ambiguous is decided by
+    ``"output"``.
 
     Raises:
         SettingError: There are more than a thousand.
@@ -26,7 +29,8 @@ def choices(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
     count = math.prod(len(changes) for changes in sets)
     if count > _MOST:
         raise SettingError(
-            f"{count} matches would do as well, too many to try (more than {_MOST}): correct some of the names first"
+            f"{count} matches would do as well, too many to try (more than {_MOST}): correct some "
+            "of the names first"
         )
     for chosen in product(*sets):
         merged = list(pairs)
@@ -52,7 +56,9 @@ def in_order(pairs: Sequence[Pair], alike: Callable[[str, str], bool]) -> tuple[
 
 
 def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
-    """Layers of the candidate for which something else would do, with the indices of their pairs."""
+    """Layers of the candidate for which something else would do, with the indices of their
+    pairs.
+    """
     layers: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.alternatives:
@@ -73,16 +79,23 @@ def _groups(pairs: Sequence[Pair], layers: Mapping[str, list[int]]) -> list[list
     groups: list[set[str]] = []
     for layer, indices in layers.items():
         near = {layer}
-        near |= {other.rpartition(".")[0] for index in indices for other in pairs[index].alternatives}
+        near |= {
+            other.rpartition(".")[0] for index in indices for other in pairs[index].alternatives
+        }
         touched = [group for group in groups if group & near]
         groups = [group for group in groups if group not in touched] + [near.union(*touched)]
     return [[layer for layer in layers if layer in group] for group in groups]
 
 
 def _exchanged(
-    pairs: Sequence[Pair], layers: Mapping[str, list[int]], group: Sequence[str], order: Sequence[str]
+    pairs: Sequence[Pair],
+    layers: Mapping[str, list[int]],
+    group: Sequence[str],
+    order: Sequence[str],
 ) -> Change | None:
-    """The pairs of a set of layers, with the candidate's layers in another order; None where shapes do not allow it."""
+    """The pairs of a set of layers, with the candidate's layers in another order; None where shapes
+    do not allow it.
+    """
     found: Change = {}
     for layer, other in zip(group, order, strict=True):
         if len(layers[layer]) != len(layers[other]):

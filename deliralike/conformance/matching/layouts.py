@@ -1,4 +1,6 @@
-"""Layouts of arrays: how one side's axes are split, permuted and merged to give the other side's."""
+"""Layouts of arrays: how one side's axes are split, permuted and merged to give the other
+side's.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from deliralike.errors import DeliralikeError, ShapeError
 
 Shape = tuple[int, ...]
 NEAR = 1e-6  # relative: equal up to the rounding of a cast to float32
-_CLOSE = 1e-2  # relative: activations that are the same up to a small mistake; others are about 1 apart
+_CLOSE = (
+    1e-2  # relative: activations that are the same up to a small mistake; others are about 1 apart
+)
 _MOST_AXES = 5  # 120 orders
 
 
 @dataclass(frozen=True)
 class Transform:
-    """How an array of the reference is laid out in the candidate: reshaped, its axes permuted, reshaped again.
+    """How an array of the reference is laid out in the candidate: reshaped, its axes permuted,
+    reshaped again.
 
     Attributes:
         start: The shape in the reference.
@@ -43,7 +48,9 @@ class Transform:
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """From the reference's layout to the candidate's."""
-        return np.ascontiguousarray(array.reshape(self.split).transpose(self.axes)).reshape(self.end)
+        return np.ascontiguousarray(array.reshape(self.split).transpose(self.axes)).reshape(
+            self.end
+        )
 
     def invert(self, array: np.ndarray) -> np.ndarray:
         """From the candidate's layout to the reference's."""
@@ -57,12 +64,19 @@ class Transform:
 
     @property
     def turned(self) -> bool:
-        """Whether it is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in, out)``; or back."""
+        """Whether it is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in,
+        out)``; or back.
+        """
         count = len(self.axes)
         if min(len(self.start), len(self.end)) == 2:
-            return any(self.axes == (*range(first, count), *range(first)) for first in range(1, count))
+            return any(
+                self.axes == (*range(first, count), *range(first)) for first in range(1, count)
+            )
         inner = tuple(range(2, count))
-        return count > 2 and self.axes in ((*inner, 1, 0), (count - 1, count - 2, *range(count - 2)))
+        return count > 2 and self.axes in (
+            (*inner, 1, 0),
+            (count - 1, count - 2, *range(count - 2)),
+        )
 
     def __str__(self) -> str:
         """In words; empty where nothing changes."""
@@ -79,7 +93,8 @@ def plain(shape: Shape) -> Transform:
 
 @cache
 def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
-    """Every way to permute axes that leads from a shape to another: first the plain one, then usual ones.
+    """Every way to permute axes that leads from a shape to another: first the plain one, then usual
+    ones.
 
     Axes of the shape with fewer of them are split.
 
@@ -92,11 +107,16 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
     if math.prod(start) != math.prod(end) or max(len(start), len(end)) > _MOST_AXES:
         return (plain(start),) if start == end else ()
     found = _parting(start, end) if len(end) > len(start) else _merging(start, end)
-    return tuple(sorted(dict.fromkeys(found), key=lambda transform: (not transform.plain, not transform.turned)))
+    return tuple(
+        sorted(
+            dict.fromkeys(found), key=lambda transform: (not transform.plain, not transform.turned)
+        )
+    )
 
 
 def flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
-    """A matrix whose columns are pixels of several channels, channels first, as one with the channels last.
+    """A matrix whose columns are pixels of several channels, channels first, as one with the
+    channels last.
 
     Args:
         shape: ``(out, channels * pixels)``.
@@ -110,7 +130,9 @@ def flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
 
 
 def _parting(start: Shape, end: Shape) -> Iterator[Transform]:
-    """The reference's axes are split: some order of the candidate's axes has them as its products."""
+    """The reference's axes are split: some order of the candidate's axes has them as its
+    products.
+    """
     for order in permutations(range(len(end))):
         split = tuple(end[axis] for axis in order)
         if _merges_to(split, start):
@@ -131,7 +153,8 @@ def _merges_to(many: Shape, few: Shape) -> bool:
     return all(math.prod(few[:length]) in boundaries for length in range(len(few) + 1))
 
 
-# Activations, inputs and outputs ---------------------------------------------------------------------------------
+# Activations, inputs and outputs
+# ---------------------------------------------------------------------------------
 
 
 def align(
@@ -139,8 +162,9 @@ def align(
 ) -> tuple[int, ...] | None:
     """The order of the candidate's axes that gives the reference's layout.
 
-    Shapes decide where only one order fits; then values, where those of one order are near the reference's and those of
-    the others are not; then the first of the `preferred` that fits; then the axes as they are.
+    Shapes decide where only one order fits; then values, where those of one order are near the
+    reference's and those of the others are not; then the first of the `preferred` that fits; then
+    the axes as they are.
 
     Returns:
         The axes for `np.transpose` of the candidate; None where no order fits.
@@ -158,12 +182,18 @@ def align(
 
 
 def _orders(reference: Shape, candidate: Shape) -> list[tuple[int, ...]]:
-    """The orders of the candidate's axes with the reference's shape, those that move least first."""
+    """The orders of the candidate's axes with the reference's shape, those that move least
+    first.
+    """
     if sorted(reference) != sorted(candidate) or len(reference) > _MOST_AXES:
         return [tuple(range(len(reference)))] if reference == candidate else []
     orders = permutations(range(len(candidate)))
     fitting = [axes for axes in orders if tuple(candidate[axis] for axis in axes) == reference]
-    usual = [tuple(range(len(candidate))), channels_first(len(candidate)), (1, 0, *range(2, len(candidate)))]
+    usual = [
+        tuple(range(len(candidate))),
+        channels_first(len(candidate)),
+        (1, 0, *range(2, len(candidate))),
+    ]
     return sorted(fitting, key=lambda axes: usual.index(axes) if axes in usual else len(usual))
 
 
@@ -189,7 +219,8 @@ def channels_first(axes: int) -> tuple[int, ...]:
 
 @dataclass
 class Layouts:
-    """The layouts that a candidate was seen to use, by number of axes; what was seen before is preferred.
+    """The layouts that a candidate was seen to use, by number of axes; what was seen before is
+    preferred.
 
     Attributes:
         seen: Orders of the candidate's axes that give the reference's layout, the last seen first.
@@ -203,10 +234,14 @@ class Layouts:
         self.seen[len(axes)] = [axes, *(other for other in known if other != axes)]
 
     def align(self, reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...] | None:
-        """As the function `align`; what is found is remembered where shapes or values alone decided."""
+        """As the function `align`; what is found is remembered where shapes or values alone
+        decided.
+        """
         axes = align(reference, candidate, self.seen.get(np.ndim(candidate), ()))
         fitting = _orders(np.shape(reference), np.shape(candidate))
-        decided = len(fitting) == 1 or _by_values(reference, candidate, fitting) if fitting else False
+        decided = (
+            len(fitting) == 1 or _by_values(reference, candidate, fitting) if fitting else False
+        )
         if axes is not None and decided:
             self.remember(axes)
         return axes
@@ -220,10 +255,14 @@ class Layouts:
         Raises:
             ShapeError: No order of the axes of an array gives the reference's shape.
         """
-        return self._mapped(candidate, reference, lambda array, axes: np.transpose(array, axes), "reference")
+        return self._mapped(
+            candidate, reference, lambda array, axes: np.transpose(array, axes), "reference"
+        )
 
     def to_candidate(self, reference: Any, candidate: Any) -> Any:
-        """The reference's nest in the candidate's layout; `candidate` is a nest that says which that is."""
+        """The reference's nest in the candidate's layout; `candidate` is a nest that says which
+        that is.
+        """
 
         def back(like: np.ndarray, array: np.ndarray) -> np.ndarray:
             axes = self.align(array, like)
@@ -231,7 +270,11 @@ class Layouts:
                 raise _no_order(array, like, "candidate")
             return np.ascontiguousarray(np.transpose(array, np.argsort(axes)))
 
-        return nest.map(lambda array, like: back(like, array) if _is_array(array) else array, reference, candidate)
+        return nest.map(
+            lambda array, like: back(like, array) if _is_array(array) else array,
+            reference,
+            candidate,
+        )
 
     def _mapped(self, values: Any, likes: Any, move: Callable[..., Any], side: str) -> Any:
         def leaf(array: Any, like: Any) -> Any:
@@ -244,8 +287,11 @@ class Layouts:
 
         return nest.map(leaf, values, likes)
 
-    def input_for(self, candidate: Any, batch: tuple[Any, ...], must_run: bool = True) -> tuple[Any, ...]:
-        """The inputs in the first layout in which the candidate runs: as they are, channels last, time first.
+    def input_for(
+        self, candidate: Any, batch: tuple[Any, ...], must_run: bool = True
+    ) -> tuple[Any, ...]:
+        """The inputs in the first layout in which the candidate runs: as they are, channels last,
+        time first.
 
         Args:
             candidate: An `AbstractNetwork`.
@@ -253,13 +299,16 @@ class Layouts:
             must_run: If not, where it runs in none, that in which most of its blocks do.
 
         Raises:
-            ShapeError: It runs in none, and must; the message says what was tried, and the last line of each error.
+            ShapeError: It runs in none, and must; the message says what was tried, and the last
+                line of each error.
         """
         preferred = {axes: None for seen in self.seen.values() for axes in seen}
         tried: list[str] = []
         nearest, most = batch, 0
         for name, turn in _turns(tuple(preferred)):
-            inputs = nest.map(lambda leaf, turn=turn: turn(leaf) if _is_array(leaf) else leaf, batch)
+            inputs = nest.map(
+                lambda leaf, turn=turn: turn(leaf) if _is_array(leaf) else leaf, batch
+            )
             if tried and _same_shapes(inputs, batch):
                 continue
             error, blocks = _failure(candidate, inputs)
@@ -270,8 +319,9 @@ class Layouts:
         if not must_run:
             return self._remembered(batch, nearest)
         raise ShapeError(
-            f"{type(getattr(candidate, 'native', candidate)).__name__} runs in no layout of the inputs. "
-            f"Tried {'; '.join(tried)}. Give it a forward method that takes the reference's layout, or other inputs"
+            f"{type(getattr(candidate, 'native', candidate)).__name__} runs in no layout of the "
+            f"inputs. Tried {'; '.join(tried)}. Give it a forward method that takes the "
+            "reference's layout, or other inputs"
         )
 
     def _remembered(self, batch: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -282,11 +332,15 @@ class Layouts:
         return inputs
 
 
-def _turns(preferred: tuple[tuple[int, ...], ...]) -> list[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
+def _turns(
+    preferred: tuple[tuple[int, ...], ...],
+) -> list[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
     """Names of layouts, and what takes an array of the reference there."""
 
     def seen(array: np.ndarray) -> np.ndarray:
-        axes = next((axes for axes in preferred if len(axes) == array.ndim), tuple(range(array.ndim)))
+        axes = next(
+            (axes for axes in preferred if len(axes) == array.ndim), tuple(range(array.ndim))
+        )
         return np.ascontiguousarray(np.transpose(array, np.argsort(axes)))
 
     def last(array: np.ndarray) -> np.ndarray:
@@ -295,12 +349,17 @@ def _turns(preferred: tuple[tuple[int, ...], ...]) -> list[tuple[str, Callable[[
     def exchanged(array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(np.swapaxes(array, 0, 1)) if array.ndim > 1 else array
 
-    usual = [("as it is", lambda array: array), ("channels last", last), ("first two axes exchanged", exchanged)]
+    usual = [
+        ("as it is", lambda array: array),
+        ("channels last", last),
+        ("first two axes exchanged", exchanged),
+    ]
     return [("as seen before", seen), *usual] if preferred else usual
 
 
 def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
-    """The last line of the error with which a network refuses inputs in evaluation mode; None where it runs.
+    """The last line of the error with which a network refuses inputs in evaluation mode; None where
+    it runs.
 
     Beside it the number of blocks that had run by then.
     """
@@ -313,17 +372,23 @@ def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
 
     backend = candidate.backend
     try:
-        with candidate.training_mode(False), backend.evaluating(), backend.called_through(candidate, around):
+        with (
+            candidate.training_mode(False),
+            backend.evaluating(),
+            backend.called_through(candidate, around),
+        ):
             candidate(*backend.prepare(inputs, candidate))
     except DeliralikeError as error:
         return str(error), len(done)
-    except Exception as error:  # noqa: BLE001 - a framework's own layers refuse shapes with errors of any kind
+    except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", len(done)
     return None, len(done)
 
 
 def _order_between(reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...]:
-    """The order of the candidate's axes, made from the reference by one of the turns, that gives it back."""
+    """The order of the candidate's axes, made from the reference by one of the turns, that gives it
+    back.
+    """
     numbers = np.arange(reference.ndim)
     for order in _orders(reference.shape, candidate.shape):
         if np.array_equal(np.transpose(candidate, order), reference):
@@ -332,7 +397,9 @@ def _order_between(reference: np.ndarray, candidate: np.ndarray) -> tuple[int, .
 
 
 def _same_shapes(first: Any, second: Any) -> bool:
-    return [np.shape(leaf) for leaf in nest.leaves(first)] == [np.shape(leaf) for leaf in nest.leaves(second)]
+    return [np.shape(leaf) for leaf in nest.leaves(first)] == [
+        np.shape(leaf) for leaf in nest.leaves(second)
+    ]
 
 
 def _is_array(value: Any) -> bool:
@@ -341,10 +408,15 @@ def _is_array(value: Any) -> bool:
 
 def _no_order(array: np.ndarray, like: np.ndarray, side: str) -> ShapeError:
     return ShapeError(
-        f"an array of shape {array.shape} cannot be laid out as the {side}'s {like.shape}: no order of its axes fits"
+        f"an array of shape {array.shape} cannot be laid out as the {side}'s {like.shape}: no "
+        "order of its axes fits"
     )
 
 
-def equal_under(reference: np.ndarray, candidate: np.ndarray, options: Sequence[Transform]) -> Transform | None:
+def equal_under(
+    reference: np.ndarray, candidate: np.ndarray, options: Sequence[Transform]
+) -> Transform | None:
     """The first transform under which both hold the same values, up to the rounding of a cast."""
-    return next((t for t in options if relative_difference(t.apply(reference), candidate) <= NEAR), None)
+    return next(
+        (t for t in options if relative_difference(t.apply(reference), candidate) <= NEAR), None
+    )

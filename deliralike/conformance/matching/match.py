@@ -1,7 +1,8 @@
-"""Matching two networks whose names and layouts differ: a user's port by hand against their own original.
+"""Matching two networks whose names and layouts differ: a user's port by hand against their own
+original.
 
-`propose` finds which tensor is which from values, shapes, names, kinds and order; what is not certain says so, and can
-be corrected.
+`propose` finds which tensor is which from values, shapes, names, kinds and order; what is not
+certain says so, and can be corrected.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ class Match:
 
     Attributes:
         names: Pairs in the order of the reference.
-        missing: Tensors of the reference without one in the candidate, each with the nearest ones there.
-        unexpected: Tensors of the candidate without one in the reference, each with the nearest ones there.
+        missing: Tensors of the reference without one in the candidate, each with the nearest ones
+            there.
+        unexpected: Tensors of the candidate without one in the reference, each with the nearest
+            ones there.
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         corrections: What the user said.
@@ -60,25 +63,39 @@ class Match:
         return not (self.missing or self.unexpected)
 
     def candidate_names(self, name: str) -> tuple[str, ...]:
-        """The candidate's tensors that hold what a tensor of the reference holds, or parts of it."""
-        found = (unit.source for pair in self.names if name in _sources(pair.reference) for unit in pair.candidate)
+        """The candidate's tensors that hold what a tensor of the reference holds, or parts of
+        it.
+        """
+        found = (
+            unit.source
+            for pair in self.names
+            if name in _sources(pair.reference)
+            for unit in pair.candidate
+        )
         return tuple(dict.fromkeys(found))
 
     def to_candidate(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """A state of the reference (or a part of one) in the candidate's names and layouts.
 
         Args:
-            gradients: They are gradients: where a bias is the sum of two, the gradient of each is its gradient.
+            gradients: They are gradients: where a bias is the sum of two, the gradient of each is
+                its gradient.
         """
         written = (
-            (unit, value) for pair in self.names for unit, value in _moved(pair, state, gradients, to_candidate=True)
+            (unit, value)
+            for pair in self.names
+            for unit, value in _moved(pair, state, gradients, to_candidate=True)
         )
         return assembled(written, self.candidate.shapes)
 
     def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
-        """A state of the candidate (or a part of one) in the reference's names and layouts; as `to_candidate`."""
+        """A state of the candidate (or a part of one) in the reference's names and layouts; as
+        `to_candidate`.
+        """
         written = (
-            (unit, value) for pair in self.names for unit, value in _moved(pair, state, gradients, to_candidate=False)
+            (unit, value)
+            for pair in self.names
+            for unit, value in _moved(pair, state, gradients, to_candidate=False)
         )
         return assembled(written, self.reference.shapes)
 
@@ -96,33 +113,48 @@ class Match:
             return self
         lines = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
         raise UnknownName(
-            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say which is which: "
+            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say "
+            "which is which: "
             f'{{"name in the reference": "name in the candidate", …}}, as names= of compare or corrections= of propose'
         )
 
     def __str__(self) -> str:
-        """A table: name in the reference, name in the candidate, how it is laid out, and how that was decided."""
+        """A table: name in the reference, name in the candidate, how it is laid out, and how that
+        was decided.
+        """
         rows = [("reference", "candidate", "layout", "decided by")]
-        rows += [(_shown(p.reference), _shown(p.candidate), str(p.transform), _how(p)) for p in self.names]
+        rows += [
+            (_shown(p.reference), _shown(p.candidate), str(p.transform), _how(p))
+            for p in self.names
+        ]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
         counts = f"{len(self.names)} pairs, {len(self.ambiguous)} of them not certain"
         left = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
-        return "\n".join([f"{self.reference.name} → {self.candidate.name}: {counts}", *lines, *left])
+        return "\n".join(
+            [f"{self.reference.name} → {self.candidate.name}: {counts}", *lines, *left]
+        )
 
 
 def propose(
-    reference: AbstractNetwork, candidate: AbstractNetwork, corrections: Corrections | None = None, values: bool = True
+    reference: AbstractNetwork,
+    candidate: AbstractNetwork,
+    corrections: Corrections | None = None,
+    values: bool = True,
 ) -> Match:
     """Find which parameters and buffers of a candidate are which of a reference.
 
-    Equal names with equal shapes on both sides throughout are taken as they are. Otherwise values decide where both
-    hold equal weights in some layout; then shapes, names, kinds of blocks and order. Counters
-    (``num_batches_tracked``) are left out.
+    Equal names with equal shapes on both sides throughout are taken as they are. Otherwise values
+    decide where both hold equal weights in some layout; then shapes, names, kinds of blocks and
+    order. Counters (``num_batches_tracked``) are left out.
 
     Args:
-        corrections: Names or paths of blocks in the candidate, by those in the reference; they win. A list of names
-            means the parts of one tensor, in this order, and several of the reference's may name one of the candidate.
+        corrections: Names or paths of blocks in the candidate, by those in the reference; they win.
+            A list of names means the parts of one tensor, in this order, and several of the
+            reference's may name one of the candidate.
         values: Whether to look at values.
 
     Raises:
@@ -145,16 +177,19 @@ def by_outputs(
     batch: tuple[Any, ...],
     layouts: Layouts | None = None,
 ) -> Match:
-    """Decide what is ambiguous by running: the choice with which the candidate puts out what the reference does.
+    """Decide what is ambiguous by running: the choice with which the candidate puts out what the
+    reference does.
 
     Each choice gives the candidate the reference's weights; afterwards it has its own again.
 
     Args:
-        batch: Positional inputs in the reference's layout; floating ones should be random, in float64.
+        batch: Positional inputs in the reference's layout; floating ones should be random, in
+            float64.
         layouts: What is known of the candidate's layouts.
 
     Returns:
-        The choice with equal outputs, decided by ``"output"``; the match as it was where no choice has them.
+        The choice with equal outputs, decided by ``"output"``; the match as it was where no choice
+        has them.
 
     Raises:
         SettingError: There are more than a thousand choices.
@@ -169,7 +204,9 @@ def by_outputs(
             candidate.load_neutral_state(chosen.to_candidate(state), strict=False)
             given = layouts.to_reference(_outputs(candidate, inputs), wanted)
             if compare(_by_path(wanted), _by_path(given)).difference <= LIMIT:
-                return replace(chosen, blocks=block_paths.between(match.reference, match.candidate, pairs))
+                return replace(
+                    chosen, blocks=block_paths.between(match.reference, match.candidate, pairs)
+                )
     finally:
         candidate.load_neutral_state(before)
     return match
@@ -181,9 +218,11 @@ def by_activations(
     candidate: Mapping[str, np.ndarray],
     layouts: Layouts | None = None,
 ) -> Match:
-    """Decide which layer is which by what each put out, for one batch in both networks with equal weights.
+    """Decide which layer is which by what each put out, for one batch in both networks with equal
+    weights.
 
-    Values cannot tell fresh norms from each other, whose scales are all ones; what goes through them can.
+    Values cannot tell fresh norms from each other, whose scales are all ones; what goes through
+    them can.
 
     Args:
         reference, candidate: Outputs by the paths of blocks.
@@ -202,7 +241,9 @@ def by_activations(
         return relative_difference(reference[ours], moved) <= NEAR
 
     pairs = in_order(match.names, alike)
-    return replace(match, names=pairs, blocks=block_paths.between(match.reference, match.candidate, pairs))
+    return replace(
+        match, names=pairs, blocks=block_paths.between(match.reference, match.candidate, pairs)
+    )
 
 
 def _outputs(network: Any, inputs: tuple[Any, ...]) -> Any:
@@ -223,13 +264,19 @@ def _propose(reference: Side, candidate: Side, corrections: Corrections) -> Matc
         {name: _nearest(name, reference, candidate, unexpected) for name in missing},
         {name: _nearest(name, candidate, reference, missing) for name in unexpected},
         block_paths.between(reference, candidate, pairs),
-        reference, candidate, dict(corrections),
-    )  # fmt: skip
+        reference,
+        candidate,
+        dict(corrections),
+    )
 
 
-def _moved(pair: Pair, state: Mapping[str, Any], gradients: bool, to_candidate: bool) -> Iterator[tuple[Unit, Any]]:
+def _moved(
+    pair: Pair, state: Mapping[str, Any], gradients: bool, to_candidate: bool
+) -> Iterator[tuple[Unit, Any]]:
     """The units of one side, from a state of the other; nothing where it lacks one of them."""
-    sources, targets = (pair.reference, pair.candidate) if to_candidate else (pair.candidate, pair.reference)
+    sources, targets = (
+        (pair.reference, pair.candidate) if to_candidate else (pair.candidate, pair.reference)
+    )
     if any(unit.source not in state for unit in sources):
         return
     parts = [state[unit.source] for unit in sources]
@@ -248,15 +295,25 @@ def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
     covered: dict[str, int] = defaultdict(int)
     for unit in dict.fromkeys(found):
         covered[unit.source] += math.prod(unit.shape)
-    return [name for name, tensor in side.tensors.items() if covered[name] < max(1, math.prod(tensor.shape))]
+    return [
+        name
+        for name, tensor in side.tensors.items()
+        if covered[name] < max(1, math.prod(tensor.shape))
+    ]
 
 
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[str, ...]:
-    """Up to three tensors of the other side: of the same shape and free, of the same shape, of a similar name."""
+    """Up to three tensors of the other side: of the same shape and free, of the same shape, of a
+    similar name.
+    """
     shape = side.tensors[name].shape
     fitting = [each for each, tensor in other.tensors.items() if transforms(shape, tensor.shape)]
     near = get_close_matches(name, [*other.tensors], n=3, cutoff=0.4)
-    ordered = [*(each for each in fitting if each in free), *get_close_matches(name, fitting, n=3, cutoff=0.0), *near]
+    ordered = [
+        *(each for each in fitting if each in free),
+        *get_close_matches(name, fitting, n=3, cutoff=0.0),
+        *near,
+    ]
     return tuple(dict.fromkeys(ordered))[:3]
 
 

@@ -1,6 +1,8 @@
-"""How alike two names of layers are, where one is from another hand: words, their synonyms, and counted members.
+"""How alike two names of layers are, where one is from another hand: words, their synonyms, and
+counted members.
 
-``enc1`` of ``enc1, enc2`` is the first of its series, as is ``encoder_0`` of ``encoder_0, encoder_1``.
+``enc1`` of ``enc1, enc2`` is the first of its series, as is ``encoder_0`` of ``encoder_0,
+encoder_1``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Spoken:
 
     Attributes:
         words: Without numbers, synonyms replaced.
-        ranks: Of each numbered part, its place among those beside it that differ only in their number.
+        ranks: Of each numbered part, its place among those beside it that differ only in their
+            number.
     """
 
     words: tuple[str, ...]
@@ -54,7 +57,8 @@ def spoken(paths: Iterable[str]) -> dict[str, Spoken]:
 
 
 def similarity(first: Spoken, second: Spoken) -> float:
-    """From 0 to 1: the words they share, and whether their numbers agree; the last words count most.
+    """From 0 to 1: the words they share, and whether their numbers agree; the last words count
+    most.
 
     Example:
         >>> one, two = spoken(["conv1", "conv2"]).values()
@@ -90,8 +94,11 @@ def _speak(path: str, series: dict[tuple[str, str], list[tuple[int, ...]]]) -> S
         beside = series[parent, _stem(part)]
         if _numbers(part):
             ranks += [beside.index(_numbers(part))] if len(beside) > 1 else []
-        words += [SYNONYMS.get(word, word) for word in (found.lower() for found in _WORD.findall(part))
-                  if not word.isdigit()]  # fmt: skip
+        words += [
+            SYNONYMS.get(word, word)
+            for word in (found.lower() for found in _WORD.findall(part))
+            if not word.isdigit()
+        ]
     return Spoken(tuple(words), tuple(ranks))
 
 

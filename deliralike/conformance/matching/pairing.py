@@ -1,4 +1,6 @@
-"""Which layer of one network is which of another: scores by values, names, kinds and order, and pairs from them."""
+"""Which layer of one network is which of another: scores by values, names, kinds and order, and
+pairs from them.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,28 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from deliralike.conformance.matching.layouts import NEAR, Transform, equal_under, flattenings, transforms
+from deliralike.conformance.matching.layouts import (
+    NEAR,
+    Transform,
+    equal_under,
+    flattenings,
+    transforms,
+)
 from deliralike.conformance.matching.naming import Spoken, role, similarity, spoken
 from deliralike.conformance.matching.parts import Shape, Unit
 from deliralike.network.base import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
 _ROLES = ("weight", "bias", "running_mean", "running_var")
-_MATRIX_LAST = ("kernel",)  # flax's and Keras's word for (in, out), where no known layer gives PyTorch's layout
-_SPELLINGS = {"normalization": "norm", "deconvolution": "convtranspose", "convolution": "conv", "embedid": "embedding"}
+_MATRIX_LAST = (
+    "kernel",
+)  # flax's and Keras's word for (in, out), where no known layer gives PyTorch's layout
+_SPELLINGS = {
+    "normalization": "norm",
+    "deconvolution": "convtranspose",
+    "convolution": "conv",
+    "embedid": "embedding",
+}
 _BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
@@ -27,7 +42,9 @@ _NAMED = 0.5  # a similarity from which on the names say something
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or buffer: shape, value (None if values are not looked at), and the first name of a tied one."""
+    """A parameter or buffer: shape, value (None if values are not looked at), and the first name of
+    a tied one.
+    """
 
     shape: Shape
     is_parameter: bool
@@ -43,8 +60,8 @@ class Side:
         name: Its class's name and its backend's.
         tensors: By neutral name, in creation order, without counters.
         kinds: The class's name of each block, by path, in the order of creation.
-        channels_last: Whether its convolutions keep their kernels so; then, most likely, its arrays have the channels
-            last too.
+        channels_last: Whether its convolutions keep their kernels so; then, most likely, its arrays
+            have the channels last too.
     """
 
     name: str
@@ -60,7 +77,9 @@ class Side:
         for name, slot in network.neutral_slots().items():
             tie = first.setdefault(id(slot.native), name) if slot.is_parameter else name
             if not name.endswith(COUNTER):
-                tensors[name] = Tensor(slot.shape, slot.is_parameter, tie, slot.read() if values else None)
+                tensors[name] = Tensor(
+                    slot.shape, slot.is_parameter, tie, slot.read() if values else None
+                )
             if len(slot.shape) > 2:
                 channels_last |= tuple(slot.value.shape) == (*slot.shape[2:], *slot.shape[1::-1])
         kinds = {path: type(block).__name__ for path, block in network.named_blocks()}
@@ -87,9 +106,11 @@ class Pair:
     """A tensor (or a part of one) of the reference and what it is in the candidate.
 
     Attributes:
-        reference, candidate: The units; where there are several on one side, their sum is the one on the other.
+        reference, candidate: The units; where there are several on one side, their sum is the one
+            on the other.
         transform: How the first of the reference's is laid out as the first of the candidate's.
-        decided: By what: ``"correction"``, ``"name"``, ``"value"``, ``"shape"``, ``"order"``, ``"tie"``, ``"output"``.
+        decided: By what: ``"correction"``, ``"name"``, ``"value"``, ``"shape"``, ``"order"``,
+            ``"tie"``, ``"output"``.
         alternatives: Other names of the candidate that would do as well; empty where it is certain.
         layouts: Other transforms that would do as well.
     """
@@ -109,7 +130,11 @@ class Pair:
     @property
     def straight(self) -> bool:
         """Whether it is one whole tensor on each side."""
-        return len(self.reference) == len(self.candidate) == 1 and self.reference[0].whole and self.candidate[0].whole
+        return (
+            len(self.reference) == len(self.candidate) == 1
+            and self.reference[0].whole
+            and self.candidate[0].whole
+        )
 
 
 @dataclass(eq=False)
@@ -209,13 +234,20 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     roles = {unit: role(unit.name) if role(unit.name) in _ROLES else "" for unit in units}
     paths = {unit: unit.owner if roles[unit] else unit.name for unit in units}
     names = spoken(dict.fromkeys(paths.values()))
-    return [Layer({"tensor": unit}, side, names[paths[unit]], place, roles[unit]) for place, unit in enumerate(units)]
+    return [
+        Layer({"tensor": unit}, side, names[paths[unit]], place, roles[unit])
+        for place, unit in enumerate(units)
+    ]
 
 
 def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
-    """Pairs among layers of the same roles and shapes; of shapes with the axes in other orders, if not `exact`."""
+    """Pairs among layers of the same roles and shapes; of shapes with the axes in other orders, if
+    not `exact`.
+    """
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
-    return [pair for key, group in mine.items() if key in theirs for pair in _within(group, theirs[key])]
+    return [
+        pair for key, group in mine.items() if key in theirs for pair in _within(group, theirs[key])
+    ]
 
 
 def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
@@ -228,14 +260,26 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
 def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {
-        (i, j): _Likeness(_same_values(one, two), similarity(one.spoken, two.spoken), alike(one.kind, two.kind), 0.0)
-        for i, one in enumerate(reference) for j, two in enumerate(candidate) if _fits(one, two)
-    }  # fmt: skip
+        (i, j): _Likeness(
+            _same_values(one, two),
+            similarity(one.spoken, two.spoken),
+            alike(one.kind, two.kind),
+            0.0,
+        )
+        for i, one in enumerate(reference)
+        for j, two in enumerate(candidate)
+        if _fits(one, two)
+    }
     certain = _only([at for at, like in likeness.items() if like.same_values])
-    left = {at: like for at, like in likeness.items() if at[0] not in certain and at[1] not in certain.values()}
+    left = {
+        at: like
+        for at, like in likeness.items()
+        if at[0] not in certain and at[1] not in certain.values()
+    }
     rows, columns = (_ranks(sorted({at[axis] for at in left})) for axis in (0, 1))
     left = {
-        (i, j): _Likeness(False, like.name, like.kind, 1 - abs(rows[i] - columns[j])) for (i, j), like in left.items()
+        (i, j): _Likeness(False, like.name, like.kind, 1 - abs(rows[i] - columns[j]))
+        for (i, j), like in left.items()
     }
     others = _greedy({at: like.score for at, like in left.items()})
     crossed = _crossed(others, left)
@@ -255,21 +299,30 @@ def _contradicted(
     """Layers whose names are the same where those of a pair with the same values are not."""
     if likeness[i, j].name == 1.0:
         return ()
-    return tuple(candidate[other] for (k, other), like in likeness.items() if k == i and like.name == 1.0)
+    return tuple(
+        candidate[other] for (k, other), like in likeness.items() if k == i and like.name == 1.0
+    )
 
 
 def _judged(
-    reference: list[Layer], candidate: list[Layer], at: tuple[int, int], left: dict[tuple[int, int], _Likeness],
+    reference: list[Layer],
+    candidate: list[Layer],
+    at: tuple[int, int],
+    left: dict[tuple[int, int], _Likeness],
     crossed: bool,
-) -> Found:  # fmt: skip
+) -> Found:
     """By what a pair was decided, and what would have done as well."""
     i, j = at
     others = [(k, m) for k, m in left if (k == i) != (m == j)]
     rivals = [other for other in others if crossed or left[other].said > left[at].said - _LEAD]
-    alternatives = tuple(dict.fromkeys(candidate[m] if k == i else candidate[j] for k, m in rivals if k == i))
+    alternatives = tuple(
+        dict.fromkeys(candidate[m] if k == i else candidate[j] for k, m in rivals if k == i)
+    )
     if rivals:
         return Found(reference[i], candidate[j], "order", alternatives or (candidate[j],))
-    return Found(reference[i], candidate[j], "name" if left[at].name >= _NAMED or others else "shape", ())
+    return Found(
+        reference[i], candidate[j], "name" if left[at].name >= _NAMED or others else "shape", ()
+    )
 
 
 def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> bool:
@@ -279,7 +332,9 @@ def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> 
 
 
 def _only(found: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Pairs of which neither side is in another: layers that all hold the same values are not told apart by them."""
+    """Pairs of which neither side is in another: layers that all hold the same values are not told
+    apart by them.
+    """
     rows, columns = (Counter(at[axis] for at in found) for axis in (0, 1))
     return {i: j for i, j in found if rows[i] == columns[j] == 1}
 
@@ -300,14 +355,17 @@ def _ranks(indices: list[int]) -> dict[int, float]:
 
 def _fits(one: Layer, two: Layer) -> bool:
     return (not one.role or not two.role or one.role == two.role) and all(
-        name in two.units and transforms(unit.shape, two.units[name].shape) for name, unit in one.units.items()
+        name in two.units and transforms(unit.shape, two.units[name].shape)
+        for name, unit in one.units.items()
     )
 
 
 @cache
 def alike(one: str, two: str) -> float:
     """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
-    return SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio() if one and two else 0.5
+    return (
+        SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio() if one and two else 0.5
+    )
 
 
 def bare(kind: str) -> str:
@@ -329,13 +387,18 @@ def _same_values(one: Layer, two: Layer) -> bool:
     if not (one.distinctive and two.distinctive):
         return False
     pairs = [(name, unit, two.units[name]) for name, unit in one.units.items()]
-    if not all(np.allclose(one.fingerprint(name), two.fingerprint(name), rtol=1e2 * NEAR) for name, _, _ in pairs):
+    if not all(
+        np.allclose(one.fingerprint(name), two.fingerprint(name), rtol=1e2 * NEAR)
+        for name, _, _ in pairs
+    ):
         return False
     return all(same_layout(one.side, unit, two.side, other) for _, unit, other in pairs)
 
 
 def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Transform | None:
-    """The transform under which two units hold the same values; None without one, or where values are not known."""
+    """The transform under which two units hold the same values; None without one, or where values
+    are not known.
+    """
     first, second = reference.value(unit), candidate.value(other)
     if first is None or second is None:
         return None
@@ -347,11 +410,17 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
 
 def _says_something(value: np.ndarray | None) -> bool:
     """Whether a tensor's values are known numbers and not all the same."""
-    return value is not None and value.size > 1 and bool(np.isfinite(value).all() and np.ptp(value) > 0)
+    return (
+        value is not None
+        and value.size > 1
+        and bool(np.isfinite(value).all() and np.ptp(value) > 0)
+    )
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """For the first matrix after convolutions: its columns from pixels of channels to channels of pixels; and back."""
+    """For the first matrix after convolutions: its columns from pixels of channels to channels of
+    pixels; and back.
+    """
     before = list(side.tensors)[: list(side.tensors).index(unit.source)]
     shapes = [side.tensors[name].shape for name in before if len(side.tensors[name].shape) > 1]
     if unit.shape != other.shape or not shapes or len(shapes[-1]) < 3:
@@ -364,16 +433,22 @@ def channels(side: Side) -> list[int]:
     return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
 
 
-def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> tuple[Transform, tuple[Transform, ...]]:
+def layout(
+    reference: Side, unit: Unit, candidate: Side, other: Unit
+) -> tuple[Transform, tuple[Transform, ...]]:
     """How a unit lies in another one: by values, else by what their names say of the layout.
 
     Returns:
         The transform, and others that would do as well.
     """
-    if _says_something(reference.value(unit)) and (found := same_layout(reference, unit, candidate, other)):
+    if _says_something(reference.value(unit)) and (
+        found := same_layout(reference, unit, candidate, other)
+    ):
         return found, ()
     options = transforms(unit.shape, other.shape)
-    if reference.channels_last != candidate.channels_last and (flattened := _flattened(reference, unit, other)):
+    if reference.channels_last != candidate.channels_last and (
+        flattened := _flattened(reference, unit, other)
+    ):
         return flattened[candidate.channels_last], (flattened[reference.channels_last], options[0])
     known = [_known_layout(unit), _known_layout(other)]
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
@@ -387,4 +462,8 @@ def _known_layout(unit: Unit) -> str | None:
     leaf = unit.source.rpartition(".")[2]
     if leaf in _MATRIX_LAST:
         return "in, out"
-    return "out, in" if leaf in _ROLES or not unit.whole or unit.name != unit.source or "weight" in leaf else None
+    return (
+        "out, in"
+        if leaf in _ROLES or not unit.whole or unit.name != unit.source or "weight" in leaf
+        else None
+    )

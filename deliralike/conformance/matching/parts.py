@@ -1,7 +1,7 @@
 """Tensors and their parts: what one framework stores as one tensor, another stores as several.
 
-Gates of recurrent layers and the three projections of attention get common names here: ``lstm.l0.ii.weight``,
-``attn.query.weight``.
+Gates of recurrent layers and the three projections of attention get common names here:
+``lstm.l0.ii.weight``, ``attn.query.weight``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 
 Shape = tuple[int, ...]
 _GATES = {4: "ifgo", 3: "rzn", 1: "h"}
-_BIAS = re.compile(r"(.*\bl\d+(?:_reverse)?\.)(i|h)([ifgorzh])\.bias")  # the new gate of a GRU has two
+_BIAS = re.compile(
+    r"(.*\bl\d+(?:_reverse)?\.)(i|h)([ifgorzh])\.bias"
+)  # the new gate of a GRU has two
 _INTERLEAVED = "gifo"  # Chainer's LSTM: the four gates of a unit lie side by side
 
 
@@ -52,7 +54,11 @@ class Unit:
 
     def read(self, array: np.ndarray) -> np.ndarray:
         """This part of a tensor."""
-        return array if self.axis is None else array.reshape(self.split).take(self.at, self.axis).reshape(self.shape)
+        return (
+            array
+            if self.axis is None
+            else array.reshape(self.split).take(self.at, self.axis).reshape(self.shape)
+        )
 
     def write(self, array: np.ndarray, value: np.ndarray) -> None:
         """Set this part of a tensor in C order."""
@@ -64,7 +70,11 @@ class Unit:
 
     def __str__(self) -> str:
         """The tensor, and which part of it."""
-        return self.source if self.axis is None else f"{self.source}[{self.name.rpartition('.')[0].rpartition('.')[2]}]"
+        return (
+            self.source
+            if self.axis is None
+            else f"{self.source}[{self.name.rpartition('.')[0].rpartition('.')[2]}]"
+        )
 
 
 def whole(name: str, shape: Shape) -> Unit:
@@ -72,8 +82,12 @@ def whole(name: str, shape: Shape) -> Unit:
     return Unit(name, name, shape, None, 0, shape)
 
 
-def cut(name: str, shape: Shape, names: list[str], axis: int = 0, interleaved: bool = False) -> list[Unit]:
-    """The equal parts of a tensor along an axis: blocks one after another, or every n-th of its rows."""
+def cut(
+    name: str, shape: Shape, names: list[str], axis: int = 0, interleaved: bool = False
+) -> list[Unit]:
+    """The equal parts of a tensor along an axis: blocks one after another, or every n-th of its
+    rows.
+    """
     count, size = len(names), shape[axis] // len(names)
     parts = (size, count) if interleaved else (count, size)
     split = (*shape[:axis], *parts, *shape[axis + 1 :])
@@ -81,8 +95,11 @@ def cut(name: str, shape: Shape, names: list[str], axis: int = 0, interleaved: b
     return [Unit(each, name, split, axis + interleaved, at, part) for at, each in enumerate(names)]
 
 
-def units(shapes: Mapping[str, Shape], kinds: Mapping[str, str], other: Mapping[str, Shape]) -> list[Unit]:
-    """Every tensor as units. Where the other network has as many tensors of a style, these stay whole.
+def units(
+    shapes: Mapping[str, Shape], kinds: Mapping[str, str], other: Mapping[str, Shape]
+) -> list[Unit]:
+    """Every tensor as units. Where the other network has as many tensors of a style, these stay
+    whole.
 
     Args:
         kinds: The class's name of each block.
@@ -102,10 +119,14 @@ def units(shapes: Mapping[str, Shape], kinds: Mapping[str, str], other: Mapping[
 
 
 def _on_one_side(found: list[Unit]) -> list[Unit]:
-    """A bias of a recurrent layer that has only one is the input's, wherever the framework keeps it."""
+    """A bias of a recurrent layer that has only one is the input's, wherever the framework keeps
+    it.
+    """
     names = {unit.name for unit in found}
     return [
-        replace(unit, name=twin(unit.name)) if _is_hidden(unit.name) and twin(unit.name) not in names else unit
+        replace(unit, name=twin(unit.name))
+        if _is_hidden(unit.name) and twin(unit.name) not in names
+        else unit
         for unit in found
     ]
 
@@ -133,18 +154,28 @@ def _attention(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str])
     return "in_proj", cut(name, shapes[name], names)
 
 
-def _stacked_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
+def _stacked_gates(
+    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> Style | None:
     """PyTorch's ``weight_ih_l0`` of ``(gates * hidden, in)``."""
     path, _, leaf = name.rpartition(".")
     match = re.fullmatch(r"(weight|bias)_(i|h)h(?:_l(\d+)(_reverse)?)?", leaf)
     if (
         not match
-        or len(recurrent := shapes.get(join(path, leaf.replace(f"{match[1]}_{match[2]}h", "weight_hh")), ())) != 2
+        or len(
+            recurrent := shapes.get(
+                join(path, leaf.replace(f"{match[1]}_{match[2]}h", "weight_hh")), ()
+            )
+        )
+        != 2
     ):
         return None
     layer = f"l{match[3] or 0}{match[4] or ''}"
     gates = _GATES.get(recurrent[0] // recurrent[1])
-    return gates and ("torch recurrent", _gates(name, shapes[name], join(path, layer), match[2], gates, match[1]))  # type: ignore[return-value]
+    return gates and (
+        "torch recurrent",
+        _gates(name, shapes[name], join(path, layer), match[2], gates, match[1]),
+    )  # type: ignore[return-value]
 
 
 def _dense_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
@@ -153,7 +184,9 @@ def _dense_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str
     recurrent = shapes.get(join(match[1], "dense_h", "weight"), ()) if match else ()
     if not match or len(recurrent) != 2 or not (gates := _GATES.get(recurrent[0] // recurrent[1])):
         return None
-    return "dense recurrent", _gates(name, shapes[name], join(match[1], "l0"), match[2], gates, match[3])
+    return "dense recurrent", _gates(
+        name, shapes[name], join(match[1], "l0"), match[2], gates, match[3]
+    )
 
 
 def _single_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
@@ -161,10 +194,14 @@ def _single_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, st
     match = re.fullmatch(r"(.*?)\.?(i|h)([ifgorzn])_?\.(weight|bias)", name)
     if not match or not any(join(match[1], f"h{gate}", "weight") in shapes for gate in "irgz"):
         return None
-    return "gates by name", [_alias(name, shapes[name], join(match[1], "l0", match[2] + match[3], match[4]))]
+    return "gates by name", [
+        _alias(name, shapes[name], join(match[1], "l0", match[2] + match[3], match[4]))
+    ]
 
 
-def _numbered_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
+def _numbered_gates(
+    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> Style | None:
     """Chainer's ``NStepLSTM`` and its kind: ``0.w0`` … ``0.w7``, those of the input first."""
     match = re.fullmatch(r"(.*?)\.?(\d+)\.(w|b)(\d+)", name)
     if not match:
@@ -177,11 +214,17 @@ def _numbered_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, 
     layer, reverse = divmod(int(match[2]), 2) if bidirectional else (int(match[2]), 0)
     gate = "ih"[number >= len(gates)] + gates[number % len(gates)]
     where = join(match[1], f"l{layer}{'_reverse' if reverse else ''}", gate)
-    return "numbered recurrent", [_alias(name, shapes[name], join(where, {"w": "weight", "b": "bias"}[match[3]]))]
+    return "numbered recurrent", [
+        _alias(name, shapes[name], join(where, {"w": "weight", "b": "bias"}[match[3]]))
+    ]
 
 
-def _interleaved_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
-    """Chainer's ``LSTM``: ``upward`` and ``lateral`` with the gates g, i, f, o of each unit side by side."""
+def _interleaved_gates(
+    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> Style | None:
+    """Chainer's ``LSTM``: ``upward`` and ``lateral`` with the gates g, i, f, o of each unit side by
+    side.
+    """
     match = re.fullmatch(r"(.*?)\.?(upward|lateral)\.(weight|bias)", name)
     if not match or shapes[name][0] % 4:
         return None
@@ -190,7 +233,9 @@ def _interleaved_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[st
     return "interleaved recurrent", cut(name, shapes[name], names, interleaved=True)
 
 
-def _lettered_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
+def _lettered_gates(
+    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> Style | None:
     """Chainer's ``StatelessGRU``: ``W_r``, ``U_r``, ``W_z``, ``U_z``, ``W``, ``U``."""
     match = re.fullmatch(r"(.*?)\.?(W|U)(?:_(r|z))?\.(weight|bias)", name)
     if not match or join(match[1], "U_r", "weight") not in shapes:
@@ -200,8 +245,14 @@ def _lettered_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, 
 
 
 _RULES: list[Callable[..., Style | None]] = [
-    _attention, _stacked_gates, _dense_gates, _single_gates, _numbered_gates, _interleaved_gates, _lettered_gates,
-]  # fmt: skip
+    _attention,
+    _stacked_gates,
+    _dense_gates,
+    _single_gates,
+    _numbered_gates,
+    _interleaved_gates,
+    _lettered_gates,
+]
 
 
 def _gates(name: str, shape: Shape, path: str, side: str, gates: str, role: str) -> list[Unit]:
@@ -213,7 +264,8 @@ def _alias(name: str, shape: Shape, common: str) -> Unit:
 
 
 def twin(name: str) -> str:
-    """The unit that is added to a bias of a recurrent layer: the hidden side's to the input's, and back; or nothing.
+    """The unit that is added to a bias of a recurrent layer: the hidden side's to the input's, and
+    back; or nothing.
 
     Example:
         >>> twin("lstm.l0.if.bias"), twin("conv.bias")
@@ -228,8 +280,12 @@ def join(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
-def assembled(written: Iterator[tuple[Unit, np.ndarray | None]], shapes: Mapping[str, Shape]) -> dict[str, Any]:
-    """Tensors put together from units; those of which a unit is lacking are left out, absent ones stay None."""
+def assembled(
+    written: Iterator[tuple[Unit, np.ndarray | None]], shapes: Mapping[str, Shape]
+) -> dict[str, Any]:
+    """Tensors put together from units; those of which a unit is lacking are left out, absent ones
+    stay None.
+    """
     found: dict[str, Any] = {}
     filled: dict[str, int] = {}
     for unit, value in written:
@@ -241,4 +297,8 @@ def assembled(written: Iterator[tuple[Unit, np.ndarray | None]], shapes: Mapping
             found[unit.source] = np.zeros(shapes[unit.source], value.dtype)
         unit.write(found[unit.source], value)
         filled[unit.source] = filled.get(unit.source, 0) + math.prod(unit.shape)
-    return {name: found[name] for name in shapes if name in found and filled[name] == math.prod(shapes[name])}
+    return {
+        name: found[name]
+        for name in shapes
+        if name in found and filled[name] == math.prod(shapes[name])
+    }

@@ -1,4 +1,6 @@
-"""The search for pairs of tensors: corrections, equal names, layers, tensors and their parts, single tensors."""
+"""The search for pairs of tensors: corrections, equal names, layers, tensors and their parts,
+single tensors.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def search(reference: Side, candidate: Side, corrections: Corrections) -> list[P
 
 @dataclass(frozen=True)
 class _Cut:
-    """A tensor that is as large as a series of others: its parts, those others in the same order."""
+    """A tensor that is as large as a series of others: its parts, those others in the same
+    order.
+    """
 
     whole: Unit
     pieces: list[Unit]
@@ -58,11 +62,15 @@ class _Search:
 
     def __init__(self, reference: Side, candidate: Side) -> None:
         self.sides = (reference, candidate)
-        self.left: list[Left] = [{n: whole(n, shape) for n, shape in side.shapes.items()} for side in self.sides]
+        self.left: list[Left] = [
+            {n: whole(n, shape) for n, shape in side.shapes.items()} for side in self.sides
+        ]
         self.pairs: list[Pair] = []
 
     def match(self) -> None:
-        """All that is left, as far as it goes: layers, then tensors that are cut, then tensors by themselves."""
+        """All that is left, as far as it goes: layers, then tensors that are cut, then tensors by
+        themselves.
+        """
         self.split()
         for exact in (True, False):
             for found in assign(self._layers(0), self._layers(1), exact):
@@ -78,7 +86,9 @@ class _Search:
         self.left[1].pop(two.name, None)
 
     def same_names(self) -> None:
-        """Names and shapes are the same: that values were exchanged is then a difference, not another match."""
+        """Names and shapes are the same: that values were exchanged is then a difference, not
+        another match.
+        """
         for name in [name for name in self.left[0] if name in self.left[1]]:
             one, two = self.left[0].pop(name), self.left[1].pop(name)
             self.pairs.append(Pair((one,), (two,), transforms(one.shape, two.shape)[0], "name"))
@@ -87,13 +97,21 @@ class _Search:
         """Known conventions: gates and projections under common names."""
         shapes = [{unit.source: unit.shape for unit in left.values()} for left in self.left]
         self.left = [
-            {unit.name: unit for unit in units(shapes[here], self.sides[here].kinds, shapes[1 - here])}
+            {
+                unit.name: unit
+                for unit in units(shapes[here], self.sides[here].kinds, shapes[1 - here])
+            }
             for here in (0, 1)
         ]
 
     def single(self) -> None:
-        """Tensors by themselves, the largest number of axes first; those of one layer stay together."""
-        mine, theirs = (singles(list(left.values()), side) for left, side in zip(self.left, self.sides, strict=True))
+        """Tensors by themselves, the largest number of axes first; those of one layer stay
+        together.
+        """
+        mine, theirs = (
+            singles(list(left.values()), side)
+            for left, side in zip(self.left, self.sides, strict=True)
+        )
         for axes in sorted({_axes(layer) for layer in mine}, reverse=True):
             wanted = [layer for layer in mine if _axes(layer) == axes]
             free = [layer for layer in theirs if set(layer.names) <= set(self.left[1])]
@@ -102,20 +120,35 @@ class _Search:
                     self._pair_layers(found)
 
     def cut(self) -> None:
-        """A tensor that is as large as a series of others is cut into parts that have their names."""
+        """A tensor that is as large as a series of others is cut into parts that have their
+        names.
+        """
         for here in (0, 1):
-            for found in list(_cuts(self.left[here], self.left[1 - here], self.sides[here], self.sides[1 - here])):
+            for found in list(
+                _cuts(self.left[here], self.left[1 - here], self.sides[here], self.sides[1 - here])
+            ):
                 del self.left[here][found.whole.name]
                 names = [member.source for member in found.members]
                 for piece, member in zip(found.pieces, found.members, strict=True):
                     one, two = (piece, member) if here == 0 else (member, piece)
-                    rivals = [name for name in names if name != member.source and not found.by_values]
-                    self.pair(one, two, "value" if found.by_values else "order", rivals if here == 0 else rivals[:0])
+                    rivals = [
+                        name for name in names if name != member.source and not found.by_values
+                    ]
+                    self.pair(
+                        one,
+                        two,
+                        "value" if found.by_values else "order",
+                        rivals if here == 0 else rivals[:0],
+                    )
 
     def added(self) -> None:
-        """A recurrent layer's second bias, where the other side has only one: it is added to the first."""
+        """A recurrent layer's second bias, where the other side has only one: it is added to the
+        first.
+        """
         for here in (0, 1):
-            for name, unit in [(name, unit) for name, unit in self.left[here].items() if twin(name)]:
+            for name, unit in [
+                (name, unit) for name, unit in self.left[here].items() if twin(name)
+            ]:
                 for index, pair in enumerate(self.pairs):
                     if _of(pair, here)[0].name == twin(name):
                         self.pairs[index] = _with(pair, here, (*_of(pair, here), unit))
@@ -125,14 +158,22 @@ class _Search:
     def ties(self) -> None:
         """Further names of tied parameters that have their pair under another name."""
         for here, side in enumerate(self.sides):
-            tie = {pair: side.tensors[_of(pair, here)[0].source].tie for pair in self.pairs if _of(pair, here)[0].whole}
+            tie = {
+                pair: side.tensors[_of(pair, here)[0].source].tie
+                for pair in self.pairs
+                if _of(pair, here)[0].whole
+            }
             for name, unit in list(self.left[here].items()):
-                pair = next((pair for pair, first in tie.items() if first == side.tensors[unit.source].tie), None)
+                pair = next(
+                    (pair for pair, first in tie.items() if first == side.tensors[unit.source].tie),
+                    None,
+                )
                 if pair is not None:
                     self.pairs.append(replace(_with(pair, here, (unit,)), decided="tie"))
                     del self.left[here][name]
 
-    # Corrections -------------------------------------------------------------------------------------------------
+    # Corrections
+    # -------------------------------------------------------------------------------------------------
 
     def correct(self, corrections: Corrections) -> None:
         """What the user said: of tensors first, then of blocks."""
@@ -156,10 +197,13 @@ class _Search:
     def _one(self, mine: str, theirs: str) -> None:
         one, two = self._take(0, mine), self._take(1, theirs)
         if not transforms(one.shape, two.shape):
-            fitting = [name for name, unit in self.left[1].items() if transforms(one.shape, unit.shape)]
+            fitting = [
+                name for name, unit in self.left[1].items() if transforms(one.shape, unit.shape)
+            ]
             raise ShapeError(
-                f"the correction {mine!r}: {theirs!r} pairs shapes {one.shape} and {two.shape}, and no order of the "
-                f"axes makes one the other. What fits in the candidate: {', '.join(fitting[:8]) or 'nothing'}"
+                f"the correction {mine!r}: {theirs!r} pairs shapes {one.shape} and {two.shape}, "
+                "and no order of the axes makes one the other. What fits in the candidate: "
+                f"{', '.join(fitting[:8]) or 'nothing'}"
             )
         self.pair(one, two, "correction")
 
@@ -169,7 +213,10 @@ class _Search:
         pieces = _pieces(unit, members)
         if not pieces:
             shapes = ", ".join(f"{member.source!r} of shape {member.shape}" for member in members)
-            raise ShapeError(f"a correction says that {name!r} of shape {unit.shape} is {shapes}: it cannot be cut so")
+            raise ShapeError(
+                f"a correction says that {name!r} of shape {unit.shape} is {shapes}: it cannot be "
+                "cut so"
+            )
         del self.left[here][name]
         for piece, member in zip(pieces, members, strict=True):
             one, two = (piece, member) if here == 0 else (member, piece)
@@ -187,11 +234,14 @@ class _Search:
         if self.left[0] and self.left[1]:
             one, two = (next(iter(left.values())) for left in self.left)
             raise ShapeError(
-                f"the correction {mine!r}: {theirs!r} leaves {one.source!r} of shape {one.shape} and {two.source!r} of "
-                f"shape {two.shape} without a partner: name the tensors themselves"
+                f"the correction {mine!r}: {theirs!r} leaves {one.source!r} of shape {one.shape} "
+                f"and {two.source!r} of shape {two.shape} without a partner: name the tensors "
+                "themselves"
             )
         for here in (0, 1):
-            others = {name: unit for name, unit in outside[here].items() if name not in inside[here]}
+            others = {
+                name: unit for name, unit in outside[here].items() if name not in inside[here]
+            }
             self.left[here] = others | self.left[here]
 
     def _take(self, here: int, name: str) -> Unit:
@@ -207,7 +257,8 @@ class _Search:
         hint = suggestion(name, [*side.tensors, *(path for path in side.kinds if path)])
         return f"a correction names {name!r}, and the {which}, {side.name}, has no such tensor or block. {hint}"
 
-    # Layers ------------------------------------------------------------------------------------------------------
+    # Layers
+    # ------------------------------------------------------------------------------------------------------
 
     def _layers(self, here: int) -> list[Layer]:
         left = list(self.left[here].values())
@@ -221,13 +272,19 @@ class _Search:
     def _belong_together(self, found: Found) -> bool:
         """Whether the layers of two single tensors are a pair already, or both free.
 
-        A user's own tensors, whose role is not known, may stand together in one layer for several of the other side.
+        A user's own tensors, whose role is not known, may stand together in one layer for several
+        of the other side.
         """
         if found.decided == "value" or not (found.reference.role and found.candidate.role):
             return True
-        one, two = (next(iter(layer.units.values())).owner for layer in (found.reference, found.candidate))
-        owners = [(pair.reference[0].owner, pair.candidate[0].owner) for pair in self.pairs
-                  if role(pair.reference[0].name) == role(pair.candidate[0].name)]  # fmt: skip
+        one, two = (
+            next(iter(layer.units.values())).owner for layer in (found.reference, found.candidate)
+        )
+        owners = [
+            (pair.reference[0].owner, pair.candidate[0].owner)
+            for pair in self.pairs
+            if role(pair.reference[0].name) == role(pair.candidate[0].name)
+        ]
         return all((mine == one) == (theirs == two) for mine, theirs in owners)
 
 
@@ -237,39 +294,62 @@ def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_C
         series[unit.owner.rpartition(".")[0], role(unit.name), unit.shape].append(unit)
     for unit in left.values():
         for key, members in series.items():
-            fits = 2 <= len(members) <= _MOST_PARTS and math.prod(unit.shape) == len(members) * math.prod(key[2])
+            fits = 2 <= len(members) <= _MOST_PARTS and math.prod(unit.shape) == len(
+                members
+            ) * math.prod(key[2])
             if fits and key[1] == role(unit.name) and _pieces(unit, members):
                 ordered = _ordered(members)
                 pieces = _pieces(unit, ordered)
                 by_values = _by_values(pieces, ordered, side, other_side)
-                yield _Cut(unit, _pieces(unit, by_values or ordered), by_values or ordered, by_values is not None)
+                yield _Cut(
+                    unit,
+                    _pieces(unit, by_values or ordered),
+                    by_values or ordered,
+                    by_values is not None,
+                )
                 del series[key]
                 break
 
 
 def _pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
-    """The parts of a tensor, with the others' names, along the first axis along which they have the others' shapes."""
+    """The parts of a tensor, with the others' names, along the first axis along which they have the
+    others' shapes.
+    """
     owner, _, leaf = unit.source.rpartition(".")
     names = [join(owner, member.owner.rpartition(".")[2], leaf) for member in members]
     for axis in (axis for axis, size in enumerate(unit.shape) if size % len(members) == 0):
         pieces = cut(unit.source, unit.shape, names, axis)
-        if all(transforms(piece.shape, member.shape) for piece, member in zip(pieces, members, strict=True)):
+        if all(
+            transforms(piece.shape, member.shape)
+            for piece, member in zip(pieces, members, strict=True)
+        ):
             return pieces
     return []
 
 
 def _ordered(members: Sequence[Unit]) -> list[Unit]:
-    """Query, key and value in this order, whatever order they were made in; all others as they were made."""
+    """Query, key and value in this order, whatever order they were made in; all others as they were
+    made.
+    """
     known = ("query", "key", "value")
-    words = {member.name: "".join(spoken([member.owner])[member.owner].words[-1:]) for member in members}
+    words = {
+        member.name: "".join(spoken([member.owner])[member.owner].words[-1:]) for member in members
+    }
     if set(words.values()) != set(known[: len(members)]):
         return list(members)
     return sorted(members, key=lambda member: known.index(words[member.name]))
 
 
-def _by_values(pieces: Sequence[Unit], members: Sequence[Unit], side: Side, other: Side) -> list[Unit] | None:
-    """The member that holds the same values as each part; None unless there is exactly one for each."""
-    same = [[member for member in members if same_layout(side, piece, other, member)] for piece in pieces]
+def _by_values(
+    pieces: Sequence[Unit], members: Sequence[Unit], side: Side, other: Side
+) -> list[Unit] | None:
+    """The member that holds the same values as each part; None unless there is exactly one for
+    each.
+    """
+    same = [
+        [member for member in members if same_layout(side, piece, other, member)]
+        for piece in pieces
+    ]
     found = [each[0] for each in same if len(each) == 1]
     return found if len({member.name for member in found}) == len(pieces) else None
 

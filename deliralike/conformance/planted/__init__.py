@@ -16,9 +16,12 @@ class Mistake:
         name: In a few words: ``"batch norm: eps 2e-5"``.
         group: What it is about: ``"batch norm"``, ``"optimizer"`` …
         plant: From a right candidate to one with this mistake.
-        place: Texts of which one must stand in a finding's place, kind or what, for it to count as located.
-        cause: Texts of which one must stand in the explanation's cause, for it to count as explained.
-        fixture: The name of the subject that it is planted in; see `deliralike.conformance.planted.fixtures`.
+        place: Texts of which one must stand in a finding's place, kind or what, for it to count as
+            located.
+        cause: Texts of which one must stand in the explanation's cause, for it to count as
+            explained.
+        fixture: The name of the subject that it is planted in; see
+            `deliralike.conformance.planted.fixtures`.
         needs: Capabilities of a backend without which it cannot be expressed.
     """
 

@@ -11,7 +11,8 @@ import numpy as np
 from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import Plant, with_methods
 
-# The core: queries, keys and values (batch, heads, tokens, width) ------------------------------------------------
+# The core: queries, keys and values (batch, heads, tokens, width)
+# ------------------------------------------------
 
 
 def _swapped(nn: Any, x: Any) -> Any:
@@ -30,13 +31,17 @@ def _scaled(scale: Callable[[Any, Any], float]) -> Callable[..., Any]:
 
 def _over_queries(nn, q, k, v, bias, mask):
     """Weights of each key that sum to one over the queries."""
-    scores = nn.matmul(q, _swapped(nn, k)) * (1.0 / math.sqrt(q.shape[-1])) + nn.clip(bias, -30.0, 0.0)
+    scores = nn.matmul(q, _swapped(nn, k)) * (1.0 / math.sqrt(q.shape[-1])) + nn.clip(
+        bias, -30.0, 0.0
+    )
     weights = nn.softmax(scores, 2)
     return nn.matmul(weights if mask is None else weights * mask, v)
 
 
 def _over_heads(nn, q, k, v, bias, mask):
-    scores = nn.matmul(q, _swapped(nn, k)) * (1.0 / math.sqrt(q.shape[-1])) + nn.clip(bias, -30.0, 0.0)
+    scores = nn.matmul(q, _swapped(nn, k)) * (1.0 / math.sqrt(q.shape[-1])) + nn.clip(
+        bias, -30.0, 0.0
+    )
     weights = nn.softmax(scores, 1)
     return nn.matmul(weights if mask is None else weights * mask, v)
 
@@ -86,7 +91,9 @@ def _attention(
     dropped: bool = True,
     **methods: Callable[..., Any],
 ) -> Plant:
-    """Attention with another core, other queries, keys and values, another mask or another way to join the heads."""
+    """Attention with another core, other queries, keys and values, another mask or another way to
+    join the heads.
+    """
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
         nn = self.nn
@@ -123,25 +130,31 @@ def _in_order(split: tuple[int, ...]) -> tuple[int, ...]:
 
 def _no_input_bias(self, tokens):
     nn, heads = self.nn, self.num_heads
-    split = nn.reshape(nn.linear(tokens, self.in_proj_weight), (*tokens.shape[:2], 3, heads, self.embed_dim // heads))
+    split = nn.reshape(
+        nn.linear(tokens, self.in_proj_weight),
+        (*tokens.shape[:2], 3, heads, self.embed_dim // heads),
+    )
     packed = nn.permute(split, (2, 0, 3, 1, 4))
     return packed[0], packed[1], packed[2]
 
 
 def _upside_down(nn: Any, mask: Any, q: Any) -> Any:
     """True where a token is to be seen; a token sees itself, so that no row is empty."""
-    return mask == False  # noqa: E712 - of arrays
+    return mask == False  # noqa: E712
 
 
 def _no_padding(nn: Any, mask: Any, q: Any) -> Any:
     return None
 
 
-# What surrounds it -----------------------------------------------------------------------------------------------
+# What surrounds it
+# -----------------------------------------------------------------------------------------------
 
 
 def _seen(allowed: Callable[[np.ndarray], np.ndarray]) -> Plant:
-    """Tokens see others by their distance; what is forbidden counts a little, so that no row is empty."""
+    """Tokens see others by their distance; what is forbidden counts a little, so that no row is
+    empty.
+    """
 
     def mask(self, tokens, like):
         places = np.arange(tokens.shape[1])
@@ -160,7 +173,7 @@ def _first_token(self, x, padding):
 
 
 def _kept_but_divided_by_all(self, x, padding):
-    kept = self.nn.cast(self.nn.expand_dims(padding, -1) == False, x)  # noqa: E712 - of arrays
+    kept = self.nn.cast(self.nn.expand_dims(padding, -1) == False, x)  # noqa: E712
     return self.nn.mean(x * kept, 1)
 
 
@@ -190,7 +203,9 @@ def _forward(run: Callable[..., Any]) -> Plant:
 
         def attend(x):
             mask = self.mask(tokens, x)
-            return self.attention(x, x, x, key_padding_mask=padding, attn_mask=mask, need_weights=False)[0]
+            return self.attention(
+                x, x, x, key_padding_mask=padding, attn_mask=mask, need_weights=False
+            )[0]
 
         return self.fc(self.pooled(run(self, self.embedded(tokens), attend), padding))
 
@@ -234,11 +249,29 @@ MISTAKES = [
     _mha("softmax over the queries", _attention(_over_queries), "softmax", "axis", "quer"),
     _mha("softmax over the heads", _attention(_over_heads), "softmax", "axis", "heads"),
     _mha("no scale", _attention(_scaled(lambda q, k: 1.0)), "scale"),
-    _mha("scale by the width of all heads", _attention(_scaled(lambda q, k: 1.0 / math.sqrt(6.0))), "scale"),
-    _mha("scale by the width, not its root", _attention(_scaled(lambda q, k: 1.0 / q.shape[-1])), "scale"),
-    _mha("scale twice", _attention(_scaled(lambda q, k: 1.0 / math.sqrt(q.shape[-1]) ** 4)), "scale"),
-    _mha("scale by the number of heads", _attention(_scaled(lambda q, k: 1.0 / math.sqrt(q.shape[1]))), "scale"),
-    _mha("scale by the number of keys", _attention(_scaled(lambda q, k: 1.0 / math.sqrt(k.shape[2]))), "scale"),
+    _mha(
+        "scale by the width of all heads",
+        _attention(_scaled(lambda q, k: 1.0 / math.sqrt(6.0))),
+        "scale",
+    ),
+    _mha(
+        "scale by the width, not its root",
+        _attention(_scaled(lambda q, k: 1.0 / q.shape[-1])),
+        "scale",
+    ),
+    _mha(
+        "scale twice", _attention(_scaled(lambda q, k: 1.0 / math.sqrt(q.shape[-1]) ** 4)), "scale"
+    ),
+    _mha(
+        "scale by the number of heads",
+        _attention(_scaled(lambda q, k: 1.0 / math.sqrt(q.shape[1]))),
+        "scale",
+    ),
+    _mha(
+        "scale by the number of keys",
+        _attention(_scaled(lambda q, k: 1.0 / math.sqrt(k.shape[2]))),
+        "scale",
+    ),
     _mha("scale 0.6, which no framework has", _attention(_scaled(lambda q, k: 0.6)), "scale"),
     _mha("forbidden scores of -1", _attention(_soft_mask(-1.0)), "mask"),
     _mha("forbidden scores of -10", _attention(_soft_mask(-10.0)), "mask"),
@@ -247,7 +280,8 @@ MISTAKES = [
     _mha(
         "padding mask inverted",
         _attention(
-            lambda nn, q, k, v, bias, mask: _core(nn, q, k, v, nn.clip(bias, -30.0, 0.0), mask), padding=_upside_down
+            lambda nn, q, k, v, bias, mask: _core(nn, q, k, v, nn.clip(bias, -30.0, 0.0), mask),
+            padding=_upside_down,
         ),
         "padding",
         "mask",
@@ -258,7 +292,13 @@ MISTAKES = [
     _mha("no dropout", _attention(dropped=False), "dropout"),
     _mha("one more in the denominator", _attention(_one_more_key), "denominator", "one"),
     _mha("no gradient of the weights", _attention(_no_gradient_of_weights), "gradient"),
-    _mha("heads joined without moving their axis", _attention(merged=lambda nn, y: y), "head", "permut", "order"),
+    _mha(
+        "heads joined without moving their axis",
+        _attention(merged=lambda nn, y: y),
+        "head",
+        "permut",
+        "order",
+    ),
     _mha(
         "heads interleaved when joined",
         _attention(merged=lambda nn, y: nn.permute(y, (0, 2, 3, 1))),
@@ -277,7 +317,13 @@ MISTAKES = [
         _mha(name, _attention(parts=parts), "exchanged", "quer", "key", "value", "order")
         for name, parts in _SWAPPED_PARTS.items()
     ),
-    _mha("heads, then parts, in the packed weights", _packed_as((1, 0, 2), _in_order), "pack", "order", "interleav"),
+    _mha(
+        "heads, then parts, in the packed weights",
+        _packed_as((1, 0, 2), _in_order),
+        "pack",
+        "order",
+        "interleav",
+    ),
     _mha(
         "width, then heads, in the packed weights",
         _packed_as((0, 2, 1), _in_order),
@@ -286,7 +332,13 @@ MISTAKES = [
         "interleav",
         "heads",
     ),
-    _mha("parts last in the packed weights", _packed_as((1, 2, 0), _in_order), "pack", "order", "interleav"),
+    _mha(
+        "parts last in the packed weights",
+        _packed_as((1, 2, 0), _in_order),
+        "pack",
+        "order",
+        "interleav",
+    ),
     _mha("no bias of the projections", _attention(_packed=_no_input_bias), "bias"),
     Mistake(
         "attention: no output projection",
@@ -305,10 +357,33 @@ MISTAKES = [
         "attention",
     ),
     _around("all tokens seen", ("attention", "Attention"), _seen(lambda d: d < 99), "mask"),
-    _around("earlier tokens seen only", ("attention", "Attention"), _seen(lambda d: d <= 0), "mask", "causal"),
-    _around("later tokens seen only", ("attention", "Attention"), _seen(lambda d: d >= 0), "mask", "causal"),
-    _around("one token less seen", ("attention", "Attention"), _seen(lambda d: np.abs(d) <= 1), "mask", "off by one"),
-    _around("not seen by itself", ("attention", "Attention"), _seen(lambda d: (np.abs(d) <= 2) & (d != 0)), "mask"),
+    _around(
+        "earlier tokens seen only",
+        ("attention", "Attention"),
+        _seen(lambda d: d <= 0),
+        "mask",
+        "causal",
+    ),
+    _around(
+        "later tokens seen only",
+        ("attention", "Attention"),
+        _seen(lambda d: d >= 0),
+        "mask",
+        "causal",
+    ),
+    _around(
+        "one token less seen",
+        ("attention", "Attention"),
+        _seen(lambda d: np.abs(d) <= 1),
+        "mask",
+        "off by one",
+    ),
+    _around(
+        "not seen by itself",
+        ("attention", "Attention"),
+        _seen(lambda d: (np.abs(d) <= 2) & (d != 0)),
+        "mask",
+    ),
     _around(
         "mean over padding too",
         ("fc", "Attention", "sum", "mean"),
@@ -371,7 +446,12 @@ MISTAKES = [
         "input",
     ),
     _around(
-        "norm after the sum", ("norm", "attention", "Attention"), _forward(_norm_afterwards), "order", "norm", "input"
+        "norm after the sum",
+        ("norm", "attention", "Attention"),
+        _forward(_norm_afterwards),
+        "order",
+        "norm",
+        "input",
     ),
     _around(
         "norm within the branch",
@@ -382,8 +462,18 @@ MISTAKES = [
         "residual",
         "input",
     ),
-    _around("no shortcut", ("Attention", "fc", "add"), _forward(_no_skip), "skip", "shortcut", "residual", "input"),
-    _around("attended twice", ("attention", "Attention"), _forward(_attended_twice), "twice", "call"),
+    _around(
+        "no shortcut",
+        ("Attention", "fc", "add"),
+        _forward(_no_skip),
+        "skip",
+        "shortcut",
+        "residual",
+        "input",
+    ),
+    _around(
+        "attended twice", ("attention", "Attention"), _forward(_attended_twice), "twice", "call"
+    ),
     _around(
         "padding is the last word",
         ("attention", "Attention"),

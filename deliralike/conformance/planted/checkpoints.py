@@ -1,4 +1,6 @@
-"""Mistakes of weight files and training checkpoints: a state that is written or read as something else."""
+"""Mistakes of weight files and training checkpoints: a state that is written or read as something
+else.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,14 @@ def _reads(change: Change) -> Callable[[Subject], Subject]:
     return with_methods("", load_neutral_state=load)
 
 
-def _optimizer(writes: Change | None = None, reads: Change | None = None) -> Callable[[Subject], Subject]:
+def _optimizer(
+    writes: Change | None = None, reads: Change | None = None
+) -> Callable[[Subject], Subject]:
     """Every optimizer of the candidate writes or reads another state."""
 
-    def wrong(make: Callable[[AbstractNetwork], AbstractOptimizer]) -> Callable[[AbstractNetwork], AbstractOptimizer]:
+    def wrong(
+        make: Callable[[AbstractNetwork], AbstractOptimizer],
+    ) -> Callable[[AbstractNetwork], AbstractOptimizer]:
         def made(network: AbstractNetwork) -> AbstractOptimizer:
             optimizer = make(network)
             own: Any = type(optimizer)
@@ -42,19 +48,25 @@ def _optimizer(writes: Change | None = None, reads: Change | None = None) -> Cal
             if writes is not None:
                 methods["neutral_state"] = lambda self: writes(own.neutral_state(self))
             if reads is not None:
-                methods["load_neutral_state"] = lambda self, state: own.load_neutral_state(self, reads(dict(state)))
+                methods["load_neutral_state"] = lambda self, state: own.load_neutral_state(
+                    self, reads(dict(state))
+                )
             optimizer.__class__ = type(own.__name__, (own,), methods)
             return optimizer
 
         return made
 
-    return lambda subject: subject.but(optimizers={name: wrong(make) for name, make in subject.optimizers.items()})
+    return lambda subject: subject.but(
+        optimizers={name: wrong(make) for name, make in subject.optimizers.items()}
+    )
 
 
 def _restores_rate(subject: Subject) -> Subject:
     """Whoever sets the learning rate of the candidate's optimizers after loading is not heard."""
 
-    def made(make: Callable[[AbstractNetwork], AbstractOptimizer], network: AbstractNetwork) -> AbstractOptimizer:
+    def made(
+        make: Callable[[AbstractNetwork], AbstractOptimizer], network: AbstractNetwork
+    ) -> AbstractOptimizer:
         optimizer = make(network)
         own: Any = type(optimizer)
         first = optimizer.lr
@@ -70,7 +82,10 @@ def _restores_rate(subject: Subject) -> Subject:
         optimizer.__class__ = type(own.__name__, (own,), {"lr": rate, "load_neutral_state": load})
         return optimizer
 
-    makes = {name: (lambda network, make=make: made(make, network)) for name, make in subject.optimizers.items()}
+    makes = {
+        name: (lambda network, make=make: made(make, network))
+        for name, make in subject.optimizers.items()
+    }
     return subject.but(optimizers=makes)
 
 
@@ -80,7 +95,8 @@ def _without(end: str) -> Change:
 
 def _each(end: str | tuple[str, ...], change: Callable[[np.ndarray], Any]) -> Change:
     return lambda state: {
-        name: np.asarray(change(value)) if name.endswith(end) else value for name, value in state.items()
+        name: np.asarray(change(value)) if name.endswith(end) else value
+        for name, value in state.items()
     }
 
 
@@ -97,7 +113,10 @@ def _rounded(value: np.ndarray, kind: Any) -> np.ndarray:
 
 
 def _saved_half(state: State) -> State:
-    return {name: value.astype(np.float16) if value.dtype.kind == "f" else value for name, value in state.items()}
+    return {
+        name: value.astype(np.float16) if value.dtype.kind == "f" else value
+        for name, value in state.items()
+    }
 
 
 def _keeping(end: str) -> Callable[[Subject], Subject]:
@@ -120,9 +139,19 @@ MISTAKES = (
         ("missing",),
     ),
     Mistake(
-        "weights: a buffer not read", "checkpoints", _keeping("running_mean"), ("norm.running_mean",), ("not restored",)
+        "weights: a buffer not read",
+        "checkpoints",
+        _keeping("running_mean"),
+        ("norm.running_mean",),
+        ("not restored",),
     ),
-    Mistake("weights: a bias not read", "checkpoints", _keeping("fc.bias"), ("fc.bias",), ("not restored",)),
+    Mistake(
+        "weights: a bias not read",
+        "checkpoints",
+        _keeping("fc.bias"),
+        ("fc.bias",),
+        ("not restored",),
+    ),
     Mistake(
         "weights: two tensors exchanged",
         "checkpoints",
@@ -160,8 +189,20 @@ MISTAKES = (
         ("conv.weight",),
         ("kernel flipped",),
     ),
-    Mistake("weights: rounded to float16", "checkpoints", _writes(_half), ("conv.weight",), ("float16 on the way",)),
-    Mistake("weights: float16 on disk", "checkpoints", _writes(_saved_half), ("conv.weight",), ("float16",)),
+    Mistake(
+        "weights: rounded to float16",
+        "checkpoints",
+        _writes(_half),
+        ("conv.weight",),
+        ("float16 on the way",),
+    ),
+    Mistake(
+        "weights: float16 on disk",
+        "checkpoints",
+        _writes(_saved_half),
+        ("conv.weight",),
+        ("float16",),
+    ),
     Mistake(
         "weights: float32 on disk",
         "checkpoints",
@@ -190,7 +231,13 @@ MISTAKES = (
         ("momentum_buffer", "sgd"),
         ("missing", "not restored"),
     ),
-    Mistake("optimizer: momentum zero after reading", "checkpoints", _NO_MOMENTUM, ("momentum_buffer",), ("zeros",)),
+    Mistake(
+        "optimizer: momentum zero after reading",
+        "checkpoints",
+        _NO_MOMENTUM,
+        ("momentum_buffer",),
+        ("zeros",),
+    ),
     Mistake(
         "optimizer: momentum not written",
         "checkpoints",

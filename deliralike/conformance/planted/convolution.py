@@ -1,4 +1,6 @@
-"""Mistakes of convolution, pooling and resizing: paddings, kernels, windows and where a pixel lies."""
+"""Mistakes of convolution, pooling and resizing: paddings, kernels, windows and where a pixel
+lies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def _flipped(*dims: int) -> Change:
     return flip
 
 
-# Convolution -----------------------------------------------------------------------------------------------------
+# Convolution
+# -----------------------------------------------------------------------------------------------------
 
 
 def _convolution(
@@ -42,7 +45,10 @@ def _convolution(
 
     def forward(self, value):
         nn = self.nn
-        chosen = {name: settings.get(name, getattr(self, name)) for name in ("stride", "padding", "dilation", "groups")}
+        chosen = {
+            name: settings.get(name, getattr(self, name))
+            for name in ("stride", "padding", "dilation", "groups")
+        }
         product = nn.conv(x(nn, value), weight(nn, self.weight * 1.0), None, **chosen)
         return y(nn, product + nn.reshape(bias(nn, self.bias * 1.0), (1, -1, 1, 1)))
 
@@ -91,18 +97,39 @@ def _grouped(name: str, plant: Plant, *cause: str) -> Mistake:
 
 
 _CONVOLUTION = [
-    _conv("SAME padding, none before", _convolution(**_padded([(0, 1), (0, 1)])), "SAME", "asymmetric", "pad"),
+    _conv(
+        "SAME padding, none before",
+        _convolution(**_padded([(0, 1), (0, 1)])),
+        "SAME",
+        "asymmetric",
+        "pad",
+    ),
     _conv("all padding before", _convolution(**_padded([(2, 0), (2, 0)])), "asymmetric", "pad"),
-    _conv("SAME padding of rows alone", _convolution(**_padded([(0, 1), (1, 1)])), "SAME", "asymmetric", "pad"),
+    _conv(
+        "SAME padding of rows alone",
+        _convolution(**_padded([(0, 1), (1, 1)])),
+        "SAME",
+        "asymmetric",
+        "pad",
+    ),
     _conv("padding reflects", _convolution(**_padded([(1, 1)] * 2, "reflect")), "reflect"),
-    _conv("padding repeats the edge", _convolution(**_padded([(1, 1)] * 2, "replicate")), "replicate", "edge"),
+    _conv(
+        "padding repeats the edge",
+        _convolution(**_padded([(1, 1)] * 2, "replicate")),
+        "replicate",
+        "edge",
+    ),
     _conv("padding wraps around", _convolution(x=_circular, padding=0), "circular", "wrap"),
     _conv("padding of ones", _convolution(**_padded([(1, 1)] * 2, value=1.0)), "pad", "ones"),
     _conv("kernel flipped", _convolution(weight=_flipped(2, 3)), "flip"),
     _conv("rows of the kernel flipped", _convolution(weight=_flipped(2)), "flip"),
     _conv("columns of the kernel flipped", _convolution(weight=_flipped(3)), "flip"),
     _conv("kernel transposed", _convolution(weight=_transposed), "transpos"),
-    _conv("kernel rotated by a quarter", _convolution(weight=lambda nn, w: nn.flip(_transposed(nn, w), 2)), "rotat"),
+    _conv(
+        "kernel rotated by a quarter",
+        _convolution(weight=lambda nn, w: nn.flip(_transposed(nn, w), 2)),
+        "rotat",
+    ),
     _conv("input channels reversed", _convolution(x=_flipped(1)), "channel"),
     _conv("output channels moved on by one", _convolution(y=_next_channel(1)), "channel"),
     _conv("dilation 2 with padding 2", _convolution(dilation=2, padding=2), "dilation"),
@@ -110,11 +137,29 @@ _CONVOLUTION = [
     _conv("bias added twice", _convolution(bias=lambda nn, b: b * 2.0), "bias"),
     _conv("bias subtracted", _convolution(bias=lambda nn, b: -b), "bias", "sign"),
     _conv("kernels standardised", _convolution(weight=_by_norm), "standardis"),
-    _conv("input standardised", _convolution(x=lambda nn, x: x / nn.sqrt(nn.var(x, (0, 2, 3), keepdim=True))), "input"),
-    _conv("no gradient of the input", _convolution(x=lambda nn, x: nn.stop_gradient(x)), "gradient"),
-    _conv("no gradient of the kernel", _convolution(weight=lambda nn, w: nn.stop_gradient(w)), "gradient"),
-    _conv("no gradient of the bias", _convolution(bias=lambda nn, b: nn.stop_gradient(b)), "gradient"),
-    _conv("output times a power of two", _convolution(y=lambda nn, y: y * 2.0), "scale", "factor", "times"),
+    _conv(
+        "input standardised",
+        _convolution(x=lambda nn, x: x / nn.sqrt(nn.var(x, (0, 2, 3), keepdim=True))),
+        "input",
+    ),
+    _conv(
+        "no gradient of the input", _convolution(x=lambda nn, x: nn.stop_gradient(x)), "gradient"
+    ),
+    _conv(
+        "no gradient of the kernel",
+        _convolution(weight=lambda nn, w: nn.stop_gradient(w)),
+        "gradient",
+    ),
+    _conv(
+        "no gradient of the bias", _convolution(bias=lambda nn, b: nn.stop_gradient(b)), "gradient"
+    ),
+    _conv(
+        "output times a power of two",
+        _convolution(y=lambda nn, y: y * 2.0),
+        "scale",
+        "factor",
+        "times",
+    ),
     _grouped(
         "input channels in the order of groups",
         _convolution("grouped", x=_reordered((0, 2, 1, 3), 1)),
@@ -127,31 +172,42 @@ _CONVOLUTION = [
         "group",
         "channel",
     ),
-    _grouped("groups exchanged", _convolution("grouped", x=_reordered((2, 3, 0, 1), 1)), "group", "channel"),
+    _grouped(
+        "groups exchanged",
+        _convolution("grouped", x=_reordered((2, 3, 0, 1), 1)),
+        "group",
+        "channel",
+    ),
     _grouped(
         "first group's kernels for both",
         _convolution("grouped", weight=_reordered((0, 1, 2, 0, 1, 2), 0)),
         "group",
         "kernel",
     ),
-    _grouped("padding of the wrong axis", _convolution("grouped", **_padded([(2, 0), (0, 0)])), "pad"),
+    _grouped(
+        "padding of the wrong axis", _convolution("grouped", **_padded([(2, 0), (0, 0)])), "pad"
+    ),
 ]
 
-# Transposed convolution ------------------------------------------------------------------------------------------
+# Transposed convolution
+# ------------------------------------------------------------------------------------------
 
 
 def _deconvolution(weight: Change = _same, bias: Change = _same, y: Change = _same) -> Plant:
     def forward(self, x):
         nn = self.nn
-        product = nn.conv_transpose(x, weight(nn, self.weight * 1.0), None, self.stride, self.padding,
-                                    self.output_padding)  # fmt: skip
+        product = nn.conv_transpose(
+            x, weight(nn, self.weight * 1.0), None, self.stride, self.padding, self.output_padding
+        )
         return y(nn, product + nn.reshape(bias(nn, self.bias * 1.0), (1, -1, 1, 1)))
 
     return with_methods("up", forward=forward)
 
 
 def _cropped(*cuts: tuple[int, int]) -> Plant:
-    """The whole output, (batch, 8, 11, 13), of which one row and one column are cut off elsewhere."""
+    """The whole output, (batch, 8, 11, 13), of which one row and one column are cut off
+    elsewhere.
+    """
 
     def forward(self, x):
         y = self.nn.conv_transpose(x, self.weight, self.bias, self.stride)
@@ -168,7 +224,9 @@ def _resized_then_convolved(self, x):
 
 
 def _up(name: str, plant: Plant, *cause: str) -> Mistake:
-    return Mistake(f"transposed convolution: {name}", "convolution", plant, ("up",), cause, "resizing")
+    return Mistake(
+        f"transposed convolution: {name}", "convolution", plant, ("up",), cause, "resizing"
+    )
 
 
 _TRANSPOSED = [
@@ -190,12 +248,18 @@ _TRANSPOSED = [
     ),
     _up("padding cut off at the end", _cropped((0, 1), (0, 1)), "pad", "crop"),
     _up("padding of rows cut off at the end", _cropped((0, 1), (1, 0)), "pad", "crop"),
-    _up("resized and convolved instead", with_methods("up", forward=_resized_then_convolved), "resiz", "nearest"),
+    _up(
+        "resized and convolved instead",
+        with_methods("up", forward=_resized_then_convolved),
+        "resiz",
+        "nearest",
+    ),
     _up("no bias", _deconvolution(bias=lambda nn, b: b * 0.0), "bias"),
     _up("output channels reversed", _deconvolution(y=_flipped(1)), "channel"),
 ]
 
-# Pooling ---------------------------------------------------------------------------------------------------------
+# Pooling
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _max_pool(pads: Pads, value: float = -np.inf) -> Plant:
@@ -255,7 +319,9 @@ def _full_divisor(self, x):
     return self.nn.sum_windows(x, (2, 2), (2, 2), ((0, height), (0, width))) * 0.25
 
 
-def _pool(name: str, plant: Plant, *cause: str, place: str = "pool", fixture: str = "convolutional") -> Mistake:
+def _pool(
+    name: str, plant: Plant, *cause: str, place: str = "pool", fixture: str = "convolutional"
+) -> Mistake:
     return Mistake(f"pooling: {name}", "pooling", plant, (place,), cause, fixture)
 
 
@@ -273,13 +339,21 @@ _POOLING = [
         "window",
         "pad",
     ),
-    _pool("average in the place of the maximum", with_methods("pool", forward=_averaged), "average"),
+    _pool(
+        "average in the place of the maximum", with_methods("pool", forward=_averaged), "average"
+    ),
     _pool("absolutely largest", with_methods("pool", forward=_largest_of_all), "absolute"),
     _pool("smooth maximum", with_methods("pool", forward=_smooth_maximum), "log", "smooth"),
     _pool("every second element", with_methods("pool", forward=_strided), "strid", "kernel_size=1"),
     _pool("minimum", with_methods("pool", forward=_smallest), "minim"),
     _pool("gradient of the mean", with_methods("pool", forward=_gradient_of_mean), "gradient"),
-    _pool("ceil rule of the maximum", with_settings("max", ceil_mode=True), "ceil", place="max", fixture="pooling"),
+    _pool(
+        "ceil rule of the maximum",
+        with_settings("max", ceil_mode=True),
+        "ceil",
+        place="max",
+        fixture="pooling",
+    ),
     _pool(
         "average excludes padding",
         with_settings("average", count_include_pad=False),
@@ -290,7 +364,9 @@ _POOLING = [
     ),
     _pool(
         "ceil rule of the average",
-        with_settings("average", ceil_mode=True, padding=0, settings=((3, 3), (2, 2), (0, 0), (1, 1))),
+        with_settings(
+            "average", ceil_mode=True, padding=0, settings=((3, 3), (2, 2), (0, 0), (1, 1))
+        ),
         "ceil",
         "pad",
         place="average",
@@ -329,7 +405,13 @@ _POOLING = [
         place="ceil",
         fixture="pooling",
     ),
-    _pool("sum over the picture", _reduced(lambda nn, x: nn.sum(x, (2, 3))), "sum", place="mean", fixture="pooling"),
+    _pool(
+        "sum over the picture",
+        _reduced(lambda nn, x: nn.sum(x, (2, 3))),
+        "sum",
+        place="mean",
+        fixture="pooling",
+    ),
     _pool(
         "maximum over the picture",
         _reduced(lambda nn, x: nn.max(nn.max(x, 3), 2)),
@@ -346,7 +428,8 @@ _POOLING = [
     ),
 ]
 
-# Resizing --------------------------------------------------------------------------------------------------------
+# Resizing
+# --------------------------------------------------------------------------------------------------------
 
 
 def _resampled(matrix: Callable[[int, int], np.ndarray]) -> Callable[[Any, Any], Any]:
@@ -386,7 +469,11 @@ def _cubic(size: int, out: int, a: float = -0.75) -> np.ndarray:
         distance = np.abs(position - (low + tap))
         near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
         far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        np.add.at(matrix, (np.arange(out), np.clip(low + tap, 0, size - 1)), np.where(distance <= 1, near, far))
+        np.add.at(
+            matrix,
+            (np.arange(out), np.clip(low + tap, 0, size - 1)),
+            np.where(distance <= 1, near, far),
+        )
     return matrix
 
 
@@ -398,8 +485,12 @@ def _area(size: int, out: int) -> np.ndarray:
     return covered / covered.sum(1, keepdims=True)
 
 
-def _nearest(index: Callable[[np.ndarray, int, int], np.ndarray]) -> Callable[[int, int], np.ndarray]:
-    return lambda size, out: np.eye(size)[np.clip(index(np.arange(out), size, out), 0, size - 1).astype(int)]
+def _nearest(
+    index: Callable[[np.ndarray, int, int], np.ndarray],
+) -> Callable[[int, int], np.ndarray]:
+    return lambda size, out: np.eye(size)[
+        np.clip(index(np.arange(out), size, out), 0, size - 1).astype(int)
+    ]
 
 
 _EXACT = _nearest(lambda i, size, out: np.floor((i + 0.5) * size / out))
@@ -417,7 +508,9 @@ def _depth_first(self, x):
     batch, channels, height, width = x.shape
     r = self.upscale_factor
     split = self.nn.reshape(x, (batch, r, r, channels // (r * r), height, width))
-    return self.nn.reshape(self.nn.permute(split, (0, 3, 4, 1, 5, 2)), (batch, -1, height * r, width * r))
+    return self.nn.reshape(
+        self.nn.permute(split, (0, 3, 4, 1, 5, 2)), (batch, -1, height * r, width * r)
+    )
 
 
 def _shuffled_sideways(self, x):
@@ -425,7 +518,9 @@ def _shuffled_sideways(self, x):
     batch, channels, height, width = x.shape
     r = self.upscale_factor
     split = self.nn.reshape(x, (batch, channels // (r * r), r, r, height, width))
-    return self.nn.reshape(self.nn.permute(split, (0, 1, 4, 3, 5, 2)), (batch, -1, height * r, width * r))
+    return self.nn.reshape(
+        self.nn.permute(split, (0, 1, 4, 3, 5, 2)), (batch, -1, height * r, width * r)
+    )
 
 
 def _resize(name: str, path: str, plant: Plant, *cause: str) -> Mistake:
@@ -433,10 +528,17 @@ def _resize(name: str, path: str, plant: Plant, *cause: str) -> Mistake:
 
 
 _RESIZING = [
-    _resize("corners aligned", "smooth", with_settings("smooth", align_corners=True), "align_corners"),
+    _resize(
+        "corners aligned", "smooth", with_settings("smooth", align_corners=True), "align_corners"
+    ),
     _resize("nearest for linear", "smooth", with_settings("smooth", mode="nearest"), "nearest"),
     _resize(
-        "linear without half pixels", "smooth", _by_matrix("smooth", _corner_of_origin), "half", "asymmetric", "pixel"
+        "linear without half pixels",
+        "smooth",
+        _by_matrix("smooth", _corner_of_origin),
+        "half",
+        "asymmetric",
+        "pixel",
     ),
     _resize("cubic for linear", "smooth", _by_matrix("smooth", _cubic), "cubic"),
     _resize(
@@ -446,17 +548,35 @@ _RESIZING = [
         "flip",
         "revers",
     ),
-    _resize("corners aligned when shrinking", "small", with_settings("small", align_corners=True), "align_corners"),
+    _resize(
+        "corners aligned when shrinking",
+        "small",
+        with_settings("small", align_corners=True),
+        "align_corners",
+    ),
     _resize("antialiased when shrinking", "small", _by_matrix("small", _antialiased), "antialias"),
     _resize("mean over areas when shrinking", "small", _by_matrix("small", _area), "area"),
     _resize("nearest when shrinking", "small", with_settings("small", mode="nearest"), "nearest"),
     _resize("linear for nearest", "coarse", with_settings("coarse", mode="linear"), "linear"),
-    _resize("nearest of pixel centres", "coarse", _by_matrix("coarse", _EXACT), "exact", "centre", "half"),
+    _resize(
+        "nearest of pixel centres",
+        "coarse",
+        _by_matrix("coarse", _EXACT),
+        "exact",
+        "centre",
+        "half",
+    ),
     _resize("nearest rounded", "coarse", _by_matrix("coarse", _ROUNDED), "round"),
     _resize("nearest with corners aligned", "coarse", _by_matrix("coarse", _CORNERS), "corner"),
     _resize("tiled in the place of repeated", "coarse", _by_matrix("coarse", _REPEATED), "tile"),
     _resize(
-        "depth to space", "shuffle", with_methods("shuffle", forward=_depth_first), "depth", "DCR", "order", "channel"
+        "depth to space",
+        "shuffle",
+        with_methods("shuffle", forward=_depth_first),
+        "depth",
+        "DCR",
+        "order",
+        "channel",
     ),
     _resize(
         "rows and columns of the shuffle exchanged",
@@ -470,7 +590,9 @@ _RESIZING = [
     _resize(
         "repeated in the place of shuffled",
         "shuffle",
-        with_methods("shuffle", forward=lambda self, x: self.nn.interpolate(x[:, :2], scale_factor=2)),
+        with_methods(
+            "shuffle", forward=lambda self, x: self.nn.interpolate(x[:, :2], scale_factor=2)
+        ),
         "repeat",
         "nearest",
     ),

@@ -10,7 +10,9 @@ from deliralike.conformance.planted.planting import Plant, with_methods, with_se
 
 
 def _mask(layer: Any, x: Any, shape: tuple[int, ...] | None = None, p: float | None = None) -> Any:
-    return layer.nn.keep_mask(layer, layer.mask_shape(x) if shape is None else shape, layer.p if p is None else p, x)
+    return layer.nn.keep_mask(
+        layer, layer.mask_shape(x) if shape is None else shape, layer.p if p is None else p, x
+    )
 
 
 def _in_training(apply: Callable[[Any, Any], Any], path: str = "elements") -> Plant:
@@ -109,9 +111,17 @@ MISTAKES = [
     _drop("p and keep swapped", _in_training(_swapped), "swapped", "p=0.7", "keep"),
     _drop("off in training", _in_training(lambda layer, x: x), "off", "p=0", "p=0.0"),
     _drop("on in evaluation", with_methods("elements", forward=_on_in_evaluation), "evaluation"),
-    _drop("scaled in evaluation only", with_methods("elements", forward=_scaled_in_evaluation), "scale", "evaluation"),
     _drop(
-        "scaled in training and in evaluation", with_methods("elements", forward=_both_scaled), "scale", "evaluation"
+        "scaled in evaluation only",
+        with_methods("elements", forward=_scaled_in_evaluation),
+        "scale",
+        "evaluation",
+    ),
+    _drop(
+        "scaled in training and in evaluation",
+        with_methods("elements", forward=_both_scaled),
+        "scale",
+        "evaluation",
     ),
     _drop("p 0.5", with_settings("elements", p=0.5), "p="),
     _drop("p 0.27, near to the right one", with_settings("elements", p=0.27), "p="),
@@ -125,18 +135,56 @@ MISTAKES = [
     _drop("gradient of what is dropped", _in_training(_gradient_of_all), "gradient"),
     _drop("scaled by the share that was kept", _in_training(_scaled_by_share), "scale", "share"),
     _drop("the mean in the place of zero", _in_training(_noise), "mean", "zero"),
-    _drop("the stream of another layer", with_settings("elements", block_path="channels"), "stream", "mask", "key"),
-    _drop("of elements", _in_training(_mask_per_element, "channels"), "element", "mask", path="channels"),
+    _drop(
+        "the stream of another layer",
+        with_settings("elements", block_path="channels"),
+        "stream",
+        "mask",
+        "key",
+    ),
+    _drop(
+        "of elements",
+        _in_training(_mask_per_element, "channels"),
+        "element",
+        "mask",
+        path="channels",
+    ),
     _drop("unscaled", _in_training(_unscaled, "channels"), "scale", path="channels"),
-    _drop("off in training", _in_training(lambda layer, x: x, "channels"), "off", "p=0", path="channels"),
-    _drop("of whole samples", _in_training(_mask_per_sample, "channels"), "sample", "mask", path="channels"),
+    _drop(
+        "off in training",
+        _in_training(lambda layer, x: x, "channels"),
+        "off",
+        "p=0",
+        path="channels",
+    ),
+    _drop(
+        "of whole samples",
+        _in_training(_mask_per_sample, "channels"),
+        "sample",
+        "mask",
+        path="channels",
+    ),
     _drop("of elements", _in_training(_mask_per_element, "path"), "element", "mask", path="path"),
     _drop("unscaled", _in_training(_unscaled, "path"), "scale", path="path"),
-    _drop("p and keep swapped", _in_training(_swapped, "path"), "swapped", "keep", "p=0.6", path="path"),
-    _drop("on in evaluation", with_methods("path", forward=_on_in_evaluation), "evaluation", path="path"),
+    _drop(
+        "p and keep swapped",
+        _in_training(_swapped, "path"),
+        "swapped",
+        "keep",
+        "p=0.6",
+        path="path",
+    ),
+    _drop(
+        "on in evaluation",
+        with_methods("path", forward=_on_in_evaluation),
+        "evaluation",
+        path="path",
+    ),
     _drop(
         "of the whole batch",
-        _in_training(lambda layer, x: x * _mask(layer, x, (1, 1, 1, 1)) * (1 / (1 - layer.p)), "path"),
+        _in_training(
+            lambda layer, x: x * _mask(layer, x, (1, 1, 1, 1)) * (1 / (1 - layer.p)), "path"
+        ),
         "batch",
         "mask",
         path="path",

@@ -1,7 +1,9 @@
-"""The right subjects that mistakes are planted in: several small networks, written once, each with a batch and a loss.
+"""The right subjects that mistakes are planted in: several small networks, written once, each with
+a batch and a loss.
 
-Sizes are uneven, strides are two and no weight, statistic or class weight is neutral, so that nothing can go wrong
-without being seen; and each holds few operations, since some backends compile every network anew.
+Sizes are uneven, strides are two and no weight, statistic or class weight is neutral, so that
+nothing can go wrong without being seen; and each holds few operations, since some backends compile
+every network anew.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PIXEL_MEAN, PIXEL_STD = np.array([0.5, 0.4, 0.3]), np.array([0.21, 0.25, 0.3])
 Batch = tuple[np.ndarray, ...]
 
 
-def fixture(name: str, backend: str | Backend, seed: int = 0, dtype: str = "float64") -> tuple[Subject, Batch]:
+def fixture(
+    name: str, backend: str | Backend, seed: int = 0, dtype: str = "float64"
+) -> tuple[Subject, Batch]:
     """A right subject on a backend, and a batch; the same weights and numbers on every backend.
 
     Raises:
@@ -51,11 +55,20 @@ def fixture(name: str, backend: str | Backend, seed: int = 0, dtype: str = "floa
 
 
 def _set_telling_weights(network: Any, random: np.random.Generator) -> None:
-    """Weights of which none is 0, 1 or another value that hides a mistake; statistics of some earlier batches."""
+    """Weights of which none is 0, 1 or another value that hides a mistake; statistics of some
+    earlier batches.
+    """
     slots, state = network.neutral_slots(), network.neutral_state()
-    first = {id(slot.native): name for name, slot in reversed(slots.items()) if slot.is_parameter}  # of tied ones
-    drawn = {name: np.asarray(_telling(name, value, random), value.dtype) for name, value in state.items()}
-    network.load_neutral_state({name: drawn[first.get(id(slots[name].native), name)] for name in state})
+    first = {
+        id(slot.native): name for name, slot in reversed(slots.items()) if slot.is_parameter
+    }  # of tied ones
+    drawn = {
+        name: np.asarray(_telling(name, value, random), value.dtype)
+        for name, value in state.items()
+    }
+    network.load_neutral_state(
+        {name: drawn[first.get(id(slots[name].native), name)] for name in state}
+    )
 
 
 def _telling(name: str, value: np.ndarray, random: np.random.Generator) -> Any:
@@ -70,7 +83,8 @@ def _telling(name: str, value: np.ndarray, random: np.random.Generator) -> Any:
     return random.normal(0.0, (2.0 / np.prod(value.shape[1:])) ** 0.5, value.shape)
 
 
-# Networks --------------------------------------------------------------------------------------------------------
+# Networks
+# --------------------------------------------------------------------------------------------------------
 
 
 class Convolutional(Network):
@@ -128,7 +142,9 @@ class Resizing(Network):
 
     def forward(self, x):
         x = self.stem(x)  # (batch, 8, 5, 6)
-        return self.head(self.joined(self.up(x), self.smooth(x), self.coarse(self.small(x)), self.shuffle(x)))
+        return self.head(
+            self.joined(self.up(x), self.smooth(x), self.coarse(self.small(x)), self.shuffle(x))
+        )
 
     def joined(self, *parts):
         return self.nn.concatenate(parts, dim=1)
@@ -164,7 +180,9 @@ class Activations(Network):
     def forward(self, x):
         parts = self.nn.split(self.hidden(x) * 3.0, 4, dim=1)
         return self.fc(
-            self.nn.concatenate([getattr(self, n)(p) for n, p in zip(self.names, parts, strict=True)], dim=1)
+            self.nn.concatenate(
+                [getattr(self, n)(p) for n, p in zip(self.names, parts, strict=True)], dim=1
+            )
         )
 
 
@@ -222,7 +240,9 @@ class Attention(Network):
 
     def forward(self, tokens):
         x, padding = self.norm(self.embedded(tokens)), self.padding(tokens)
-        y, _ = self.attention(x, x, x, key_padding_mask=padding, attn_mask=self.mask(tokens, x), need_weights=False)
+        y, _ = self.attention(
+            x, x, x, key_padding_mask=padding, attn_mask=self.mask(tokens, x), need_weights=False
+        )
         return self.fc(self.pooled(x + y, padding))
 
     def embedded(self, tokens):
@@ -240,7 +260,7 @@ class Attention(Network):
 
     def pooled(self, x, padding):
         """The mean over tokens that are none of padding."""
-        kept = self.nn.cast(self.nn.expand_dims(padding, -1) == False, x)  # noqa: E712 - of arrays
+        kept = self.nn.cast(self.nn.expand_dims(padding, -1) == False, x)  # noqa: E712
         return self.nn.sum(x * kept, 1) / self.nn.sum(kept, 1)
 
 
@@ -270,7 +290,9 @@ class Residual(Network):
         super().__init__()
         nn = self.nn
         self.block1 = BasicBlock(3, 4, stride=2)
-        self.block1.downsample = nn.Sequential(nn.Conv2d(3, 4, 1, stride=2, bias=False), nn.BatchNorm2d(4))
+        self.block1.downsample = nn.Sequential(
+            nn.Conv2d(3, 4, 1, stride=2, bias=False), nn.BatchNorm2d(4)
+        )
         self.block2 = BasicBlock(4, 4)
         self.fc = nn.Linear(4, CLASSES)
 
@@ -329,7 +351,9 @@ class Far(Network):
 
     def forward(self, x):
         parts = (self.batch(x), self.group(x), self.instance(x), self.layer(x))
-        return self.fc(self.nn.mean(self.nn.concatenate([part * part for part in parts], dim=1), (2, 3)))
+        return self.fc(
+            self.nn.mean(self.nn.concatenate([part * part for part in parts], dim=1), (2, 3))
+        )
 
 
 class Vectors(Network):
@@ -360,7 +384,8 @@ class Steep(Network):
         return self.fc(self.softmax(self.hidden(x) * 1e3) + x[:, :4]) * 1e3
 
 
-# Losses ----------------------------------------------------------------------------------------------------------
+# Losses
+# ----------------------------------------------------------------------------------------------------------
 
 
 def weighted_cross_entropy(network: Any, x: Any, target: Any) -> Any:
@@ -391,13 +416,18 @@ def task_losses(network: Any, x: Any, numbers: Any, flags: Any) -> Any:
     """Squares, absolute differences and two kinds of binary cross-entropy, each of some outputs."""
     nn, y = network.nn, network(x)
     regression = nn.mse_loss(y[:, :2], numbers) + nn.l1_loss(y[:, 1:3], numbers)
-    return regression + nn.bce_with_logits(y[:, 2:5], flags) + nn.binary_focal_loss(y[:, 3:6], flags)
+    return (
+        regression + nn.bce_with_logits(y[:, 2:5], flags) + nn.binary_focal_loss(y[:, 3:6], flags)
+    )
 
 
-# Batches ---------------------------------------------------------------------------------------------------------
+# Batches
+# ---------------------------------------------------------------------------------------------------------
 
 
-def _pictures(*shape: int, mean: float = 0.3, std: float = 1.0) -> Callable[[np.random.Generator], Batch]:
+def _pictures(
+    *shape: int, mean: float = 0.3, std: float = 1.0
+) -> Callable[[np.random.Generator], Batch]:
     """Pictures with one label each; the second one is ignored."""
 
     def batch(random: np.random.Generator) -> Batch:
@@ -408,9 +438,14 @@ def _pictures(*shape: int, mean: float = 0.3, std: float = 1.0) -> Callable[[np.
     return batch
 
 
-def _maps(classes: int, size: tuple[int, ...], *shape: int) -> Callable[[np.random.Generator], Batch]:
+def _maps(
+    classes: int, size: tuple[int, ...], *shape: int
+) -> Callable[[np.random.Generator], Batch]:
     """Pictures with a label for each element of a map."""
-    return lambda random: (random.normal(0.3, 1.0, shape), random.integers(0, classes, (shape[0], *size)))
+    return lambda random: (
+        random.normal(0.3, 1.0, shape),
+        random.integers(0, classes, (shape[0], *size)),
+    )
 
 
 def _tokens(words: int, batch: int, length: int) -> Callable[[np.random.Generator], Batch]:
@@ -433,10 +468,15 @@ def _words(random: np.random.Generator) -> Batch:
 
 
 def _numbers_and_flags(random: np.random.Generator) -> Batch:
-    return random.normal(0.3, 1.0, (5, 4)), random.normal(0.0, 1.0, (5, 2)), random.integers(0, 2, (5, 3)) * 1.0
+    return (
+        random.normal(0.3, 1.0, (5, 4)),
+        random.normal(0.0, 1.0, (5, 2)),
+        random.integers(0, 2, (5, 3)) * 1.0,
+    )
 
 
-# By name ---------------------------------------------------------------------------------------------------------
+# By name
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _written(network: Any) -> Callable[..., Any]:
@@ -445,7 +485,9 @@ def _written(network: Any) -> Callable[..., Any]:
 
 def _unet(backend: Any, dtype: str) -> Any:
     name = backend if isinstance(backend, str) else backend.name
-    return zoo.build("unet", backend=name, dtype=dtype, in_channels=1, out_channels=3, features=(3, 4, 3))
+    return zoo.build(
+        "unet", backend=name, dtype=dtype, in_channels=1, out_channels=3, features=(3, 4, 3)
+    )
 
 
 FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Batch], Any]] = {

@@ -13,7 +13,8 @@ from deliralike.conformance.planted.planting import with_loss
 
 Loss = Callable[..., Any]
 
-# Cross-entropy with class weights and ignored labels -------------------------------------------------------------
+# Cross-entropy with class weights and ignored labels
+# -------------------------------------------------------------
 
 
 def _log_softmax(nn: Any, logits: Any) -> Any:
@@ -38,7 +39,8 @@ def _weighted(
         reduce: From `nn`, the losses, their weights and whether they count, to a scalar.
         log_p: From scores to logarithms of probabilities.
         weight: Of the classes.
-        ignored: The label that does not count; what is ignored by right counts as class 0 with another one.
+        ignored: The label that does not count; what is ignored by right counts as class 0 with
+            another one.
         taken: The class whose probability is taken for a label.
     """
 
@@ -150,7 +152,9 @@ def _options(**options: Any) -> Loss:
     def loss(network: Any, x: Any, target: Any) -> Any:
         logits = network(x)
         weight = network.nn.constant(options.get("weight", CLASS_WEIGHTS), like=logits)
-        return network.nn.cross_entropy(logits, target, **{"ignore_index": IGNORED, **options, "weight": weight})
+        return network.nn.cross_entropy(
+            logits, target, **{"ignore_index": IGNORED, **options, "weight": weight}
+        )
 
     return loss
 
@@ -161,7 +165,9 @@ def _no_weights(network: Any, x: Any, target: Any) -> Any:
 
 def _focal(network: Any, x: Any, target: Any) -> Any:
     logits = network(x)
-    return network.nn.focal_loss(logits, target, 1.0, network.nn.constant(CLASS_WEIGHTS, like=logits), IGNORED)
+    return network.nn.focal_loss(
+        logits, target, 1.0, network.nn.constant(CLASS_WEIGHTS, like=logits), IGNORED
+    )
 
 
 def _with_decay(network: Any, x: Any, target: Any) -> Any:
@@ -169,7 +175,8 @@ def _with_decay(network: Any, x: Any, target: Any) -> Any:
     return right(network, x, target) + 1e-3 * network.nn.sum(network.fc.weight * network.fc.weight)
 
 
-# Cross-entropy of maps, without weights --------------------------------------------------------------------------
+# Cross-entropy of maps, without weights
+# --------------------------------------------------------------------------
 
 
 def _of_maps(reduce: Callable[[Any, Any], Any]) -> Loss:
@@ -179,7 +186,8 @@ def _of_maps(reduce: Callable[[Any, Any], Any]) -> Loss:
     return loss
 
 
-# Smoothed labels -------------------------------------------------------------------------------------------------
+# Smoothed labels
+# -------------------------------------------------------------------------------------------------
 
 
 def _smoothed(spread: Callable[[int], tuple[float, float]]) -> Loss:
@@ -194,7 +202,8 @@ def _smoothed(spread: Callable[[int], tuple[float, float]]) -> Loss:
     return loss
 
 
-# Dice and cross-entropy ------------------------------------------------------------------------------------------
+# Dice and cross-entropy
+# ------------------------------------------------------------------------------------------
 
 
 def _dice(nn: Any, p: Any, target: Any) -> Any:
@@ -244,7 +253,8 @@ def _hard_dice(nn: Any, p: Any, target: Any) -> Any:
     return nn.dice_loss(nn.one_hot(nn.argmax(p, 1), p.shape[1], like=p), target)
 
 
-# Several tasks ---------------------------------------------------------------------------------------------------
+# Several tasks
+# ---------------------------------------------------------------------------------------------------
 
 
 def _tasks(
@@ -299,7 +309,9 @@ def _weights_of_three(nn: Any, y: Any) -> Any:
     return nn.constant(CLASS_WEIGHTS[:3], like=y)
 
 
-def _mistake(kind: str, name: str, loss: Loss, place: tuple[str, ...], cause: tuple[str, ...], fixture: str) -> Mistake:
+def _mistake(
+    kind: str, name: str, loss: Loss, place: tuple[str, ...], cause: tuple[str, ...], fixture: str
+) -> Mistake:
     return Mistake(f"{kind}: {name}", "loss", with_loss(loss), ("loss", *place), cause, fixture)
 
 
@@ -308,7 +320,9 @@ def _entropy(name: str, loss: Loss, *cause: str) -> Mistake:
 
 
 def _maps(name: str, reduce: Callable[[Any, Any], Any], *cause: str) -> Mistake:
-    return _mistake("cross-entropy of maps", name, _of_maps(reduce), ("cross_entropy",), cause, "tied")
+    return _mistake(
+        "cross-entropy of maps", name, _of_maps(reduce), ("cross_entropy",), cause, "tied"
+    )
 
 
 def _smooth(name: str, spread: Callable[[int], tuple[float, float]], *cause: str) -> Mistake:
@@ -324,12 +338,26 @@ def _of_tasks(kind: str, name: str, loss: Loss, *cause: str) -> Mistake:
 
 
 MISTAKES = [
-    _entropy("class weights divided by count", _weighted(_by_count), "count", "number", "denominator"),
-    _entropy("ignored labels in the denominator", _weighted(_by_batch), "ignored", "batch", "denominator"),
-    _entropy("ignored labels in the denominator with a weight", _weighted(_ignored_weigh), "ignored", "denominator"),
+    _entropy(
+        "class weights divided by count", _weighted(_by_count), "count", "number", "denominator"
+    ),
+    _entropy(
+        "ignored labels in the denominator", _weighted(_by_batch), "ignored", "batch", "denominator"
+    ),
+    _entropy(
+        "ignored labels in the denominator with a weight",
+        _weighted(_ignored_weigh),
+        "ignored",
+        "denominator",
+    ),
     _entropy("sum for mean", _options(reduction="sum"), "sum"),
     _entropy("sum for mean, by hand", _weighted(_summed), "sum"),
-    _entropy("divided by the sum of all classes' weights", _weighted(_all_weights), "weights", "denominator"),
+    _entropy(
+        "divided by the sum of all classes' weights",
+        _weighted(_all_weights),
+        "weights",
+        "denominator",
+    ),
     _entropy("one less in the denominator", _weighted(_unbiased), "denominator", "one less"),
     _entropy("1e-5 more in the denominator", _weighted(_plus_eps), "denominator", "eps"),
     _entropy("maximum for mean", _weighted(_largest), "max"),
@@ -339,23 +367,41 @@ MISTAKES = [
     _entropy("weights squared", _weighted(weight=lambda nn, w: w * w), "weight", "square"),
     _entropy("roots of weights", _weighted(weight=lambda nn, w: nn.sqrt(w)), "weight", "root"),
     _entropy("inverse weights", _weighted(weight=lambda nn, w: 1.0 / w), "weight", "inverse"),
-    _entropy("weights in the reverse order", _options(weight=CLASS_WEIGHTS[::-1].copy()), "weight", "order", "revers"),
-    _entropy("weights of the next class", _weighted(weight=lambda nn, w: nn.roll(w, 1, 0)), "weight", "shift", "order"),
+    _entropy(
+        "weights in the reverse order",
+        _options(weight=CLASS_WEIGHTS[::-1].copy()),
+        "weight",
+        "order",
+        "revers",
+    ),
+    _entropy(
+        "weights of the next class",
+        _weighted(weight=lambda nn, w: nn.roll(w, 1, 0)),
+        "weight",
+        "shift",
+        "order",
+    ),
     _entropy("ignored labels are class 0", _weighted(ignored=-7), "ignore"),
     _entropy(
         "class 0 ignored as well",
         _weighted(
-            lambda nn, losses, w, kept: _weighted_mean(nn, losses, nn.where(w == float(CLASS_WEIGHTS[0]), 0.0, w), kept)
+            lambda nn, losses, w, kept: _weighted_mean(
+                nn, losses, nn.where(w == float(CLASS_WEIGHTS[0]), 0.0, w), kept
+            )
         ),
         "ignore",
         "class 0",
         "weight",
     ),
-    _entropy("labels off by one", _weighted(taken=lambda label: (label + 1) % 5), "label", "off by one"),
+    _entropy(
+        "labels off by one", _weighted(taken=lambda label: (label + 1) % 5), "label", "off by one"
+    ),
     _entropy("smoothing 0.1", _options(label_smoothing=0.1), "smoothing"),
     _entropy("smoothing 0.033, which nobody has", _options(label_smoothing=0.033), "smoothing"),
     _entropy("softmax twice", _weighted(log_p=_softmax_first), "softmax", "twice"),
-    _entropy("softmax over the batch", _weighted(log_p=_over_the_batch), "softmax", "axis", "batch"),
+    _entropy(
+        "softmax over the batch", _weighted(log_p=_over_the_batch), "softmax", "axis", "batch"
+    ),
     _entropy("logarithm to base 2", _weighted(log_p=_base_two), "log", "base", "factor"),
     _entropy("no logarithm", _weighted(log_p=_probabilities), "log", "probabilit"),
     _entropy("sigmoids for softmax", _weighted(log_p=_sigmoids), "sigmoid"),
@@ -366,10 +412,19 @@ MISTAKES = [
     _entropy("gradient of the sum", _weighted(_gradient_of_sum), "gradient"),
     _entropy("gradient halved", _weighted(_half_gradient), "gradient"),
     _entropy("weights of the last layer penalised", _with_decay, "penalty", "decay", "weight"),
-    _maps("mean over the batch of sums", lambda nn, losses: nn.mean(nn.sum(losses, 1)), "sum", "mean"),
-    _maps("sum over the batch of means", lambda nn, losses: nn.sum(nn.mean(losses, 1)), "sum", "mean"),
+    _maps(
+        "mean over the batch of sums", lambda nn, losses: nn.mean(nn.sum(losses, 1)), "sum", "mean"
+    ),
+    _maps(
+        "sum over the batch of means", lambda nn, losses: nn.sum(nn.mean(losses, 1)), "sum", "mean"
+    ),
     _maps("sum", lambda nn, losses: nn.sum(losses), "sum"),
-    _maps("root of the mean square", lambda nn, losses: nn.sqrt(nn.mean(losses * losses)), "root", "square"),
+    _maps(
+        "root of the mean square",
+        lambda nn, losses: nn.sqrt(nn.mean(losses * losses)),
+        "root",
+        "square",
+    ),
     _maps("last element left out", lambda nn, losses: nn.mean(losses[:, :-1]), "last", "left out"),
     _smooth("none", lambda k: (1.0, 0.0), "smoothing"),
     _smooth(
@@ -398,10 +453,14 @@ MISTAKES = [
     _overlap("over the whole batch", _dice_and_entropy(_soft_dice((0, 2, 3))), "batch"),
     _overlap("over classes too", _dice_and_entropy(_soft_dice((1, 2, 3))), "class"),
     _overlap(
-        "no background", _dice_and_entropy(lambda nn, p, t: nn.dice_loss(p, t, include_background=False)), "background"
+        "no background",
+        _dice_and_entropy(lambda nn, p, t: nn.dice_loss(p, t, include_background=False)),
+        "background",
     ),
     _overlap("no factor of two", _dice_and_entropy(_soft_dice(top=1.0)), "two", "factor"),
-    _overlap("sum for mean", _dice_and_entropy(_soft_dice(finish=lambda nn, d: nn.sum(1.0 - d))), "sum"),
+    _overlap(
+        "sum for mean", _dice_and_entropy(_soft_dice(finish=lambda nn, d: nn.sum(1.0 - d))), "sum"
+    ),
     _overlap(
         "negative, not one minus",
         _dice_and_entropy(_soft_dice(finish=lambda nn, d: -nn.mean(d))),
@@ -409,14 +468,31 @@ MISTAKES = [
         "constant",
         "negative",
     ),
-    _overlap("logarithm", _dice_and_entropy(_soft_dice(finish=lambda nn, d: -nn.mean(nn.log(d)))), "log"),
+    _overlap(
+        "logarithm", _dice_and_entropy(_soft_dice(finish=lambda nn, d: -nn.mean(nn.log(d)))), "log"
+    ),
     _overlap("Jaccard", _dice_and_entropy(_jaccard), "jaccard", "Jaccard", "IoU"),
-    _overlap("of the most likely classes", _dice_and_entropy(_hard_dice), "gradient", "hard", "most likely"),
-    _overlap("sigmoid for softmax", _dice_and_entropy(activate=lambda nn, x: nn.sigmoid(x)), "sigmoid"),
+    _overlap(
+        "of the most likely classes",
+        _dice_and_entropy(_hard_dice),
+        "gradient",
+        "hard",
+        "most likely",
+    ),
+    _overlap(
+        "sigmoid for softmax", _dice_and_entropy(activate=lambda nn, x: nn.sigmoid(x)), "sigmoid"
+    ),
     _overlap("of scores", _dice_and_entropy(activate=lambda nn, x: x), "softmax", "scores"),
     _overlap("half of each", _dice_and_entropy(weights=(0.5, 0.5)), "weight", "half", "factor"),
     _overlap("alone", _dice_and_entropy(weights=(1.0, 0.0)), "weight", "cross"),
-    _of_tasks("mse_loss", "halved", _tasks(lambda nn, y, t: 0.5 * nn.mse_loss(y, t)), "half", "factor", "0.5"),
+    _of_tasks(
+        "mse_loss",
+        "halved",
+        _tasks(lambda nn, y, t: 0.5 * nn.mse_loss(y, t)),
+        "half",
+        "factor",
+        "0.5",
+    ),
     _of_tasks("mse_loss", "sum", _tasks(lambda nn, y, t: nn.mse_loss(y, t, "sum")), "sum"),
     _of_tasks("mse_loss", "mean of sums", _tasks(_row_sums), "sum", "factor"),
     _of_tasks("mse_loss", "its root", _tasks(lambda nn, y, t: nn.sqrt(nn.mse_loss(y, t))), "root"),
@@ -428,17 +504,24 @@ MISTAKES = [
         "gradient",
     ),
     _of_tasks("l1_loss", "sum", _tasks(absolute=lambda nn, y, t: nn.l1_loss(y, t, "sum")), "sum"),
-    _of_tasks("l1_loss", "squares", _tasks(absolute=lambda nn, y, t: nn.mse_loss(y, t)), "mse", "square"),
+    _of_tasks(
+        "l1_loss", "squares", _tasks(absolute=lambda nn, y, t: nn.mse_loss(y, t)), "mse", "square"
+    ),
     _of_tasks("l1_loss", "Huber", _tasks(absolute=_huber), "huber", "Huber", "smooth"),
     _of_tasks(
-        "bce_with_logits", "sum", _tasks(binary=lambda nn, y, t: nn.bce_with_logits(y, t, reduction="sum")), "sum"
+        "bce_with_logits",
+        "sum",
+        _tasks(binary=lambda nn, y, t: nn.bce_with_logits(y, t, reduction="sum")),
+        "sum",
     ),
     _of_tasks("bce_with_logits", "sigmoid twice", _tasks(binary=_lone_sigmoid), "sigmoid", "twice"),
     _of_tasks("bce_with_logits", "positives alone", _tasks(binary=_positives_alone), "positive"),
     _of_tasks(
         "bce_with_logits",
         "positives weighted",
-        _tasks(binary=lambda nn, y, t: nn.bce_with_logits(y, t, pos_weight=_weights_of_three(nn, y))),
+        _tasks(
+            binary=lambda nn, y, t: nn.bce_with_logits(y, t, pos_weight=_weights_of_three(nn, y))
+        ),
         "pos_weight",
         "weight",
     ),
@@ -456,10 +539,17 @@ MISTAKES = [
         "target",
     ),
     _of_tasks(
-        "bce_with_logits", "squares", _tasks(binary=lambda nn, y, t: nn.mse_loss(nn.sigmoid(y), t)), "square", "mse"
+        "bce_with_logits",
+        "squares",
+        _tasks(binary=lambda nn, y, t: nn.mse_loss(nn.sigmoid(y), t)),
+        "square",
+        "mse",
     ),
     _of_tasks(
-        "binary_focal_loss", "gamma 1", _tasks(focal=lambda nn, y, t: nn.binary_focal_loss(y, t, gamma=1.0)), "gamma"
+        "binary_focal_loss",
+        "gamma 1",
+        _tasks(focal=lambda nn, y, t: nn.binary_focal_loss(y, t, gamma=1.0)),
+        "gamma",
     ),
     _of_tasks(
         "binary_focal_loss",
@@ -468,10 +558,20 @@ MISTAKES = [
         "alpha",
     ),
     _of_tasks(
-        "binary_focal_loss", "no alpha", _tasks(focal=lambda nn, y, t: nn.binary_focal_loss(y, t, alpha=None)), "alpha"
+        "binary_focal_loss",
+        "no alpha",
+        _tasks(focal=lambda nn, y, t: nn.binary_focal_loss(y, t, alpha=None)),
+        "alpha",
     ),
     _of_tasks(
-        "binary_focal_loss", "what is classified well", _tasks(focal=_focal_of_target), "focal", "well", "invert"
+        "binary_focal_loss",
+        "what is classified well",
+        _tasks(focal=_focal_of_target),
+        "focal",
+        "well",
+        "invert",
     ),
-    _of_tasks("binary_focal_loss", "no gradient of the weight", _tasks(focal=_focal_cut), "gradient"),
+    _of_tasks(
+        "binary_focal_loss", "no gradient of the weight", _tasks(focal=_focal_cut), "gradient"
+    ),
 ]

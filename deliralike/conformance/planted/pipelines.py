@@ -11,20 +11,25 @@ from deliralike import data
 
 Batches = list[tuple[np.ndarray, np.ndarray]]
 
-MEAN, DEVIATION = (np.array(each).reshape(1, 3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+MEAN, DEVIATION = (
+    np.array(each).reshape(1, 3, 1, 1) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+)
 SAMPLES, SIZE, EPOCHS = 11, 4, 2
 
 
 @dataclass(frozen=True)
 class StreamMistake:
-    """One mistake of a pipeline, and what a proof should say of it; the fields are those of `Mistake`.
+    """One mistake of a pipeline, and what a proof should say of it; the fields are those of
+    `Mistake`.
 
     Attributes:
         name: In a few words: ``"second epoch not reshuffled"``.
         group: ``"order"``, ``"batches"``, ``"targets"``, ``"values"`` or ``"augmentation"``.
         plant: From the batches of `right` to wrong ones.
-        place: Texts of which one must stand in a finding's place or what, for it to count as located.
-        cause: Texts of which one must stand in the explanation's cause, for it to count as explained.
+        place: Texts of which one must stand in a finding's place or what, for it to count as
+            located.
+        cause: Texts of which one must stand in the explanation's cause, for it to count as
+            explained.
     """
 
     name: str
@@ -40,7 +45,11 @@ def plain(seed: int = 0) -> Batches:
     pictures = random.random((SAMPLES, 3, 7, 6)).astype(np.float32)
     labels = random.integers(0, 4, SAMPLES)
     inputs = ((pictures - MEAN) / DEVIATION).astype(np.float32)
-    return [batch for epoch in range(EPOCHS) for batch in data.batches((inputs, labels), SIZE, seed=seed, epoch=epoch)]
+    return [
+        batch
+        for epoch in range(EPOCHS)
+        for batch in data.batches((inputs, labels), SIZE, seed=seed, epoch=epoch)
+    ]
 
 
 def right(seed: int = 0) -> Batches:
@@ -50,7 +59,9 @@ def right(seed: int = 0) -> Batches:
 
 def _drawn(seed: int = 0) -> np.ndarray:
     """Which of all pictures are flipped; never the same for all."""
-    return np.concatenate([[True, False, False], np.random.default_rng(seed + 100).random(EPOCHS * SAMPLES - 3) < 0.5])
+    return np.concatenate(
+        [[True, False, False], np.random.default_rng(seed + 100).random(EPOCHS * SAMPLES - 3) < 0.5]
+    )
 
 
 def _flipped(batches: Batches, which: np.ndarray) -> Batches:
@@ -154,12 +165,23 @@ def _with_replacement(place: np.ndarray) -> np.ndarray:
     return np.random.default_rng(7).integers(0, SAMPLES, len(place))
 
 
-_INPUTS, _TARGET, _ORDER, _COUNT = ("inputs",), ("target",), ("order of samples",), ("size", "number of batches")
+_INPUTS, _TARGET, _ORDER, _COUNT = (
+    ("inputs",),
+    ("target",),
+    ("order of samples",),
+    ("size", "number of batches"),
+)
 _TURNED = ("augmentation",)
 
 MISTAKES = (
     StreamMistake("reversed", "order", _samples(lambda i: i[::-1]), _ORDER, ("reversed",)),
-    StreamMistake("second epoch not reshuffled", "order", _not_reshuffled, ("batch 3, sample 0",), ("not reshuffled",)),
+    StreamMistake(
+        "second epoch not reshuffled",
+        "order",
+        _not_reshuffled,
+        ("batch 3, sample 0",),
+        ("not reshuffled",),
+    ),
     StreamMistake(
         "samples shuffled by another seed",
         "order",
@@ -167,8 +189,16 @@ MISTAKES = (
         _ORDER,
         ("shuffled",),
     ),
-    StreamMistake("two samples exchanged", "order", _samples(_exchanged), ("batch 0, sample 3",), ("sample 3",)),
-    StreamMistake("one sample early", "order", _samples(lambda i: np.roll(i, -1)), _ORDER, ("1 sample early",)),
+    StreamMistake(
+        "two samples exchanged",
+        "order",
+        _samples(_exchanged),
+        ("batch 0, sample 3",),
+        ("sample 3",),
+    ),
+    StreamMistake(
+        "one sample early", "order", _samples(lambda i: np.roll(i, -1)), _ORDER, ("1 sample early",)
+    ),
     StreamMistake(
         "interleaved over workers",
         "order",
@@ -177,11 +207,21 @@ MISTAKES = (
         ("2th", "2 workers"),
     ),
     StreamMistake(
-        "batches exchanged in pairs", "order", lambda b: [b[1], b[0], *b[2:]], _ORDER, ("exchanged", "shuffled")
+        "batches exchanged in pairs",
+        "order",
+        lambda b: [b[1], b[0], *b[2:]],
+        _ORDER,
+        ("exchanged", "shuffled"),
     ),
-    StreamMistake("drawn with replacement", "order", _samples(_with_replacement), _ORDER, ("duplicated",)),
     StreamMistake(
-        "every sample twice", "order", _samples(lambda i: np.repeat(i, 2)[: len(i)]), _ORDER, ("every sample twice",)
+        "drawn with replacement", "order", _samples(_with_replacement), _ORDER, ("duplicated",)
+    ),
+    StreamMistake(
+        "every sample twice",
+        "order",
+        _samples(lambda i: np.repeat(i, 2)[: len(i)]),
+        _ORDER,
+        ("every sample twice",),
     ),
     StreamMistake(
         "the same batch again and again",
@@ -190,9 +230,15 @@ MISTAKES = (
         _ORDER,
         ("first one",),
     ),
-    StreamMistake("last batch dropped", "batches", _ends(lambda i: []), _COUNT, ("last batch dropped",)),
     StreamMistake(
-        "last batch padded with its own samples", "batches", _ends(lambda i: [np.resize(i, SIZE)]), _COUNT, ("padded",)
+        "last batch dropped", "batches", _ends(lambda i: []), _COUNT, ("last batch dropped",)
+    ),
+    StreamMistake(
+        "last batch padded with its own samples",
+        "batches",
+        _ends(lambda i: [np.resize(i, SIZE)]),
+        _COUNT,
+        ("padded",),
     ),
     StreamMistake(
         "last batch padded with its last sample",
@@ -201,7 +247,9 @@ MISTAKES = (
         _COUNT,
         ("padded with its last",),
     ),
-    StreamMistake("last batch repeated", "batches", _ends(lambda i: [i, i]), _COUNT, ("last batch repeated",)),
+    StreamMistake(
+        "last batch repeated", "batches", _ends(lambda i: [i, i]), _COUNT, ("last batch repeated",)
+    ),
     StreamMistake(
         "another batch size",
         "batches",
@@ -211,10 +259,18 @@ MISTAKES = (
     ),
     StreamMistake("first batch lost", "batches", lambda b: b[1:], _COUNT, ("left out",)),
     StreamMistake(
-        "targets off by one sample", "targets", _all_targets(lambda y: np.roll(y, 1)), _TARGET, ("1 sample late",)
+        "targets off by one sample",
+        "targets",
+        _all_targets(lambda y: np.roll(y, 1)),
+        _TARGET,
+        ("1 sample late",),
     ),
     StreamMistake(
-        "targets reversed in each batch", "targets", _targets(lambda y: y[::-1]), _TARGET, ("each batch reversed",)
+        "targets reversed in each batch",
+        "targets",
+        _targets(lambda y: y[::-1]),
+        _TARGET,
+        ("each batch reversed",),
     ),
     StreamMistake(
         "targets shuffled",
@@ -223,17 +279,39 @@ MISTAKES = (
         _TARGET,
         ("shuffled against",),
     ),
-    StreamMistake("labels from one", "targets", _targets(lambda y: y + 1), _TARGET, ("off by one",)),
-    StreamMistake("labels one-hot", "targets", _targets(lambda y: np.eye(4, dtype=np.int64)[y]), _TARGET, ("one-hot",)),
-    StreamMistake("labels of 32 bits", "targets", _targets(lambda y: y.astype(np.int32)), _TARGET, ("int32",)),
-    StreamMistake("labels with an axis more", "targets", _targets(lambda y: y[:, None]), _TARGET, ("axes",)),
     StreamMistake(
-        "two classes exchanged", "targets", _targets(lambda y: np.array([1, 0, 2, 3])[y]), _TARGET, ("renamed",)
+        "labels from one", "targets", _targets(lambda y: y + 1), _TARGET, ("off by one",)
     ),
     StreamMistake(
-        "normalisation missing", "values", _floats(lambda x: x * DEVIATION + MEAN), _INPUTS, ("normalisation missing",)
+        "labels one-hot",
+        "targets",
+        _targets(lambda y: np.eye(4, dtype=np.int64)[y]),
+        _TARGET,
+        ("one-hot",),
     ),
-    StreamMistake("normalised twice", "values", _floats(lambda x: (x - MEAN) / DEVIATION), _INPUTS, ("twice",)),
+    StreamMistake(
+        "labels of 32 bits", "targets", _targets(lambda y: y.astype(np.int32)), _TARGET, ("int32",)
+    ),
+    StreamMistake(
+        "labels with an axis more", "targets", _targets(lambda y: y[:, None]), _TARGET, ("axes",)
+    ),
+    StreamMistake(
+        "two classes exchanged",
+        "targets",
+        _targets(lambda y: np.array([1, 0, 2, 3])[y]),
+        _TARGET,
+        ("renamed",),
+    ),
+    StreamMistake(
+        "normalisation missing",
+        "values",
+        _floats(lambda x: x * DEVIATION + MEAN),
+        _INPUTS,
+        ("normalisation missing",),
+    ),
+    StreamMistake(
+        "normalised twice", "values", _floats(lambda x: (x - MEAN) / DEVIATION), _INPUTS, ("twice",)
+    ),
     StreamMistake(
         "another mean and deviation",
         "values",
@@ -241,7 +319,13 @@ MISTAKES = (
         _INPUTS,
         ("another normalisation", "another scale"),
     ),
-    StreamMistake("deviation forgotten", "values", _floats(lambda x: x * DEVIATION), _INPUTS, ("not divided by",)),
+    StreamMistake(
+        "deviation forgotten",
+        "values",
+        _floats(lambda x: x * DEVIATION),
+        _INPUTS,
+        ("not divided by",),
+    ),
     StreamMistake("scaled to 0..255", "values", _floats(lambda x: 255 * x), _INPUTS, ("255",)),
     StreamMistake("scaled twice", "values", _floats(lambda x: x / 255), _INPUTS, ("twice",)),
     StreamMistake(
@@ -262,11 +346,15 @@ MISTAKES = (
     StreamMistake(
         "grey",
         "values",
-        _floats(lambda x: np.repeat(np.einsum("nchw,c->nhw", x, [0.299, 0.587, 0.114])[:, None], 3, 1)),
+        _floats(
+            lambda x: np.repeat(np.einsum("nchw,c->nhw", x, [0.299, 0.587, 0.114])[:, None], 3, 1)
+        ),
         _INPUTS,
         ("grey",),
     ),
-    StreamMistake("channels last", "values", _inputs(lambda x: x.transpose(0, 2, 3, 1)), ("shape",), ("NHWC",)),
+    StreamMistake(
+        "channels last", "values", _inputs(lambda x: x.transpose(0, 2, 3, 1)), ("shape",), ("NHWC",)
+    ),
     StreamMistake(
         "reshape for a transpose",
         "values",
@@ -274,9 +362,23 @@ MISTAKES = (
         _INPUTS,
         ("reshape",),
     ),
-    StreamMistake("upside down", "values", _inputs(lambda x: x[:, :, ::-1]), _INPUTS, ("upside down",)),
-    StreamMistake("rotated by 180 degrees", "values", _inputs(lambda x: x[:, :, ::-1, ::-1]), _INPUTS, ("180",)),
-    StreamMistake("transposed", "values", _inputs(lambda x: x.transpose(0, 1, 3, 2)), ("shape",), ("transposed",)),
+    StreamMistake(
+        "upside down", "values", _inputs(lambda x: x[:, :, ::-1]), _INPUTS, ("upside down",)
+    ),
+    StreamMistake(
+        "rotated by 180 degrees",
+        "values",
+        _inputs(lambda x: x[:, :, ::-1, ::-1]),
+        _INPUTS,
+        ("180",),
+    ),
+    StreamMistake(
+        "transposed",
+        "values",
+        _inputs(lambda x: x.transpose(0, 1, 3, 2)),
+        ("shape",),
+        ("transposed",),
+    ),
     StreamMistake("crop shifted", "values", _inputs(_moved), _INPUTS, ("dy=1, dx=2",)),
     StreamMistake(
         "half precision on the way",
@@ -285,17 +387,43 @@ MISTAKES = (
         _INPUTS,
         ("float16",),
     ),
-    StreamMistake("double precision", "values", _inputs(lambda x: x.astype(np.float64)), ("inputs",), ("float64",)),
-    StreamMistake("clipped", "values", _floats(lambda x: np.clip(x, -1.5, 1.5)), _INPUTS, ("clipped to -1.5..1.5",)),
+    StreamMistake(
+        "double precision",
+        "values",
+        _inputs(lambda x: x.astype(np.float64)),
+        ("inputs",),
+        ("float64",),
+    ),
+    StreamMistake(
+        "clipped",
+        "values",
+        _floats(lambda x: np.clip(x, -1.5, 1.5)),
+        _INPUTS,
+        ("clipped to -1.5..1.5",),
+    ),
     StreamMistake("a box erased", "values", _inputs(_cutout), _INPUTS, ("box",)),
     StreamMistake(
-        "mixed with the next sample", "values", _floats(lambda x: 0.7 * x + 0.3 * np.roll(x, 1, 0)), _INPUTS, ("mixup",)
+        "mixed with the next sample",
+        "values",
+        _floats(lambda x: 0.7 * x + 0.3 * np.roll(x, 1, 0)),
+        _INPUTS,
+        ("mixup",),
     ),
     StreamMistake("noise", "values", _floats(_noisy), _INPUTS, ("noise",)),
-    StreamMistake("brightness drawn for each sample", "augmentation", _floats(_brightened), _INPUTS, ("of its own",)),
+    StreamMistake(
+        "brightness drawn for each sample",
+        "augmentation",
+        _floats(_brightened),
+        _INPUTS,
+        ("of its own",),
+    ),
     StreamMistake("augmentation not at all", "augmentation", _unflipped, _INPUTS, _TURNED),
     StreamMistake(
-        "augmentation one sample late", "augmentation", _drawn_otherwise(lambda d: np.roll(d, 1)), _INPUTS, _TURNED
+        "augmentation one sample late",
+        "augmentation",
+        _drawn_otherwise(lambda d: np.roll(d, 1)),
+        _INPUTS,
+        _TURNED,
     ),
     StreamMistake(
         "augmentation in another order",
@@ -305,6 +433,10 @@ MISTAKES = (
         _TURNED,
     ),
     StreamMistake(
-        "augmentation drawn once", "augmentation", _drawn_otherwise(lambda d: np.ones_like(d)), _INPUTS, _TURNED
+        "augmentation drawn once",
+        "augmentation",
+        _drawn_otherwise(lambda d: np.ones_like(d)),
+        _INPUTS,
+        _TURNED,
     ),
 )

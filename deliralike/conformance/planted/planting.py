@@ -1,7 +1,8 @@
-"""How a mistake gets into a right candidate: another method, another setting, other weights or another loss.
+"""How a mistake gets into a right candidate: another method, another setting, other weights or
+another loss.
 
-A block keeps its parameters, names, order and path, so it keeps its portable dropout masks too; what changes is one
-thing that it does. A plant copies the candidate, and works on every backend.
+A block keeps its parameters, names, order and path, so it keeps its portable dropout masks too;
+what changes is one thing that it does. A plant copies the candidate, and works on every backend.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ State = dict[str, np.ndarray]
 
 
 def with_methods(path: str, **methods: Any) -> Plant:
-    """The block at a path is of the same class, some methods aside: ``with_methods("norm", forward=...)``."""
+    """The block at a path is of the same class, some methods aside: ``with_methods("norm",
+    forward=...)``.
+    """
 
     def change(network: AbstractNetwork) -> None:
         block = block_at(network, path)
@@ -39,19 +42,25 @@ def with_settings(path: str, **settings: Any) -> Plant:
         block = block_at(network, path)
         for name, value in settings.items():
             if not hasattr(block, name):
-                raise AttributeError(f"the block {path!r}, a {type(block).__name__}, has no setting {name!r}")
+                raise AttributeError(
+                    f"the block {path!r}, a {type(block).__name__}, has no setting {name!r}"
+                )
             setattr(block, name, value)
 
     return on_copy(change)
 
 
 def with_weights(change: Callable[[State], State]) -> Plant:
-    """The candidate has other weights: what `change` makes of its neutral state, names and shapes as they are."""
+    """The candidate has other weights: what `change` makes of its neutral state, names and shapes
+    as they are.
+    """
     return on_copy(lambda network: network.load_neutral_state(change(network.neutral_state())))
 
 
 def with_loss(loss: LossFunction) -> Plant:
-    """The candidate is trained with another loss. Give a function that is made once: JAX compiles it once."""
+    """The candidate is trained with another loss. Give a function that is made once: JAX compiles
+    it once.
+    """
     return lambda subject: subject.but(loss=loss)
 
 

@@ -1,7 +1,8 @@
 """Mistakes of precision: short types within, and formulas that are right on paper only.
 
-A type that is too short shows in float64 anywhere. A formula that loses digits shows where there are some to lose: in
-the fixture ``"far"``, whose mean is 1e4 times its deviation, and in ``"steep"``, whose exponentials overflow.
+A type that is too short shows in float64 anywhere. A formula that loses digits shows where there
+are some to lose: in the fixture ``"far"``, whose mean is 1e4 times its deviation, and in
+``"steep"``, whose exponentials overflow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, IGNORED, PIXE
 from deliralike.conformance.planted.fixtures import weighted_cross_entropy as right
 from deliralike.conformance.planted.planting import Plant, with_loss, with_methods
 
-# Short types within ----------------------------------------------------------------------------------------------
+# Short types within
+# ----------------------------------------------------------------------------------------------
 
 
 def _short(nn: Any, x: Any, dtype: str = "float32") -> Any:
@@ -29,7 +31,10 @@ def _convolved(self, x):
     """Input, kernel and bias in float32."""
     nn = self.nn
     x, weight, bias = (nn.cast(value * 1.0, "float32") for value in (x, self.weight, self.bias))
-    return nn.cast(nn.conv(x, weight, bias, self.stride, self.padding, self.dilation, self.groups), self.weight * 1.0)
+    return nn.cast(
+        nn.conv(x, weight, bias, self.stride, self.padding, self.dilation, self.groups),
+        self.weight * 1.0,
+    )
 
 
 def _multiplied(self, x):
@@ -41,8 +46,12 @@ def _multiplied(self, x):
 def _statistics(self, x):
     """Mean and variance in float32; the running ones are those."""
     if not self.training:
-        return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
-    mean, var = (_short(self.nn, value) for value in (self.nn.mean(x, (0, 2, 3)), self.nn.var(x, (0, 2, 3))))
+        return self.nn.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+        )
+    mean, var = (
+        _short(self.nn, value) for value in (self.nn.mean(x, (0, 2, 3)), self.nn.var(x, (0, 2, 3)))
+    )
     self._update(mean, var, math.prod(x.shape) // x.shape[1])
     return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
 
@@ -67,7 +76,9 @@ def _pooled(self, x):
 
 def _constants(self, x):
     """Mean and deviation were stored in float32."""
-    mean, std = (v.astype(np.float32).astype(np.float64).reshape(1, 3, 1, 1) for v in (PIXEL_MEAN, PIXEL_STD))
+    mean, std = (
+        v.astype(np.float32).astype(np.float64).reshape(1, 3, 1, 1) for v in (PIXEL_MEAN, PIXEL_STD)
+    )
     return (x - self.nn.constant(mean, like=x)) / self.nn.constant(std, like=x)
 
 
@@ -82,7 +93,9 @@ def _short_table(self, index):
 def _logits_in_float32(network: Any, x: Any, target: Any) -> Any:
     nn, logits = network.nn, network(x)
     short = nn.cast(logits, "float32")
-    return nn.cast(nn.cross_entropy(short, target, nn.constant(CLASS_WEIGHTS, like=short), IGNORED), logits)
+    return nn.cast(
+        nn.cross_entropy(short, target, nn.constant(CLASS_WEIGHTS, like=short), IGNORED), logits
+    )
 
 
 def _class_weights_in_float32(network: Any, x: Any, target: Any) -> Any:
@@ -97,7 +110,8 @@ def _gradients_in_float32(network: Any, x: Any, target: Any) -> Any:
     return loss + network.nn.stop_gradient(right(network, x, target) - loss)
 
 
-# Formulas that lose digits ---------------------------------------------------------------------------------------
+# Formulas that lose digits
+# ---------------------------------------------------------------------------------------
 
 
 def _in_one_pass(nn: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
@@ -112,12 +126,16 @@ def _standardised(norm: Any, x: Any, dims: tuple[int, ...]) -> Any:
 
 
 def _per_channel(norm: Any, y: Any) -> Any:
-    return y * norm.nn.reshape(norm.weight, (1, -1, 1, 1)) + norm.nn.reshape(norm.bias, (1, -1, 1, 1))
+    return y * norm.nn.reshape(norm.weight, (1, -1, 1, 1)) + norm.nn.reshape(
+        norm.bias, (1, -1, 1, 1)
+    )
 
 
 def _batch_in_one_pass(self, x):
     if not self.training:
-        return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        return self.nn.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+        )
     mean, var = (self.nn.reshape(value, (-1,)) for value in _in_one_pass(self.nn, x, (0, 2, 3)))
     self._update(mean, var, math.prod(x.shape) // x.shape[1])
     return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
@@ -147,7 +165,10 @@ def _entropy(log_p: Callable[[Any, Any], Any]) -> Plant:
 
     def loss(network: Any, x: Any, target: Any) -> Any:
         nn, logits = network.nn, network(x)
-        label, kept = nn.where(target != IGNORED, target, target * 0), nn.cast(target != IGNORED, logits)
+        label, kept = (
+            nn.where(target != IGNORED, target, target * 0),
+            nn.cast(target != IGNORED, logits),
+        )
         weights = nn.select(nn.constant(CLASS_WEIGHTS, like=logits), label, 0) * kept
         found = nn.select_along(log_p(nn, logits), nn.expand_dims(label, 1), 1)[:, 0]
         return -nn.sum(found * weights) / nn.sum(weights)
@@ -168,17 +189,26 @@ def _clipped_scores(nn: Any, logits: Any) -> Any:
     return nn.log_softmax(nn.clip(logits, -50.0, 50.0), 1)
 
 
-def _precise(name: str, plant: Plant, place: tuple[str, ...], cause: tuple[str, ...], fixture: str) -> Mistake:
+def _precise(
+    name: str, plant: Plant, place: tuple[str, ...], cause: tuple[str, ...], fixture: str
+) -> Mistake:
     return Mistake(f"precision: {name}", "precision", plant, place, cause, fixture)
 
 
 def _float32(name: str, path: str, plant: Plant, fixture: str, *place: str) -> Mistake:
-    return _precise(f"{name} in float32", plant, (path, *place), ("float32", "round", "precision"), fixture)
+    return _precise(
+        f"{name} in float32", plant, (path, *place), ("float32", "round", "precision"), fixture
+    )
 
 
 def _one_pass(path: str, forward: Callable[..., Any]) -> Mistake:
-    return _precise(f"{path} norm in one pass", with_methods(path, forward=forward), (path,),
-                    ("one-pass", "one pass", "round", "precision"), "far")  # fmt: skip
+    return _precise(
+        f"{path} norm in one pass",
+        with_methods(path, forward=forward),
+        (path,),
+        ("one-pass", "one pass", "round", "precision"),
+        "far",
+    )
 
 
 _LOSS = ("loss", "cross_entropy", "log_softmax")
@@ -186,11 +216,20 @@ _LOSS = ("loss", "cross_entropy", "log_softmax")
 MISTAKES = [
     _float32("convolution", "conv", with_methods("conv", forward=_convolved), "convolutional"),
     _float32("linear layer", "fc", with_methods("fc", forward=_multiplied), "convolutional"),
-    _float32("batch statistics", "norm", with_methods("norm", forward=_statistics), "convolutional"),
+    _float32(
+        "batch statistics", "norm", with_methods("norm", forward=_statistics), "convolutional"
+    ),
     _float32("layer norm", "norm", with_methods("norm", forward=_layer_norm), "attention"),
     _float32("softmax", "softmax", with_methods("softmax", forward=_softmax), "activations"),
     _float32("GELU", "gelu", with_methods("gelu", forward=_gelu), "activations"),
-    _float32("mean over the picture", "mean", with_methods("", pooled=_pooled), "pooling", "Pooling", "fc"),
+    _float32(
+        "mean over the picture",
+        "mean",
+        with_methods("", pooled=_pooled),
+        "pooling",
+        "Pooling",
+        "fc",
+    ),
     _float32(
         "mean and deviation of pictures",
         "block1",
@@ -199,14 +238,19 @@ MISTAKES = [
         "Residual",
         "input",
     ),
-    _float32("table of words", "embedding", with_methods("embedding", forward=_short_table), "recurrent"),
+    _float32(
+        "table of words", "embedding", with_methods("embedding", forward=_short_table), "recurrent"
+    ),
     _float32("loss", "loss", with_loss(_logits_in_float32), "pooling", *_LOSS),
     _float32("class weights", "loss", with_loss(_class_weights_in_float32), "pooling", *_LOSS),
     _float32("gradient of the loss", "loss", with_loss(_gradients_in_float32), "pooling", *_LOSS),
     _precise(
         "output in float16",
         with_methods(
-            "act", forward=lambda self, x: _short(self.nn, self.nn.leaky_relu(x, self.negative_slope), "float16")
+            "act",
+            forward=lambda self, x: _short(
+                self.nn, self.nn.leaky_relu(x, self.negative_slope), "float16"
+            ),
         ),
         ("act",),
         ("float16", "round"),
@@ -237,7 +281,15 @@ MISTAKES = [
         ("log", "finite", "infinit", "NaN"),
         "steep",
     ),
-    _precise("logarithm of clipped probabilities", _entropy(_clipped), _LOSS, ("clip", "1e-07"), "steep"),
-    _precise("logarithm of probabilities and a little", _entropy(_of_doubles), _LOSS, ("eps", "added", "log"), "steep"),
+    _precise(
+        "logarithm of clipped probabilities", _entropy(_clipped), _LOSS, ("clip", "1e-07"), "steep"
+    ),
+    _precise(
+        "logarithm of probabilities and a little",
+        _entropy(_of_doubles),
+        _LOSS,
+        ("eps", "added", "log"),
+        "steep",
+    ),
     _precise("scores clipped", _entropy(_clipped_scores), _LOSS, ("clip",), "steep"),
 ]

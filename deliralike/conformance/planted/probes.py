@@ -11,7 +11,8 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, CLASSES, IGNORED
 from deliralike.conformance.planted.planting import with_loss, with_methods
 
-# Norms -----------------------------------------------------------------------------------------------------------
+# Norms
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _one_pass(nn: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
@@ -45,13 +46,16 @@ def _silent_norm(self: Any, x: Any) -> Any:
     """Batch norm that takes one value per channel."""
     nn = self.nn
     if not self.training:
-        return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        return nn.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+        )
     mean, var = nn.mean(x, 0), nn.var(x, 0)
     self._update(mean, var, max(2, x.shape[0]))
     return nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
 
 
-# Activations and windows -----------------------------------------------------------------------------------------
+# Activations and windows
+# -----------------------------------------------------------------------------------------
 
 
 def _half_relu(self: Any, x: Any) -> Any:
@@ -72,11 +76,14 @@ def _naive_softmax(self: Any, x: Any) -> Any:
     return powers / self.nn.sum(powers, 1, keepdim=True)
 
 
-# Indices ---------------------------------------------------------------------------------------------------------
+# Indices
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _wrapping(self: Any, index: Any) -> Any:
-    return self.nn.embedding(self.nn.where(index < 0, index + self.num_embeddings, index), self.weight)
+    return self.nn.embedding(
+        self.nn.where(index < 0, index + self.num_embeddings, index), self.weight
+    )
 
 
 def _clamping(self: Any, index: Any) -> Any:
@@ -88,13 +95,16 @@ def _learning_padding(self: Any, index: Any) -> Any:
     return self.nn.embedding(index, self.weight)
 
 
-# Losses ----------------------------------------------------------------------------------------------------------
+# Losses
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _counted(nn: Any, logits: Any, target: Any, label: Any) -> tuple[Any, Any]:
     """The losses and weights of labels."""
     weight = nn.constant(CLASS_WEIGHTS, like=logits)
-    return nn.cross_entropy(logits, label, weight, reduction="none"), nn.cast(target != IGNORED, logits)
+    return nn.cross_entropy(logits, label, weight, reduction="none"), nn.cast(
+        target != IGNORED, logits
+    )
 
 
 def _zero_over_zero(network: Any, x: Any, target: Any) -> Any:
@@ -149,7 +159,9 @@ def _open_absolute(network: Any, x: Any, numbers: Any, flags: Any) -> Any:
     d = y[:, 1:3] - numbers
     absolute = d * (2.0 * nn.cast(d >= 0.0, d) - 1.0)
     regression = nn.mse_loss(y[:, :2], numbers) + nn.mean(absolute)
-    return regression + nn.bce_with_logits(y[:, 2:5], flags) + nn.binary_focal_loss(y[:, 3:6], flags)
+    return (
+        regression + nn.bce_with_logits(y[:, 2:5], flags) + nn.binary_focal_loss(y[:, 3:6], flags)
+    )
 
 
 _FAR, _ONE_PASS = ("mean of 1e4",), ("one-pass",)

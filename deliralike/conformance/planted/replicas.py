@@ -1,4 +1,6 @@
-"""Mistakes of replicas: in the loss over shares, in samples, statistics, masks, gradients and copies of parameters."""
+"""Mistakes of replicas: in the loss over shares, in samples, statistics, masks, gradients and
+copies of parameters.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ IGNORED = 2
 Plant = Callable[[Subject], Subject]
 
 
-# A right subject -----------------------------------------------------------------------------------------------------
+# A right subject
+# -----------------------------------------------------------------------------------------------------
 
 
 class Statistical(Network):
@@ -70,9 +73,13 @@ class Statistical(Network):
 
 
 def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject:
-    """A right candidate with batch norm, dropout, class weights, ignored labels, momentum and clipping."""
+    """A right candidate with batch norm, dropout, class weights, ignored labels, momentum and
+    clipping.
+    """
     network = Statistical.on(backend, seed=3, dtype="float64")()
-    return Subject(network, loss or in_replicas(sum_and_weight, "denominator"), {"clipped sgd": clipped_sgd})
+    return Subject(
+        network, loss or in_replicas(sum_and_weight, "denominator"), {"clipped sgd": clipped_sgd}
+    )
 
 
 def batch(samples: int = 7) -> Batch:
@@ -83,9 +90,13 @@ def batch(samples: int = 7) -> Batch:
 
 
 def sum_and_weight(network: Any, x: Any, labels: Any) -> tuple[Any, Any]:
-    """Cross-entropy with class weights and ignored labels: the sum, and what it is to be divided by."""
+    """Cross-entropy with class weights and ignored labels: the sum, and what it is to be divided
+    by.
+    """
     nn, scores = network.nn, network(x)
-    total = nn.cross_entropy(scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED, reduction="sum")
+    total = nn.cross_entropy(
+        scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED, reduction="sum"
+    )
     counted = nn.constant(CLASS_WEIGHTS * (np.arange(4) != IGNORED), scores)
     return total, nn.sum(nn.one_hot(labels, 4, scores) * counted)
 
@@ -97,7 +108,8 @@ def clipped_sgd(network: AbstractNetwork) -> AbstractOptimizer:
     return optimizer
 
 
-# Losses of shares ----------------------------------------------------------------------------------------------------
+# Losses of shares
+# ----------------------------------------------------------------------------------------------------
 
 
 def _weighing(weigh: Callable[[Sequence[int]], Sequence[float]]) -> Plant:
@@ -136,11 +148,14 @@ def _as_replica(change: Change) -> Plant:
     return _inside(lambda function: changed_inside(function, change))
 
 
-# Samples -------------------------------------------------------------------------------------------------------------
+# Samples
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _samples(choose: Callable[[int, int], Any]) -> Plant:
-    """Over replicas, other samples of the batch: ``choose(samples, replicas)`` gives their numbers."""
+    """Over replicas, other samples of the batch: ``choose(samples, replicas)`` gives their
+    numbers.
+    """
 
     def plant(subject: Subject) -> Subject:
         def loss(network: Any, *batch: Any) -> Any:
@@ -177,10 +192,13 @@ def _gathered(order: Callable[[int, int], Any]) -> Plant:
 def gathered_loss(network: Any, x: Any, labels: Any) -> Any:
     """The right loss on gathered outputs."""
     nn, scores = network.nn, network(x)
-    return nn.cross_entropy(scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED)
+    return nn.cross_entropy(
+        scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED
+    )
 
 
-# Replicas ------------------------------------------------------------------------------------------------------------
+# Replicas
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _replicated(subject: Subject, change: Callable[[Any], Any]) -> Subject:
@@ -215,9 +233,13 @@ def _stale(subject: Subject) -> Subject:
 
 
 def _hooks_before_accumulation(replace_all: bool) -> Plant:
-    """The hooks that an optimizer has been given see the gradients of single replicas: of each, or of the root."""
+    """The hooks that an optimizer has been given see the gradients of single replicas: of each, or
+    of the root.
+    """
 
-    def changed(make: Callable[[AbstractNetwork], AbstractOptimizer], network: Any) -> AbstractOptimizer:
+    def changed(
+        make: Callable[[AbstractNetwork], AbstractOptimizer], network: Any
+    ) -> AbstractOptimizer:
         optimizer = make(network)
         if _count(network) > 1:
             accumulate, *others = optimizer.pre_update_hooks
@@ -231,7 +253,8 @@ def _hooks_before_accumulation(replace_all: bool) -> Plant:
     )
 
 
-# The list ------------------------------------------------------------------------------------------------------------
+# The list
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _mean_weights(sizes: Sequence[int]) -> list[float]:
@@ -256,7 +279,9 @@ def _filled_up(samples: int, count: int, first: bool) -> np.ndarray:
 
 
 def _shares_reversed(samples: int, count: int) -> np.ndarray:
-    return np.concatenate(np.split(np.arange(samples), np.cumsum(partition(samples, count))[:-1])[::-1])
+    return np.concatenate(
+        np.split(np.arange(samples), np.cumsum(partition(samples, count))[:-1])[::-1]
+    )
 
 
 _GRADIENT, _BUFFER, _UPDATE = ("gradient",), ("running",), ("update",)
@@ -267,10 +292,20 @@ def _mistake(name: str, plant: Plant, place: tuple[str, ...], *cause: str) -> Mi
 
 
 MISTAKES = (
-    _mistake("mean of the shares' means", _weighing(_mean_weights), _GRADIENT, "mean of the shares' means"),
-    _mistake("per-shard denominators", _weighing(_size_weights), _GRADIENT, "weighted by its samples"),
     _mistake(
-        "sum of the shares' means", _weighing(lambda sizes: [1.0] * len(sizes)), _GRADIENT, "sum of the shares' means"
+        "mean of the shares' means",
+        _weighing(_mean_weights),
+        _GRADIENT,
+        "mean of the shares' means",
+    ),
+    _mistake(
+        "per-shard denominators", _weighing(_size_weights), _GRADIENT, "weighted by its samples"
+    ),
+    _mistake(
+        "sum of the shares' means",
+        _weighing(lambda sizes: [1.0] * len(sizes)),
+        _GRADIENT,
+        "sum of the shares' means",
     ),
     _mistake(
         "weighted by the sizes in reversed order",
@@ -284,12 +319,37 @@ MISTAKES = (
         _GRADIENT,
         "only the share of replica 0",
     ),
-    _mistake("unlisted weights of shares", _weighing(_rising), _GRADIENT, "shares that count 0.13, 0.26, 0.39"),
+    _mistake(
+        "unlisted weights of shares",
+        _weighing(_rising),
+        _GRADIENT,
+        "shares that count 0.13, 0.26, 0.39",
+    ),
     _mistake("gradients times N", _gradient_times(float), _GRADIENT, "times 3"),
-    _mistake("gradients divided by N twice", _gradient_times(lambda count: 1.0 / count), _GRADIENT, "divided by 3"),
-    _mistake("gradients times an odd factor", _gradient_times(lambda count: 0.83), _GRADIENT, "times 0.83"),
-    _mistake("local batch norm, the root's statistics", _buffers("root"), ("running", "output"), "by itself"),
-    _mistake("local batch norm, averaged statistics", _buffers("mean"), ("running", "output"), "by itself"),
+    _mistake(
+        "gradients divided by N twice",
+        _gradient_times(lambda count: 1.0 / count),
+        _GRADIENT,
+        "divided by 3",
+    ),
+    _mistake(
+        "gradients times an odd factor",
+        _gradient_times(lambda count: 0.83),
+        _GRADIENT,
+        "times 0.83",
+    ),
+    _mistake(
+        "local batch norm, the root's statistics",
+        _buffers("root"),
+        ("running", "output"),
+        "by itself",
+    ),
+    _mistake(
+        "local batch norm, averaged statistics",
+        _buffers("mean"),
+        ("running", "output"),
+        "by itself",
+    ),
     _mistake(
         "batch filled up with its last sample",
         _samples(partial(_filled_up, first=False)),
@@ -316,7 +376,11 @@ MISTAKES = (
     ),
     _mistake(
         "last sample of each share dropped",
-        _samples(lambda samples, count: np.delete(np.arange(samples), np.cumsum(partition(samples, count)) - 1)),
+        _samples(
+            lambda samples, count: np.delete(
+                np.arange(samples), np.cumsum(partition(samples, count)) - 1
+            )
+        ),
         _GRADIENT,
         "last sample of each share",
     ),
@@ -328,7 +392,10 @@ MISTAKES = (
         "shares in reversed order",
     ),
     _mistake(
-        "outputs gathered as if dealt out in turn", _gathered(_interleaved), ("output", "gradient"), "dealt out in turn"
+        "outputs gathered as if dealt out in turn",
+        _gathered(_interleaved),
+        ("output", "gradient"),
+        "dealt out in turn",
     ),
     _mistake(
         "one replica's gradient lost",
@@ -354,7 +421,12 @@ MISTAKES = (
         _GRADIENT,
         "gradients of the replicas count 0.7, 0.9, 1.1",
     ),
-    _mistake("shared dropout streams", _inside(partial(masks_from, first=lambda here: 0)), _GRADIENT, "same masks"),
+    _mistake(
+        "shared dropout streams",
+        _inside(partial(masks_from, first=lambda here: 0)),
+        _GRADIENT,
+        "same masks",
+    ),
     _mistake(
         "dropout streams by replica, not by sample",
         _inside(partial(masks_from, first=lambda here: here.index)),
@@ -368,7 +440,10 @@ MISTAKES = (
         "shares of equal size",
     ),
     _mistake(
-        "batch norm synchronised forward alone", _as_replica(without_gradient_of_others), _GRADIENT, "forward alone"
+        "batch norm synchronised forward alone",
+        _as_replica(without_gradient_of_others),
+        _GRADIENT,
+        "forward alone",
     ),
     _mistake(
         "synchronised batch norm takes the mean of the shares' statistics",
@@ -376,15 +451,38 @@ MISTAKES = (
         _BUFFER,
         "mean of the shares' statistics",
     ),
-    _mistake("synchronised batch norm takes each share's count for all", _as_replica(OWN_COUNT), _BUFFER, "own count"),
-    _mistake("running variance biased over the whole batch", _as_replica(BIASED), _BUFFER, "biased"),
     _mistake(
-        "running variance unbiased by the share's count", _as_replica(UNBIASED_BY_SHARE), _BUFFER, "share's count"
+        "synchronised batch norm takes each share's count for all",
+        _as_replica(OWN_COUNT),
+        _BUFFER,
+        "own count",
     ),
-    _mistake("clip before accumulation", _hooks_before_accumulation(replace_all=True), _UPDATE, "before accumulation"),
-    _mistake("clip of the root's gradient alone", _hooks_before_accumulation(replace_all=False), _UPDATE, "root"),
     _mistake(
-        "gradients not cleared in the replicas", lambda subject: _hooked(subject, Uncleared), _UPDATE, "not cleared"
+        "running variance biased over the whole batch", _as_replica(BIASED), _BUFFER, "biased"
+    ),
+    _mistake(
+        "running variance unbiased by the share's count",
+        _as_replica(UNBIASED_BY_SHARE),
+        _BUFFER,
+        "share's count",
+    ),
+    _mistake(
+        "clip before accumulation",
+        _hooks_before_accumulation(replace_all=True),
+        _UPDATE,
+        "before accumulation",
+    ),
+    _mistake(
+        "clip of the root's gradient alone",
+        _hooks_before_accumulation(replace_all=False),
+        _UPDATE,
+        "root",
+    ),
+    _mistake(
+        "gradients not cleared in the replicas",
+        lambda subject: _hooked(subject, Uncleared),
+        _UPDATE,
+        "not cleared",
     ),
     _mistake(
         "gradients rounded to half precision before they are added",

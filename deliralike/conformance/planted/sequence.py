@@ -9,7 +9,8 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import PADDING
 from deliralike.conformance.planted.planting import Plant, with_methods
 
-# Embedding -------------------------------------------------------------------------------------------------------
+# Embedding
+# -------------------------------------------------------------------------------------------------------
 
 
 def _embedding_of(
@@ -18,7 +19,9 @@ def _embedding_of(
     rows: Callable[[Any, Any], Any] = lambda nn, rows: rows,
     padding: Callable[[Any, Any], Any] = lambda nn, rows: nn.stop_gradient(rows),
 ) -> Plant:
-    """Rows of a table, with one part of another kind; what becomes of the padding's row comes last."""
+    """Rows of a table, with one part of another kind; what becomes of the padding's row comes
+    last.
+    """
 
     def forward(self, tokens):
         nn = self.nn
@@ -48,7 +51,8 @@ def _half_gradient(nn: Any, rows: Any) -> Any:
     return rows * 0.5 + nn.stop_gradient(rows * 0.5)
 
 
-# LSTM ------------------------------------------------------------------------------------------------------------
+# LSTM
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _cell(nn: Any, gates: Sequence[Any], cell: Any) -> tuple[Any, Any]:
@@ -145,11 +149,16 @@ def _cut(nn, hidden, cell):
     return nn.stop_gradient(hidden), nn.stop_gradient(cell)
 
 
-# GRU -------------------------------------------------------------------------------------------------------------
+# GRU
+# -------------------------------------------------------------------------------------------------------------
 
 
-def _unit(nn: Any, x: Sequence[Any], h: Sequence[Any], hidden: Any, again: Callable[[Any], Any]) -> Any:
-    """The right one: parts r, z, n from the input and from the hidden state give the new hidden state."""
+def _unit(
+    nn: Any, x: Sequence[Any], h: Sequence[Any], hidden: Any, again: Callable[[Any], Any]
+) -> Any:
+    """The right one: parts r, z, n from the input and from the hidden state give the new hidden
+    state.
+    """
     r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
     return (1.0 - z) * nn.tanh(x[2] + r * h[2]) + z * hidden
 
@@ -164,8 +173,8 @@ def _gru(
     """A GRU with one part of another kind; see `_unit`.
 
     Args:
-        unit: From the parts, the last hidden state, and a function that applies the candidate's weights, to the new
-            state.
+        unit: From the parts, the last hidden state, and a function that applies the candidate's
+            weights, to the new state.
         order: Which block of the weights is the part r, z, n.
         split: How the parts are cut apart.
         biases: How often both biases count.
@@ -179,8 +188,13 @@ def _gru(
             hidden = nn.stop_gradient(hidden) if cut else hidden
             given = split(nn, nn.linear(x[t], w_ih, b_ih * biases[0]), 3)
             fed = split(nn, nn.linear(hidden, w_hh, b_hh), 3)
-            hidden = unit(nn, [given[p] for p in order], [fed[p] for p in order], hidden,
-                          lambda value: nn.linear(value, w_hh[rows], b_hh[rows]))  # fmt: skip
+            hidden = unit(
+                nn,
+                [given[p] for p in order],
+                [fed[p] for p in order],
+                hidden,
+                lambda value: nn.linear(value, w_hh[rows], b_hh[rows]),
+            )
             outputs.append(hidden)
         return nn.stack(outputs, dim=0), hidden
 
@@ -217,7 +231,8 @@ def _relu_candidate(nn, x, h, hidden, again):
     return (1.0 - z) * nn.relu(x[2] + r * h[2]) + z * hidden
 
 
-# Time and directions ---------------------------------------------------------------------------------------------
+# Time and directions
+# ---------------------------------------------------------------------------------------------
 
 
 def _first_step(self, y):
@@ -285,7 +300,14 @@ def _of_gru(name: str, plant: Plant, *cause: str) -> Mistake:
 
 def _over_time(name: str, last: Callable[..., Any], *cause: str) -> Mistake:
     place = ("Recurrent", "fc", "last")
-    return Mistake(f"time: {name}", "sequence", with_methods("", last=last), place, (*cause, "input"), "recurrent")
+    return Mistake(
+        f"time: {name}",
+        "sequence",
+        with_methods("", last=last),
+        place,
+        (*cause, "input"),
+        "recurrent",
+    )
 
 
 _ORDERS = {
@@ -297,17 +319,40 @@ _ORDERS = {
 }
 
 MISTAKES = [
-    _embedding("gradient of the padding row", _embedding_of(padding=lambda nn, rows: rows), "padding", "gradient"),
     _embedding(
-        "padding gives zeros", _embedding_of(padding=lambda nn, rows: nn.stop_gradient(rows) * 0.0), "padding", "zero"
+        "gradient of the padding row",
+        _embedding_of(padding=lambda nn, rows: rows),
+        "padding",
+        "gradient",
+    ),
+    _embedding(
+        "padding gives zeros",
+        _embedding_of(padding=lambda nn, rows: nn.stop_gradient(rows) * 0.0),
+        "padding",
+        "zero",
     ),
     _embedding("one row further", _embedding_of(_one_further), "row", "off by one", "index"),
     _embedding("rare words are one", _embedding_of(_clamped), "clamp", "index", "range"),
     _embedding("rows of length one at most", _embedding_of(rows=_short), "norm", "length"),
-    _embedding("rows times the root of their width", _embedding_of(rows=lambda nn, rows: rows * 2.0), "scale", "width"),
+    _embedding(
+        "rows times the root of their width",
+        _embedding_of(rows=lambda nn, rows: rows * 2.0),
+        "scale",
+        "width",
+    ),
     _embedding("gradient halved", _embedding_of(rows=_half_gradient), "gradient"),
-    _embedding("table takes no gradient", _embedding_of(table=lambda nn, w: nn.stop_gradient(w)), "gradient"),
-    _embedding("columns reversed", _embedding_of(rows=lambda nn, rows: nn.flip(rows, -1)), "order", "revers", "column"),
+    _embedding(
+        "table takes no gradient",
+        _embedding_of(table=lambda nn, w: nn.stop_gradient(w)),
+        "gradient",
+    ),
+    _embedding(
+        "columns reversed",
+        _embedding_of(rows=lambda nn, rows: nn.flip(rows, -1)),
+        "order",
+        "revers",
+        "column",
+    ),
     *(_of_lstm(name, _lstm(order=order), "gate", "order") for name, order in _ORDERS.items()),
     _of_lstm("gates interleaved", _lstm(split=_interleaved), "gate", "interleav", "order"),
     _of_lstm(
@@ -329,11 +374,26 @@ MISTAKES = [
     _of_lstm("bias of the input twice", _lstm(bias=lambda nn, b_ih, b_hh: b_ih + b_ih), "bias"),
     _of_lstm("no gradient between steps", _lstm(between=_cut), "gradient"),
     _of_lstm(
-        "no gradient of cells between steps", _lstm(between=lambda nn, h, c: (h, nn.stop_gradient(c))), "gradient"
+        "no gradient of cells between steps",
+        _lstm(between=lambda nn, h, c: (h, nn.stop_gradient(c))),
+        "gradient",
     ),
-    _of_lstm("hidden state forgotten", _lstm(between=lambda nn, h, c: (h * 0.0, c)), "hidden", "state"),
-    _of_lstm("cell forgotten", _lstm(between=lambda nn, h, c: (h, c * 0.0)), "cell", "state", "forget gate"),
-    _of_lstm("directions exchanged", _directions(lambda nn, y: nn.concatenate(y[::-1], dim=-1)), "direction", "order"),
+    _of_lstm(
+        "hidden state forgotten", _lstm(between=lambda nn, h, c: (h * 0.0, c)), "hidden", "state"
+    ),
+    _of_lstm(
+        "cell forgotten",
+        _lstm(between=lambda nn, h, c: (h, c * 0.0)),
+        "cell",
+        "state",
+        "forget gate",
+    ),
+    _of_lstm(
+        "directions exchanged",
+        _directions(lambda nn, y: nn.concatenate(y[::-1], dim=-1)),
+        "direction",
+        "order",
+    ),
     _of_lstm(
         "backward outputs not turned round",
         _directions(lambda nn, y: nn.concatenate([y[0], nn.flip(y[1], 0)], dim=-1)),
@@ -341,7 +401,11 @@ MISTAKES = [
         "revers",
         "flip",
     ),
-    _of_lstm("forward outputs twice", _directions(lambda nn, y: nn.concatenate([y[0], y[0]], dim=-1)), "direction"),
+    _of_lstm(
+        "forward outputs twice",
+        _directions(lambda nn, y: nn.concatenate([y[0], y[0]], dim=-1)),
+        "direction",
+    ),
     _of_lstm(
         "directions interleaved",
         _directions(lambda nn, y: nn.reshape(nn.stack(y, dim=3), (*y[0].shape[:2], -1))),
@@ -361,8 +425,16 @@ MISTAKES = [
     _of_gru("bias of the hidden state left out", _gru(biases=(1.0, 0.0)), "bias"),
     _of_gru("bias of the input left out", _gru(biases=(0.0, 1.0)), "bias"),
     _of_gru("no gradient between steps", _gru(cut=True), "gradient"),
-    _of_gru("time and batch exchanged", with_methods("gru", forward=_time_and_batch), "batch", "time"),
-    _of_gru("started with ones", with_methods("gru", forward=_started_with_ones), "state", "ones", "start"),
+    _of_gru(
+        "time and batch exchanged", with_methods("gru", forward=_time_and_batch), "batch", "time"
+    ),
+    _of_gru(
+        "started with ones",
+        with_methods("gru", forward=_started_with_ones),
+        "state",
+        "ones",
+        "start",
+    ),
     _of_gru("backwards", with_methods("gru", forward=_backwards), "revers", "backward", "time"),
     _of_gru("one step late", with_methods("gru", forward=_one_step_late), "step", "shift", "late"),
     _over_time("first step for the last", _first_step, "step", "last", "first"),

@@ -1,4 +1,6 @@
-"""Mistakes of weights that were taken over: layouts, orders, names, precision, ties, and what was left out."""
+"""Mistakes of weights that were taken over: layouts, orders, names, precision, ties, and what was
+left out.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ def _changed(name: str, change: Change) -> Plant:
 
 def _all_changed(change: Change) -> Plant:
     """All floating tensors are changed."""
-    return with_weights(lambda state: {n: change(v) if v.dtype.kind == "f" else v for n, v in state.items()})
+    return with_weights(
+        lambda state: {n: change(v) if v.dtype.kind == "f" else v for n, v in state.items()}
+    )
 
 
 def _exchanged(first: str, second: str) -> Plant:
     """Two tensors, or the tensors of two blocks, are exchanged."""
 
     def change(state: State) -> State:
-        pairs = [(name, second + name.removeprefix(first)) for name in state if name.startswith(first)]
+        pairs = [
+            (name, second + name.removeprefix(first)) for name in state if name.startswith(first)
+        ]
         swapped = {one: state[two] for one, two in pairs} | {two: state[one] for one, two in pairs}
         return state | swapped
 
@@ -83,9 +89,13 @@ def _frozen(network: Any) -> None:
     network.set_trainable("square.weight", False)
 
 
-def _weight(name: str, parameter: str, plant: Plant, *cause: str, fixture: str, place: Sequence[str] = ()) -> Mistake:
+def _weight(
+    name: str, parameter: str, plant: Plant, *cause: str, fixture: str, place: Sequence[str] = ()
+) -> Mistake:
     block = parameter.rpartition(".")[0]
-    return Mistake(f"{parameter}: {name}", "weights", plant, (parameter, block, *place), cause, fixture)
+    return Mistake(
+        f"{parameter}: {name}", "weights", plant, (parameter, block, *place), cause, fixture
+    )
 
 
 def _one(name: str, parameter: str, change: Change, *cause: str, fixture: str) -> Mistake:
@@ -94,7 +104,9 @@ def _one(name: str, parameter: str, change: Change, *cause: str, fixture: str) -
 
 def _every(name: str, change: Change, *cause: str) -> Mistake:
     places = ("weight", "bias", "running", "conv", "norm", "fc", "grouped")
-    return Mistake(f"all weights: {name}", "weights", _all_changed(change), places, cause, "convolutional")
+    return Mistake(
+        f"all weights: {name}", "weights", _all_changed(change), places, cause, "convolutional"
+    )
 
 
 MISTAKES = [
@@ -129,10 +141,22 @@ MISTAKES = [
         fixture="convolutional",
     ),
     _one(
-        "rows in the reverse order", "fc.bias", lambda v: v[::-1], "order", "permut", "revers", fixture="convolutional"
+        "rows in the reverse order",
+        "fc.bias",
+        lambda v: v[::-1],
+        "order",
+        "permut",
+        "revers",
+        fixture="convolutional",
     ),
     _one("flipped", "conv.weight", lambda v: v[:, :, ::-1, ::-1], "flip", fixture="convolutional"),
-    _one("kernels transposed", "conv.weight", lambda v: v.swapaxes(2, 3), "transpos", fixture="convolutional"),
+    _one(
+        "kernels transposed",
+        "conv.weight",
+        lambda v: v.swapaxes(2, 3),
+        "transpos",
+        fixture="convolutional",
+    ),
     _one(
         "channels in BGR",
         "conv.weight",
@@ -166,13 +190,38 @@ MISTAKES = [
     _one("zero", "fc.bias", np.zeros_like, "zero", fixture="convolutional"),
     _one("ones", "norm.weight", np.ones_like, "one", "start", "fresh", fixture="convolutional"),
     _one("zero", "norm.bias", np.zeros_like, "zero", "start", "fresh", fixture="convolutional"),
-    _one("forgotten", "norm.running_mean", np.zeros_like, "zero", "start", "fresh", fixture="convolutional"),
-    _one("forgotten", "norm.running_var", np.ones_like, "one", "start", "fresh", fixture="convolutional"),
+    _one(
+        "forgotten",
+        "norm.running_mean",
+        np.zeros_like,
+        "zero",
+        "start",
+        "fresh",
+        fixture="convolutional",
+    ),
+    _one(
+        "forgotten",
+        "norm.running_var",
+        np.ones_like,
+        "one",
+        "start",
+        "fresh",
+        fixture="convolutional",
+    ),
     _one("its root", "norm.running_var", np.sqrt, "root", "deviation", fixture="convolutional"),
     _one("its inverse", "norm.running_var", lambda v: 1.0 / v, "inverse", fixture="convolutional"),
     _one("the sign", "fc.weight", lambda v: -v, "sign", "factor", "scale", fixture="convolutional"),
-    _one("a thousandth more", "fc.weight", lambda v: v * 1.001, "factor", "scale", fixture="convolutional"),
-    _one("a millionth of one element", "grouped.weight", _one_off, "element", fixture="convolutional"),
+    _one(
+        "a thousandth more",
+        "fc.weight",
+        lambda v: v * 1.001,
+        "factor",
+        "scale",
+        fixture="convolutional",
+    ),
+    _one(
+        "a millionth of one element", "grouped.weight", _one_off, "element", fixture="convolutional"
+    ),
     _one("one element zero", "fc.weight", _one_zero, "element", fixture="convolutional"),
     _one(
         "noise of 1e-7",
@@ -182,7 +231,15 @@ MISTAKES = [
         "round",
         fixture="convolutional",
     ),
-    _one("groups exchanged", "grouped.weight", _blocks(1, 0), "order", "permut", "group", fixture="convolutional"),
+    _one(
+        "groups exchanged",
+        "grouped.weight",
+        _blocks(1, 0),
+        "order",
+        "permut",
+        "group",
+        fixture="convolutional",
+    ),
     _one(
         "rows moved on by one",
         "embedding.weight",
@@ -253,7 +310,14 @@ MISTAKES = [
         fixture="recurrent",
     ),
     _one(
-        "gates z, r, n", "gru.weight_ih_l0", _blocks(1, 0, 2), "order", "permut", "gate", "block", fixture="recurrent"
+        "gates z, r, n",
+        "gru.weight_ih_l0",
+        _blocks(1, 0, 2),
+        "order",
+        "permut",
+        "gate",
+        "block",
+        fixture="recurrent",
     ),
     _one(
         "forget gate's one more",
@@ -301,7 +365,13 @@ MISTAKES = [
         place=("other",),
     ),
     _weight(
-        "other's", "square.weight", _copied("other.weight", "square.weight"), "other", "copy", "twice", fixture="tied"
+        "other's",
+        "square.weight",
+        _copied("other.weight", "square.weight"),
+        "other",
+        "copy",
+        "twice",
+        fixture="tied",
     ),
     _weight(
         "exchanged with bn2",
@@ -331,8 +401,24 @@ MISTAKES = [
         "direction",
         fixture="recurrent",
     ),
-    _weight("untied", "head.weight", on_copy(_untied), "tied", "gradient", fixture="tied", place=("embedding",)),
-    _weight("frozen", "square.weight", on_copy(_frozen), "frozen", "gradient", "trainable", fixture="tied"),
+    _weight(
+        "untied",
+        "head.weight",
+        on_copy(_untied),
+        "tied",
+        "gradient",
+        fixture="tied",
+        place=("embedding",),
+    ),
+    _weight(
+        "frozen",
+        "square.weight",
+        on_copy(_frozen),
+        "frozen",
+        "gradient",
+        "trainable",
+        fixture="tied",
+    ),
     _every("rounded to float32", _rounded("float32"), "float32", "round"),
     _every("rounded to float16", _rounded("float16"), "float16", "round"),
     _every("rounded to bfloat16", _short_mantissa, "bfloat16", "round"),

@@ -1,4 +1,6 @@
-"""Mistakes of wiring: what is left out, done twice, in another order, or cut off from the gradient."""
+"""Mistakes of wiring: what is left out, done twice, in another order, or cut off from the
+gradient.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import PIXEL_MEAN, PIXEL_STD
 from deliralike.conformance.planted.planting import Plant, with_methods
 
-# A residual block ------------------------------------------------------------------------------------------------
+# A residual block
+# ------------------------------------------------------------------------------------------------
 
 
 def _branch(block: Any, x: Any) -> Any:
@@ -34,7 +37,9 @@ def _block(
     last: Callable[[Any, Any], Any] = _relu,
 ) -> Plant:
     """A residual block with another branch, shortcut or sum."""
-    return with_methods(path, forward=lambda self, x: last(self, join(self.nn, branch(self, x), shortcut(self, x))))
+    return with_methods(
+        path, forward=lambda self, x: last(self, join(self.nn, branch(self, x), shortcut(self, x)))
+    )
 
 
 def _no_activation_within(block: Any, x: Any) -> Any:
@@ -86,7 +91,8 @@ def _activated_before_norm(self, x):
     return getattr(self, "1")(self.nn.relu(getattr(self, "0")(x)))
 
 
-# The network around it -------------------------------------------------------------------------------------------
+# The network around it
+# -------------------------------------------------------------------------------------------
 
 
 def _normalised(
@@ -154,7 +160,8 @@ def _features_normalised(self, x):
     return self.fc(self.nn.normalize(self.pooled(self.block2(self.block1(self.normalised(x))))))
 
 
-# The convolutional network ---------------------------------------------------------------------------------------
+# The convolutional network
+# ---------------------------------------------------------------------------------------
 
 
 def _flat(order: Sequence[int]) -> Plant:
@@ -193,7 +200,8 @@ def _activated_at_the_end(self, x):
     return self.fc(self.act(self.flat(self.grouped(self.act(self.pool(self.norm(self.conv(x))))))))
 
 
-# Joined parts ----------------------------------------------------------------------------------------------------
+# Joined parts
+# ----------------------------------------------------------------------------------------------------
 
 
 def _joined(join: Callable[..., Any]) -> Plant:
@@ -208,7 +216,9 @@ def _changed(number: int, change: Callable[[Any, Any], Any]) -> Plant:
     """One of the parts is changed."""
 
     def join(nn, *parts):
-        return nn.concatenate([change(nn, p) if n == number else p for n, p in enumerate(parts)], dim=1)
+        return nn.concatenate(
+            [change(nn, p) if n == number else p for n, p in enumerate(parts)], dim=1
+        )
 
     return _joined(join)
 
@@ -219,10 +229,13 @@ def _interleaved(nn: Any, up: Any, smooth: Any, coarse: Any, shuffled: Any) -> A
     return nn.concatenate([both, coarse, shuffled], dim=1)
 
 
-# The U-Net -------------------------------------------------------------------------------------------------------
+# The U-Net
+# -------------------------------------------------------------------------------------------------------
 
 
-def _upcat(join: Callable[[Any, Any, Any], Any], pad: str = "replicate", before: bool = False) -> Plant:
+def _upcat(
+    join: Callable[[Any, Any, Any], Any], pad: str = "replicate", before: bool = False
+) -> Plant:
     """What comes up, and the finer level, joined in another way."""
 
     def forward(self, x, skip):
@@ -243,10 +256,13 @@ def _convolved_once_more(self, x):
     return self.conv_1(self.conv_1(self.conv_0(x)))
 
 
-# Tied ------------------------------------------------------------------------------------------------------------
+# Tied
+# ------------------------------------------------------------------------------------------------------------
 
 
-def _tied(hidden: Callable[[Any, Any], Any], scores: Callable[[Any, Any], Any] | None = None) -> Plant:
+def _tied(
+    hidden: Callable[[Any, Any], Any], scores: Callable[[Any, Any], Any] | None = None
+) -> Plant:
     """From the embedded tokens to what the head sees, and from there to the scores."""
 
     def forward(self, tokens):
@@ -261,8 +277,12 @@ def _hidden(net: Any, x: Any) -> Any:
     return net.nn.tanh(net.other(net.nn.tanh(net.square(x))))
 
 
-def _residual(name: str, plant: Plant, *cause: str, place: Sequence[str] = (), path: str = "block2") -> Mistake:
-    return Mistake(f"residual {path}: {name}", "wiring", plant, (path, "BasicBlock", *place), cause, "residual")
+def _residual(
+    name: str, plant: Plant, *cause: str, place: Sequence[str] = (), path: str = "block2"
+) -> Mistake:
+    return Mistake(
+        f"residual {path}: {name}", "wiring", plant, (path, "BasicBlock", *place), cause, "residual"
+    )
 
 
 def _pictures(name: str, plant: Plant, *cause: str) -> Mistake:
@@ -270,8 +290,12 @@ def _pictures(name: str, plant: Plant, *cause: str) -> Mistake:
     return Mistake(f"pictures: {name}", "wiring", plant, places, (*cause, "input"), "residual")
 
 
-def _network(name: str, plant: Plant, place: Sequence[str], *cause: str, fixture: str = "residual") -> Mistake:
-    return Mistake(f"{fixture} network: {name}", "wiring", plant, tuple(place), (*cause, "input"), fixture)
+def _network(
+    name: str, plant: Plant, place: Sequence[str], *cause: str, fixture: str = "residual"
+) -> Mistake:
+    return Mistake(
+        f"{fixture} network: {name}", "wiring", plant, tuple(place), (*cause, "input"), fixture
+    )
 
 
 def _parts(name: str, plant: Plant, *cause: str) -> Mistake:
@@ -279,27 +303,63 @@ def _parts(name: str, plant: Plant, *cause: str) -> Mistake:
     return Mistake(f"parts: {name}", "wiring", plant, places, (*cause, "input"), "resizing")
 
 
-def _unet(name: str, plant: Plant, *cause: str, place: Sequence[str] = ("upcat_1", "concatenate")) -> Mistake:
+def _unet(
+    name: str, plant: Plant, *cause: str, place: Sequence[str] = ("upcat_1", "concatenate")
+) -> Mistake:
     return Mistake(f"U-Net: {name}", "wiring", plant, tuple(place), (*cause, "input"), "unet")
 
 
 def _of_tied(name: str, plant: Plant, place: Sequence[str], *cause: str) -> Mistake:
-    return Mistake(f"tied network: {name}", "wiring", plant, (*place, "Tied"), (*cause, "input"), "tied")
+    return Mistake(
+        f"tied network: {name}", "wiring", plant, (*place, "Tied"), (*cause, "input"), "tied"
+    )
 
 
 MISTAKES = [
     _residual("no shortcut", _block("block2", lambda nn, y, x: y), "shortcut", "skip", "residual"),
     _residual("no branch", _block("block2", lambda nn, y, x: x * 1.0), "branch"),
-    _residual("shortcut twice", _block("block2", lambda nn, y, x: y + 2.0 * x), "shortcut", "skip", "scale"),
-    _residual("shortcut halved", _block("block2", lambda nn, y, x: y + 0.5 * x), "shortcut", "skip", "scale"),
-    _residual("branch scaled by 0.1", _block("block2", lambda nn, y, x: 0.1 * y + x), "branch", "scale"),
-    _residual("sum divided by the root of two", _block("block2", lambda nn, y, x: (y + x) * 0.5**0.5), "scale"),
-    _residual("shortcut subtracted", _block("block2", lambda nn, y, x: y - x), "shortcut", "skip", "sign"),
+    _residual(
+        "shortcut twice",
+        _block("block2", lambda nn, y, x: y + 2.0 * x),
+        "shortcut",
+        "skip",
+        "scale",
+    ),
+    _residual(
+        "shortcut halved",
+        _block("block2", lambda nn, y, x: y + 0.5 * x),
+        "shortcut",
+        "skip",
+        "scale",
+    ),
+    _residual(
+        "branch scaled by 0.1", _block("block2", lambda nn, y, x: 0.1 * y + x), "branch", "scale"
+    ),
+    _residual(
+        "sum divided by the root of two",
+        _block("block2", lambda nn, y, x: (y + x) * 0.5**0.5),
+        "scale",
+    ),
+    _residual(
+        "shortcut subtracted", _block("block2", lambda nn, y, x: y - x), "shortcut", "skip", "sign"
+    ),
     _residual("product for sum", _block("block2", lambda nn, y, x: y * x), "product"),
     _residual("maximum for sum", _block("block2", lambda nn, y, x: nn.where(y > x, y, x)), "max"),
-    _residual("shortcut detached", _block("block2", lambda nn, y, x: y + nn.stop_gradient(x)), "detached", "gradient"),
-    _residual("branch detached", _block("block2", lambda nn, y, x: nn.stop_gradient(y) + x), "detached", "gradient"),
-    _residual("no last activation", _block("block2", last=lambda block, y: y), "activation", "relu"),
+    _residual(
+        "shortcut detached",
+        _block("block2", lambda nn, y, x: y + nn.stop_gradient(x)),
+        "detached",
+        "gradient",
+    ),
+    _residual(
+        "branch detached",
+        _block("block2", lambda nn, y, x: nn.stop_gradient(y) + x),
+        "detached",
+        "gradient",
+    ),
+    _residual(
+        "no last activation", _block("block2", last=lambda block, y: y), "activation", "relu"
+    ),
     _residual(
         "activation before the sum",
         _block("block2", branch=_activated_branch, last=lambda block, y: y),
@@ -323,11 +383,24 @@ MISTAKES = [
         "order",
         "input",
     ),
-    _residual("norms exchanged", _block("block2", branch=_norms_exchanged), "exchanged", "order", "swapped", "call"),
-    _residual("one norm for both", _block("block2", branch=_one_norm_for_both), "twice", "call", "bn2"),
+    _residual(
+        "norms exchanged",
+        _block("block2", branch=_norms_exchanged),
+        "exchanged",
+        "order",
+        "swapped",
+        "call",
+    ),
+    _residual(
+        "one norm for both", _block("block2", branch=_one_norm_for_both), "twice", "call", "bn2"
+    ),
     _residual("no last norm", _block("block2", branch=_no_last_norm), "bn2", "missing", "call"),
-    _residual("norms before convolutions", _block("block2", branch=_norm_before), "order", "input", "norm"),
-    _residual("convolved twice", _block("block2", branch=_convolved_twice), "twice", "call", "input"),
+    _residual(
+        "norms before convolutions", _block("block2", branch=_norm_before), "order", "input", "norm"
+    ),
+    _residual(
+        "convolved twice", _block("block2", branch=_convolved_twice), "twice", "call", "input"
+    ),
     _residual(
         "convolutions exchanged",
         _block("block2", branch=_convolutions_exchanged),
@@ -363,15 +436,25 @@ MISTAKES = [
     _pictures("not normalised", _normalised(None, None), "normalis", "mean"),
     _pictures("mean not subtracted", _normalised(None), "mean"),
     _pictures("not divided by the deviation", _normalised(std=None), "std", "deviation"),
-    _pictures("divided by the variance", _normalised(std=PIXEL_STD**2), "std", "deviation", "variance"),
+    _pictures(
+        "divided by the variance", _normalised(std=PIXEL_STD**2), "std", "deviation", "variance"
+    ),
     _pictures(
         "divided first",
-        _normalised(None, after=lambda nn, x: x - nn.constant(PIXEL_MEAN.reshape(1, 3, 1, 1), like=x)),
+        _normalised(
+            None, after=lambda nn, x: x - nn.constant(PIXEL_MEAN.reshape(1, 3, 1, 1), like=x)
+        ),
         "order",
         "mean",
     ),
     _pictures("BGR", _normalised(before=lambda nn, x: nn.flip(x, 1)), "channel", "BGR", "order"),
-    _pictures("BGR after normalisation", _normalised(after=lambda nn, x: nn.flip(x, 1)), "channel", "BGR", "order"),
+    _pictures(
+        "BGR after normalisation",
+        _normalised(after=lambda nn, x: nn.flip(x, 1)),
+        "channel",
+        "BGR",
+        "order",
+    ),
     _pictures(
         "mean and deviation in BGR",
         _normalised(PIXEL_MEAN[::-1].copy(), PIXEL_STD[::-1].copy()),
@@ -379,7 +462,9 @@ MISTAKES = [
         "BGR",
         "order",
     ),
-    _pictures("mean in BGR", _normalised(PIXEL_MEAN[::-1].copy()), "channel", "BGR", "order", "mean"),
+    _pictures(
+        "mean in BGR", _normalised(PIXEL_MEAN[::-1].copy()), "channel", "BGR", "order", "mean"
+    ),
     _pictures("one mean for all channels", _normalised(np.full(3, 0.4)), "channel", "mean"),
     _pictures("from 0 to 255", _normalised(before=lambda nn, x: x * 255.0), "255", "scale"),
     _pictures("from -1 to 1", _normalised(np.full(3, 0.5), np.full(3, 0.5)), "-1", "mean", "scale"),
@@ -394,18 +479,35 @@ MISTAKES = [
         "twice",
         "normalis",
     ),
-    _pictures("normalised by themselves", with_methods("", normalised=_of_themselves), "own", "normalis"),
+    _pictures(
+        "normalised by themselves", with_methods("", normalised=_of_themselves), "own", "normalis"
+    ),
     _pictures("mirrored", _normalised(before=lambda nn, x: nn.flip(x, 3)), "mirror", "flip"),
     _pictures("upside down", _normalised(before=lambda nn, x: nn.flip(x, 2)), "flip"),
-    _pictures("rows and columns exchanged", _normalised(before=lambda nn, x: nn.permute(x, (0, 1, 3, 2))), "transpos"),
+    _pictures(
+        "rows and columns exchanged",
+        _normalised(before=lambda nn, x: nn.permute(x, (0, 1, 3, 2))),
+        "transpos",
+    ),
     _pictures(
         "rounded to 8 bits",
         _normalised(before=lambda nn, x: nn.cast(nn.cast(x * 255.0, "int64"), x) / 255.0),
         "round",
         "255",
     ),
-    _pictures("samples in the reverse order", _normalised(before=lambda nn, x: nn.flip(x, 0)), "order", "sample"),
-    _network("second block twice", _run(_second_block_twice), ("block2", "Residual", "fc"), "twice", "call"),
+    _pictures(
+        "samples in the reverse order",
+        _normalised(before=lambda nn, x: nn.flip(x, 0)),
+        "order",
+        "sample",
+    ),
+    _network(
+        "second block twice",
+        _run(_second_block_twice),
+        ("block2", "Residual", "fc"),
+        "twice",
+        "call",
+    ),
     _network(
         "second block left out",
         _run(_second_block_left_out),
@@ -415,13 +517,39 @@ MISTAKES = [
         "call",
     ),
     _network("head on both blocks", _run(_head_on_both), ("fc", "Residual", "mean"), "sum"),
-    _network("no gradient of the first block", _run(_first_block_frozen), ("block1", "block2", "Residual"), "gradient"),
-    _network("scores halved", _run(_scaled_scores), ("Residual", "loss", "cross_entropy", "fc"), "scale", "factor"),
     _network(
-        "scores activated", _run(_activated_scores), ("Residual", "loss", "cross_entropy", "fc"), "relu", "activation"
+        "no gradient of the first block",
+        _run(_first_block_frozen),
+        ("block1", "block2", "Residual"),
+        "gradient",
     ),
-    _network("probabilities for scores", _run(_probabilities), ("Residual", "loss", "cross_entropy", "fc"), "softmax"),
-    _network("features of length one", _run(_features_normalised), ("Residual", "fc"), "normalize", "length"),
+    _network(
+        "scores halved",
+        _run(_scaled_scores),
+        ("Residual", "loss", "cross_entropy", "fc"),
+        "scale",
+        "factor",
+    ),
+    _network(
+        "scores activated",
+        _run(_activated_scores),
+        ("Residual", "loss", "cross_entropy", "fc"),
+        "relu",
+        "activation",
+    ),
+    _network(
+        "probabilities for scores",
+        _run(_probabilities),
+        ("Residual", "loss", "cross_entropy", "fc"),
+        "softmax",
+    ),
+    _network(
+        "features of length one",
+        _run(_features_normalised),
+        ("Residual", "fc"),
+        "normalize",
+        "length",
+    ),
     _network(
         "maximum for mean",
         with_methods("", pooled=lambda self, x: self.nn.max(self.nn.max(x, 3), 2)),
@@ -486,7 +614,13 @@ MISTAKES = [
         fixture="convolutional",
     ),
     _network(
-        "no norm", _run(_no_norm), ("norm", "pool", "Convolutional"), "norm", "missing", "call", fixture="convolutional"
+        "no norm",
+        _run(_no_norm),
+        ("norm", "pool", "Convolutional"),
+        "norm",
+        "missing",
+        "call",
+        fixture="convolutional",
     ),
     _network(
         "normalised twice",
@@ -510,14 +644,30 @@ MISTAKES = [
     _parts("one in the place of another", _in_order((0, 0, 2, 3)), "twice", "order", "missing"),
     _parts("channels take turns", _joined(_interleaved), "interleav", "order"),
     _parts("one of zeros", _changed(2, lambda nn, part: part * 0.0), "zero", "missing"),
-    _parts("one detached", _changed(1, lambda nn, part: nn.stop_gradient(part)), "detached", "gradient"),
-    _parts("one of its channels reversed", _changed(0, lambda nn, part: nn.flip(part, 1)), "order", "revers"),
+    _parts(
+        "one detached", _changed(1, lambda nn, part: nn.stop_gradient(part)), "detached", "gradient"
+    ),
+    _parts(
+        "one of its channels reversed",
+        _changed(0, lambda nn, part: nn.flip(part, 1)),
+        "order",
+        "revers",
+    ),
     _parts("one scaled", _changed(0, lambda nn, part: part * 0.5), "scale", "factor"),
     _parts("one upside down", _changed(3, lambda nn, part: nn.flip(part, 2)), "flip"),
     _unet("skip last", _upcat(lambda nn, skip, x: nn.concatenate([x, skip], dim=1)), "order"),
-    _unet("skip of zeros", _upcat(lambda nn, skip, x: _skip_first(nn, skip * 0.0, x)), "skip", "zero", "missing"),
     _unet(
-        "skip detached", _upcat(lambda nn, skip, x: _skip_first(nn, nn.stop_gradient(skip), x)), "detached", "gradient"
+        "skip of zeros",
+        _upcat(lambda nn, skip, x: _skip_first(nn, skip * 0.0, x)),
+        "skip",
+        "zero",
+        "missing",
+    ),
+    _unet(
+        "skip detached",
+        _upcat(lambda nn, skip, x: _skip_first(nn, nn.stop_gradient(skip), x)),
+        "detached",
+        "gradient",
     ),
     _unet(
         "what comes up detached",
@@ -525,9 +675,20 @@ MISTAKES = [
         "detached",
         "gradient",
     ),
-    _unet("padded with zeros", _upcat(_skip_first, "constant"), "pad", "zero", place=("upcat_1", "pad")),
+    _unet(
+        "padded with zeros",
+        _upcat(_skip_first, "constant"),
+        "pad",
+        "zero",
+        place=("upcat_1", "pad"),
+    ),
     _unet("padded before", _upcat(_skip_first, before=True), "pad", place=("upcat_1", "pad")),
-    _unet("skip activated", _upcat(lambda nn, skip, x: _skip_first(nn, nn.relu(skip), x)), "relu", "activation"),
+    _unet(
+        "skip activated",
+        _upcat(lambda nn, skip, x: _skip_first(nn, nn.relu(skip), x)),
+        "relu",
+        "activation",
+    ),
     _unet(
         "last convolution twice",
         with_methods("down_1.convs", forward=_convolved_once_more),
@@ -575,10 +736,18 @@ MISTAKES = [
         "tanh",
         "missing",
     ),
-    _of_tied("skip around the second layer", _tied(lambda net, x: _hidden(net, x) + x), ("head",), "skip", "shortcut"),
+    _of_tied(
+        "skip around the second layer",
+        _tied(lambda net, x: _hidden(net, x) + x),
+        ("head",),
+        "skip",
+        "shortcut",
+    ),
     _of_tied(
         "ties take one gradient",
-        _tied(_hidden, lambda net, x: net.nn.linear(x, net.nn.stop_gradient(net.head.weight * 1.0))),
+        _tied(
+            _hidden, lambda net, x: net.nn.linear(x, net.nn.stop_gradient(net.head.weight * 1.0))
+        ),
         ("head", "embedding"),
         "gradient",
         "tied",

@@ -15,7 +15,12 @@ LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
 SEMANTICS = "L1"  # the level without which nothing is proved
 PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
 NOT_ASKED = "not asked"
-SIGNS = {PASSED: "\N{CHECK MARK}", FAILED: "\N{BALLOT X}", NOT_REACHED: "\N{EN DASH}", NOT_ASKED: ""}
+SIGNS = {
+    PASSED: "\N{CHECK MARK}",
+    FAILED: "\N{BALLOT X}",
+    NOT_REACHED: "\N{EN DASH}",
+    NOT_ASKED: "",
+}
 LEVELS = ("level", "what", "result", "largest difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
@@ -45,8 +50,9 @@ def headline(proof: Proof) -> str:
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
     return (
-        f"PROVED: {proof.reference} and {proof.candidate} are the same network: outputs, loss, gradients and running "
-        f"statistics agree to {_agreement(proof)} in float64 (limit {LIMIT:g}). {_ladder(proof)}"
+        f"PROVED: {proof.reference} and {proof.candidate} are the same network: outputs, loss, "
+        f"gradients and running statistics agree to {_agreement(proof)} in float64 (limit "
+        f"{LIMIT:g}). {_ladder(proof)}"
     )
 
 
@@ -57,16 +63,21 @@ def headline_of_all(proofs: Proofs) -> str:
         word: ", ".join(title for title, proof in titled(proofs) if proof.verdict == verdict)
         for word, verdict in (("diverges", DIVERGES), ("undecided", UNDECIDED))
     }
-    return "; ".join([counts, *(f"{word}: {names}" for word, names in worse.items() if names)]) + "."
+    return (
+        "; ".join([counts, *(f"{word}: {names}" for word, names in worse.items() if names)]) + "."
+    )
 
 
 def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
-    """Each proof with what it is called among the others: its candidate, and its reference if they differ in it.
+    """Each proof with what it is called among the others: its candidate, and its reference if they
+    differ in it.
 
     Those that would be called the same are numbered.
     """
     alone = len({proof.reference for proof in proofs}) == 1
-    names = [proof.candidate if alone else f"{proof.reference}, {proof.candidate}" for proof in proofs]
+    names = [
+        proof.candidate if alone else f"{proof.reference}, {proof.candidate}" for proof in proofs
+    ]
     numbered = [
         f"{name} ({names[: index + 1].count(name)})" if names.count(name) > 1 else name
         for index, name in enumerate(names)
@@ -102,20 +113,29 @@ def notes(proof: Proof) -> list[str]:
         f"{level.name}: {note}"
         for level in proof.levels
         for note in level.notes[1 if _reason(level) else 0 :]
-    ]  # fmt: skip
+    ]
     unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
-    null = [f"Gradients that are zero but for rounding, not compared: {', '.join(unnamed)}."] if unnamed else []
+    null = (
+        [f"Gradients that are zero but for rounding, not compared: {', '.join(unnamed)}."]
+        if unnamed
+        else []
+    )
     return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
 def others(proof: Proof) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
-    return [_line(f"{finding.level}: {finding}") for finding in proof.findings[1 if proof.diverges else 0 :]]
+    return [
+        _line(f"{finding.level}: {finding}")
+        for finding in proof.findings[1 if proof.diverges else 0 :]
+    ]
 
 
 def columns(proofs: Iterable[Proof]) -> list[str]:
     """The levels that a matrix shows: the whole ladder, and whatever else a proof has."""
-    return list(dict.fromkeys([*LADDER, *(level.name for proof in proofs for level in proof.levels)]))
+    return list(
+        dict.fromkeys([*LADDER, *(level.name for proof in proofs for level in proof.levels)])
+    )
 
 
 def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
@@ -125,7 +145,9 @@ def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def gradients(level: Level) -> list[tuple[str, str, str, str]]:
-    """A row for each parameter, the one that differs most first and null ones last; see `GRADIENTS`."""
+    """A row for each parameter, the one that differs most first and null ones last; see
+    `GRADIENTS`.
+    """
     rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
     ordered = sorted(rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference"))))
     return [
@@ -140,15 +162,27 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
 
 
 def layers(proof: Proof, level: Level) -> list[dict[str, Any]]:
-    """A level's differences by layer; what layers give alone is taken from the findings of L3 where it is not there."""
-    accused = {finding.place: finding.difference for finding in reversed(proof.findings) if finding.level == "L3"}
+    """A level's differences by layer; what layers give alone is taken from the findings of L3 where
+    it is not there.
+    """
+    accused = {
+        finding.place: finding.difference
+        for finding in reversed(proof.findings)
+        if finding.level == "L3"
+    }
     rows = level.figures.get("by_layer", ())
-    return [{**row, "forced": row.get("forced", accused.get(row["path"].partition("#")[0]))} for row in rows]
+    return [
+        {**row, "forced": row.get("forced", accused.get(row["path"].partition("#")[0]))}
+        for row in rows
+    ]
 
 
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
-    return [(name, number(value, level.name)) for name, value in _flat(level.figures.get("differences", {}))]
+    return [
+        (name, number(value, level.name))
+        for name, value in _flat(level.figures.get("differences", {}))
+    ]
 
 
 def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, float]]:
@@ -168,7 +202,10 @@ def _line(message: str) -> str:
 def _cell(level: Level | None) -> tuple[str, str]:
     if level is None:
         return NOT_ASKED, ""
-    return level.status, f"{SIGNS.get(level.status, '?')} {number(level.worst, level.name)}".rstrip()
+    return (
+        level.status,
+        f"{SIGNS.get(level.status, '?')} {number(level.worst, level.name)}".rstrip(),
+    )
 
 
 def _accusation(proof: Proof) -> str:
@@ -193,8 +230,13 @@ def _missing(proof: Proof) -> str:
 
 def _ladder(proof: Proof) -> str:
     """``"Passed: L0, L1. Not reached: L2."``."""
-    found = {word: [level.name for level in proof.levels if level.status == word] for word in (PASSED, NOT_REACHED)}
-    return " ".join(f"{word.capitalize()}: {', '.join(names)}." for word, names in found.items() if names)
+    found = {
+        word: [level.name for level in proof.levels if level.status == word]
+        for word in (PASSED, NOT_REACHED)
+    }
+    return " ".join(
+        f"{word.capitalize()}: {', '.join(names)}." for word, names in found.items() if names
+    )
 
 
 def _reason(level: Level) -> str:
@@ -203,7 +245,9 @@ def _reason(level: Level) -> str:
 
 def _pairs(values: Mapping[str, str]) -> str:
     """``"torch 2.13.0, TF32 off"``; a text that begins with its own name stands alone."""
-    return ", ".join(value if value.startswith(name) else f"{name} {value}" for name, value in values.items())
+    return ", ".join(
+        value if value.startswith(name) else f"{name} {value}" for name, value in values.items()
+    )
 
 
 def _rank(value: Any) -> float:
@@ -212,7 +256,13 @@ def _rank(value: Any) -> float:
 
 
 def _judged(row: Mapping[str, Any]) -> str:
-    return "" if row.get("difference") is None else PASSED if _rank(row["difference"]) <= LIMIT else FAILED
+    return (
+        ""
+        if row.get("difference") is None
+        else PASSED
+        if _rank(row["difference"]) <= LIMIT
+        else FAILED
+    )
 
 
 def _norm(value: float | None) -> str:

@@ -1,4 +1,5 @@
-"""Reports as a page of HTML that needs nothing but itself: no network, no script, pictures drawn in it.
+"""Reports as a page of HTML that needs nothing but itself: no network, no script, pictures drawn in
+it.
 
 It can be read on light and dark paper, and without colours: whatever a colour says is written, too.
 """
@@ -32,7 +33,9 @@ def page(report: Report) -> str:
 
 
 def fragment(report: Report) -> str:
-    """The same as one element with a style of its own: for a notebook, or as a part of another page."""
+    """The same as one element with a style of its own: for a notebook, or as a part of another
+    page.
+    """
     several = getattr(report, "proofs", None)
     inside = _proof(report, "proof", 1) if several is None else _proofs(report)  # type: ignore[arg-type]
     return f'<div class="proof-report">\n<style>{_STYLE}</style>\n{inside}\n</div>'
@@ -40,11 +43,18 @@ def fragment(report: Report) -> str:
 
 def _proofs(proofs: Proofs) -> str:
     names = content.columns(proofs)
-    rows = [_matrix_row(title, proof, names, f"proof-{index}") for index, (title, proof) in enumerate(
-        content.titled(proofs))]  # fmt: skip
+    rows = [
+        _matrix_row(title, proof, names, f"proof-{index}")
+        for index, (title, proof) in enumerate(content.titled(proofs))
+    ]
     head = "".join(f"<th>{escape(name)}</th>" for name in ["", *names, "verdict"])
-    parts = [_folded(title, proof, f"proof-{index}") for index, (title, proof) in enumerate(content.titled(proofs))]
-    matrix = _scrolling(f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>')
+    parts = [
+        _folded(title, proof, f"proof-{index}")
+        for index, (title, proof) in enumerate(content.titled(proofs))
+    ]
+    matrix = _scrolling(
+        f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    )
     return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
 
 
@@ -62,7 +72,9 @@ def _folded(title: str, proof: Proof, anchor: str) -> str:
 
 
 def _proof(proof: Proof, anchor: str, depth: int) -> str:
-    heading = f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>" if depth == 1 else ""
+    heading = (
+        f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>" if depth == 1 else ""
+    )
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
@@ -70,12 +82,18 @@ def _proof(proof: Proof, anchor: str, depth: int) -> str:
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
     ]
-    parts = [f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>" for title, body in sections if body]
+    parts = [
+        f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>"
+        for title, body in sections
+        if body
+    ]
     return "\n".join([heading, _verdict(proof), *parts])
 
 
 def _verdict(report: Report) -> str:
-    word, colon, rest = report.headline.partition(": " if report.verdict != content.DIVERGES else " at ")
+    word, colon, rest = report.headline.partition(
+        ": " if report.verdict != content.DIVERGES else " at "
+    )
     return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(colon + rest)}</p>'
 
 
@@ -93,14 +111,21 @@ def _figures(proof: Proof, anchor: str) -> list[tuple[str, str]]:
     forms: list[tuple[str, Callable[[Level], str]]] = [
         (
             "Differences by layer",
-            lambda level: _picture("by_layer", content.layers(proof, level), f"{anchor}-{level.name}"),
+            lambda level: _picture(
+                "by_layer", content.layers(proof, level), f"{anchor}-{level.name}"
+            ),
         ),
-        ("Loss curves", lambda level: _picture("curves", level.figures.get("curves"), f"{anchor}-{level.name}")),
+        (
+            "Loss curves",
+            lambda level: _picture("curves", level.figures.get("curves"), f"{anchor}-{level.name}"),
+        ),
         ("Gradients", _gradients),
         ("Largest differences", _differences),
     ]
     found = [
-        (f"{title} <small>{escape(level.name)}</small>", form(level)) for title, form in forms for level in proof.levels
+        (f"{title} <small>{escape(level.name)}</small>", form(level))
+        for title, form in forms
+        for level in proof.levels
     ]
     return [(title, body) for title, body in found if body]
 
@@ -127,7 +152,10 @@ def _gradients(level: Level) -> str:
 
 
 def _differences(level: Level) -> str:
-    rows = [f"<tr><th>{escape(name)}</th>{_number(value)}</tr>" for name, value in content.differences(level)]
+    rows = [
+        f"<tr><th>{escape(name)}</th>{_number(value)}</tr>"
+        for name, value in content.differences(level)
+    ]
     return _table(content.DIFFERENCES, rows)
 
 
@@ -145,7 +173,9 @@ def _table(names: Sequence[str], rows: Sequence[str]) -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    return _scrolling(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    return _scrolling(
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
 
 
 def _cell(status: str, text: str) -> str:
@@ -170,17 +200,41 @@ def _variables(values: Mapping[str, str]) -> str:
 
 
 _LIGHT = {
-    "ink": "#1c1e21", "faint": "#5c636e", "paper": "#ffffff", "shade": "#f5f6f8", "grid": "#d9dce1",
-    "train": "#0072b2", "eval": "#009e73", "alone": "#aab1bb", "failed": "#d55e00", "band": "#e69f00",
-    "passed-paper": "#dff2e6", "passed-ink": "#11582f", "failed-paper": "#fde3d8", "failed-ink": "#93300a",
-    "open-paper": "#fdf3cf", "open-ink": "#6b4e00",
-}  # fmt: skip
+    "ink": "#1c1e21",
+    "faint": "#5c636e",
+    "paper": "#ffffff",
+    "shade": "#f5f6f8",
+    "grid": "#d9dce1",
+    "train": "#0072b2",
+    "eval": "#009e73",
+    "alone": "#aab1bb",
+    "failed": "#d55e00",
+    "band": "#e69f00",
+    "passed-paper": "#dff2e6",
+    "passed-ink": "#11582f",
+    "failed-paper": "#fde3d8",
+    "failed-ink": "#93300a",
+    "open-paper": "#fdf3cf",
+    "open-ink": "#6b4e00",
+}
 _DARK = {
-    "ink": "#e6e8eb", "faint": "#a2a9b4", "paper": "#16181c", "shade": "#1f2228", "grid": "#3a3f48",
-    "train": "#56b4e9", "eval": "#3ecf9f", "alone": "#6c7480", "failed": "#ff8547", "band": "#f0b43c",
-    "passed-paper": "#153a26", "passed-ink": "#a5e6bf", "failed-paper": "#4d2113", "failed-ink": "#ffc3a8",
-    "open-paper": "#423611", "open-ink": "#f5dc8a",
-}  # fmt: skip
+    "ink": "#e6e8eb",
+    "faint": "#a2a9b4",
+    "paper": "#16181c",
+    "shade": "#1f2228",
+    "grid": "#3a3f48",
+    "train": "#56b4e9",
+    "eval": "#3ecf9f",
+    "alone": "#6c7480",
+    "failed": "#ff8547",
+    "band": "#f0b43c",
+    "passed-paper": "#153a26",
+    "passed-ink": "#a5e6bf",
+    "failed-paper": "#4d2113",
+    "failed-ink": "#ffc3a8",
+    "open-paper": "#423611",
+    "open-ink": "#f5dc8a",
+}
 
 _STYLE = f"""
 .proof-report {{ {_variables(_LIGHT)} color-scheme: light dark; }}

@@ -26,7 +26,11 @@ def _proof(proof: Proof, depth: int = 1) -> str:
     sections = [
         ("Levels", _table(content.LEVELS, content.levels(proof))),
         ("Other findings", _list(content.others(proof))),
-        *((f"{title}, {level.name}", table) for level in proof.levels for title, table in _figures(level)),
+        *(
+            (f"{title}, {level.name}", table)
+            for level in proof.levels
+            for title, table in _figures(level)
+        ),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _table(("", ""), content.facts(proof))),
     ]
@@ -43,7 +47,10 @@ def _proofs(proofs: Proofs) -> str:
     ]
     parts = [_proof(proof, depth=2).rstrip("\n") for proof in proofs]
     matrix = _table(("", *names, "verdict"), rows)
-    return "\n\n".join([f"# {len(proofs)} proofs", f"**{_safe(proofs.headline)}**", matrix, *parts]) + "\n"
+    return (
+        "\n\n".join([f"# {len(proofs)} proofs", f"**{_safe(proofs.headline)}**", matrix, *parts])
+        + "\n"
+    )
 
 
 def _figures(level: Level) -> list[tuple[str, str]]:

@@ -1,8 +1,9 @@
-"""Pictures of a proof as SVG to stand within a page: differences by layer, curves with the band of float32.
+"""Pictures of a proof as SVG to stand within a page: differences by layer, curves with the band of
+float32.
 
-Colours are variables of the page's style sheet with a value of their own beside them, so that a picture can be read on
-light and on dark paper. Drawn with matplotlib's figure objects alone: no global setting changes, and what the user has
-set changes nothing here.
+Colours are variables of the page's style sheet with a value of their own beside them, so that a
+picture can be read on light and on dark paper. Drawn with matplotlib's figure objects alone: no
+global setting changes, and what the user has set changes nothing here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _WIDEST = 11.5  # inches: a page's width, so that texts keep their size
 _APART = 0.125  # inches from one name along an axis to the next
 _MARKED = 120  # layers that find room for a mark each
 
-# Colours in the drawing that stand for variables in the page. Of the values for light paper, Okabe and Ito's (2008).
+# Colours in the drawing that stand for variables in the page. Of the values for light paper, Okabe
+# and Ito's (2008).
 _VARIABLES = {
     "#010101": ("ink", "#1c1e21"),
     "#020202": ("grid", "#d9dce1"),
@@ -39,8 +41,11 @@ _VARIABLES = {
 _INK, _GRID, _TRAIN, _EVAL, _ALONE, _FAILED, _BAND = _VARIABLES
 
 
-def by_layer(layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: str = "layers") -> str:
-    """Differences of each layer against its depth: free running in either mode, and alone at equal inputs.
+def by_layer(
+    layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: str = "layers"
+) -> str:
+    """Differences of each layer against its depth: free running in either mode, and alone at equal
+    inputs.
 
     Args:
         layers: See `deliralike.conformance.report`.
@@ -59,7 +64,13 @@ def by_layer(layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: st
         _alone(axis, drawn["forced"], limit)
         _running(axis, drawn, limit, top)
         if np.isfinite(drawn["float32"]).any():
-            axis.plot(drawn["float32"], color=_BAND, linewidth=1.2, linestyle=(0, (1, 2)), label="float32 rounding")
+            axis.plot(
+                drawn["float32"],
+                color=_BAND,
+                linewidth=1.2,
+                linestyle=(0, (1, 2)),
+                label="float32 rounding",
+            )
         axis.axhline(limit, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {limit:g}")
         accused = np.flatnonzero(values["forced"] > limit).tolist()
         _name_layers(axis, layers, accused, each=int(np.ceil(len(layers) * _APART / (width - 1))))
@@ -70,7 +81,8 @@ def by_layer(layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: st
 
 
 def curves(content: Mapping[str, Any], name: str = "curves") -> str:
-    """Losses step by step with the band of float32, and below them how far the candidate is from the reference.
+    """Losses step by step with the band of float32, and below them how far the candidate is from
+    the reference.
 
     Args:
         content: See `deliralike.conformance.report`.
@@ -79,12 +91,17 @@ def curves(content: Mapping[str, Any], name: str = "curves") -> str:
     Returns:
         An ``<svg>`` element.
     """
-    lines = {key: np.asarray(content.get(key) or (), np.float64) for key in ("reference", "candidate", "float32")}
+    lines = {
+        key: np.asarray(content.get(key) or (), np.float64)
+        for key in ("reference", "candidate", "float32")
+    }
     with _own_style():
         figure, upper, lower = _two(width=8.5, height=5.2)
         _band(upper, content.get("band"))
         upper.plot(lines["reference"], color=_TRAIN, linewidth=4.5, alpha=0.45, label="reference")
-        upper.plot(lines["candidate"], color=_INK, linewidth=1.2, linestyle=(0, (4, 3)), label="candidate")
+        upper.plot(
+            lines["candidate"], color=_INK, linewidth=1.2, linestyle=(0, (4, 3)), label="candidate"
+        )
         if lines["float32"].size:
             upper.plot(lines["float32"], color=_BAND, linewidth=1.2, label="float32")
         _losses_axis(upper, lines)
@@ -92,7 +109,8 @@ def curves(content: Mapping[str, Any], name: str = "curves") -> str:
         return _svg(figure, name, "Loss curves and their differences")
 
 
-# Differences by layer ----------------------------------------------------------------------------------------------
+# Differences by layer
+# ----------------------------------------------------------------------------------------------
 
 
 def _alone(axis: Any, values: np.ndarray, limit: float) -> None:
@@ -103,7 +121,15 @@ def _alone(axis: Any, values: np.ndarray, limit: float) -> None:
     ):
         if chosen.any():
             places = np.flatnonzero(chosen)
-            axis.bar(places, values[chosen] - FLOOR / 10, 0.62, FLOOR / 10, color=colour, label=label, zorder=1)
+            axis.bar(
+                places,
+                values[chosen] - FLOOR / 10,
+                0.62,
+                FLOOR / 10,
+                color=colour,
+                label=label,
+                zorder=1,
+            )
 
 
 def _running(axis: Any, drawn: Mapping[str, np.ndarray], limit: float, top: float) -> None:
@@ -112,28 +138,51 @@ def _running(axis: Any, drawn: Mapping[str, np.ndarray], limit: float, top: floa
         values = drawn[key]
         if np.isfinite(values).any():
             shown = marker if len(values) <= _MARKED else ""
-            axis.plot(values, color=colour, linewidth=1.3, marker=shown, markersize=3.4,
-                      markerfacecolor="none", label=f"running, {key}", zorder=3)  # fmt: skip
+            axis.plot(
+                values,
+                color=colour,
+                linewidth=1.3,
+                marker=shown,
+                markersize=3.4,
+                markerfacecolor="none",
+                label=f"running, {key}",
+                zorder=3,
+            )
             above = np.where(values > limit, values, np.nan)
             axis.plot(above, linestyle="", marker=shown, markersize=3.8, color=colour, zorder=4)
 
 
 def _differences_axis(axis: Any, top: float, not_finite: bool, each: int = 2) -> None:
-    """Decades, the lowest of which is called exact and the highest, if anything stands there, not finite."""
+    """Decades, the lowest of which is called exact and the highest, if anything stands there, not
+    finite.
+    """
     axis.set_yscale("log")
     axis.set_ylim(FLOOR / 4, top * 4)
     highest = round(np.log10(top)) - (each // 2 if not_finite else 0)
     decades = [10.0**power for power in range(-16, highest, each)]
     ends = [(top, "not finite")] if not_finite else []
-    ticks = [(FLOOR, "exact"), *((decade, f"$10^{{{round(np.log10(decade))}}}$") for decade in decades), *ends]
+    ticks = [
+        (FLOOR, "exact"),
+        *((decade, f"$10^{{{round(np.log10(decade))}}}$") for decade in decades),
+        *ends,
+    ]
     axis.set_yticks([place for place, _ in ticks], [text for _, text in ticks])
     axis.yaxis.set_minor_locator(NullLocator())
 
 
-def _name_layers(axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequence[int], each: int) -> None:
-    """Paths along the axis: those of accused layers first, then as many others as find room, one of `each`."""
+def _name_layers(
+    axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequence[int], each: int
+) -> None:
+    """Paths along the axis: those of accused layers first, then as many others as find room, one of
+    `each`.
+    """
     shown = _apart([*accused, *range(0, len(layers), each)], each)
-    axis.set_xticks(shown, [_called(layers[index], index in accused) for index in shown], rotation=90, fontsize=7)
+    axis.set_xticks(
+        shown,
+        [_called(layers[index], index in accused) for index in shown],
+        rotation=90,
+        fontsize=7,
+    )
     for index, label in zip(shown, axis.get_xticklabels(), strict=True):
         if index in accused:
             label.set(color=_FAILED, fontweight="bold")
@@ -157,12 +206,17 @@ def _apart(wanted: Sequence[int], distance: int) -> list[int]:
 def _column(layers: Sequence[Mapping[str, Any]], key: str) -> np.ndarray:
     """One number for each layer: NaN where it was not run, infinite where it is not finite."""
     found = [layer.get(key) for layer in layers]
-    return np.array([np.nan if value is None else value if np.isfinite(value) else np.inf for value in found], float)
+    return np.array(
+        [np.nan if value is None else value if np.isfinite(value) else np.inf for value in found],
+        float,
+    )
 
 
 def _top(columns: Any, limit: float) -> float:
     """A decade above everything, for what is not finite."""
-    largest = max([limit, 1e-4, *(float(column[np.isfinite(column)].max(initial=0.0)) for column in columns)])
+    largest = max(
+        [limit, 1e-4, *(float(column[np.isfinite(column)].max(initial=0.0)) for column in columns)]
+    )
     return float(10.0 ** (np.floor(np.log10(largest)) + 2))
 
 
@@ -171,13 +225,22 @@ def _drawable(values: np.ndarray, top: float) -> np.ndarray:
     return np.clip(values, FLOOR, top)
 
 
-# Curves ------------------------------------------------------------------------------------------------------------
+# Curves
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _band(axis: Any, band: Sequence[Sequence[float]] | None) -> None:
     if band:
         low, high = (np.asarray(end, np.float64) for end in band)
-        axis.fill_between(np.arange(len(low)), low, high, color=_BAND, alpha=0.3, linewidth=0, label="noise of float32")
+        axis.fill_between(
+            np.arange(len(low)),
+            low,
+            high,
+            color=_BAND,
+            alpha=0.3,
+            linewidth=0,
+            label="noise of float32",
+        )
 
 
 def _losses_axis(axis: Any, lines: Mapping[str, np.ndarray]) -> None:
@@ -192,7 +255,9 @@ def _span(line: np.ndarray) -> float:
     return float(line.max() / line.min()) if line.size else 1.0
 
 
-def _between(axis: Any, lines: Mapping[str, np.ndarray], band: Sequence[Sequence[float]] | None) -> None:
+def _between(
+    axis: Any, lines: Mapping[str, np.ndarray], band: Sequence[Sequence[float]] | None
+) -> None:
     """The relative differences of the losses to the reference, step by step."""
     reference = lines["reference"]
     values = {key: _relative(reference, lines[key]) for key in ("candidate", "float32")}
@@ -200,7 +265,9 @@ def _between(axis: Any, lines: Mapping[str, np.ndarray], band: Sequence[Sequence
     top = _top([*values.values(), *ends], LIMIT)
     if ends:
         width = _drawable(np.maximum(*ends), top)
-        axis.fill_between(np.arange(len(width)), FLOOR / 10, width, color=_BAND, alpha=0.2, linewidth=0)
+        axis.fill_between(
+            np.arange(len(width)), FLOOR / 10, width, color=_BAND, alpha=0.2, linewidth=0
+        )
     for key, colour in (("float32", _BAND), ("candidate", _INK)):
         if values[key].size:
             axis.plot(_drawable(values[key], top), color=colour, linewidth=1.2)
@@ -222,11 +289,14 @@ def _relative(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, np.where(np.isfinite(values), values, np.inf))
 
 
-# Figures -----------------------------------------------------------------------------------------------------------
+# Figures
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _own_style() -> Any:
-    """Matplotlib's defaults for a while, with texts that stay texts and names that are the same in every run."""
+    """Matplotlib's defaults for a while, with texts that stay texts and names that are the same in
+    every run.
+    """
     return style.context(["default", {"svg.fonttype": "none", "svg.hashsalt": "deliralike"}])
 
 
@@ -237,7 +307,9 @@ def _figure(width: float, height: float) -> tuple[Figure, Any]:
 
 def _two(width: float, height: float) -> tuple[Figure, Any, Any]:
     """Two axes, the upper one higher."""
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none")
+    figure = Figure(
+        figsize=(width, height), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none"
+    )
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     return figure, _prepared(upper), _prepared(lower)
 
@@ -258,14 +330,29 @@ def _prepared(axis: Any) -> Any:
 def _legend(axis: Any) -> None:
     """Above the axes, where it hides nothing, in as many columns as find room."""
     columns = int(axis.figure.get_figwidth() // 1.75)
-    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, labelcolor=_INK,
-                borderaxespad=0.2, handlelength=2.2)  # fmt: skip
+    axis.legend(
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        fontsize=8,
+        labelcolor=_INK,
+        borderaxespad=0.2,
+        handlelength=2.2,
+    )
 
 
 def _svg(figure: Figure, name: str, described: str) -> str:
-    """The picture as an element of a page: without head and origin, its colours variables, its names its own."""
+    """The picture as an element of a page: without head and origin, its colours variables, its
+    names its own.
+    """
     file = io.BytesIO()
-    figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), transparent=True)
+    figure.savefig(
+        file,
+        format="svg",
+        metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        transparent=True,
+    )
     drawn = file.getvalue().decode()
     drawn = drawn[drawn.index("<svg") :].strip()
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)

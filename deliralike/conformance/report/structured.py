@@ -2,24 +2,28 @@
 
 A proof is a mapping with
 
-========================================= ==========================================================================
-key                                       value
-========================================= ==========================================================================
-``schema``, ``version``                   ``"deliralike.proof"`` and `VERSION`, greater when a key has changed
-``verdict``                               ``"proved"``, ``"diverges"``, ``"undecided"``
-``reached``, ``headline``                 The last level that passed; the first sentence of the report
-``reference``, ``candidate``, ``match``   Texts
-``precision``, ``versions``, ``batch``    Mappings of texts; that of ``precision`` has one for each side
-``notes``, ``seconds``                    A list of texts; a number
-``levels``                                A list of mappings with ``name``, ``title``, ``status``, ``worst``, ``notes``,
+=========================================
+========================================================================== key
+                value =========================================
+========================================================================== ``schema``, ``version``
+                ``"deliralike.proof"`` and `VERSION`, greater when a key has changed ``verdict``
+                          ``"proved"``, ``"diverges"``, ``"undecided"`` ``reached``, ``headline``
+             The last level that passed; the first sentence of the report ``reference``,
+``candidate``, ``match``   Texts ``precision``, ``versions``, ``batch``    Mappings of texts; that
+of ``precision`` has one for each side ``notes``, ``seconds``                    A list of texts; a
+number ``levels``                                A list of mappings with ``name``, ``title``,
+``status``, ``worst``, ``notes``,
                                           ``figures`` and ``findings``
-a level's ``findings``                    A list of mappings: the fields of `Finding`, and ``text``, its sentence;
-                                          ``explanation`` is None or has the fields of `Explanation`, and ``text``
-========================================= ==========================================================================
+a level's ``findings``                    A list of mappings: the fields of `Finding`, and ``text``,
+its sentence;
+                                          ``explanation`` is None or has the fields of
+                                          `Explanation`, and ``text``
+=========================================
+==========================================================================
 
-Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs": [...]}``. JSON has no
-word for numbers that are not finite: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which
-JavaScript's ``Number`` and Python's ``float`` read.
+Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs":
+[...]}``. JSON has no word for numbers that are not finite: they are the texts ``"NaN"``,
+``"Infinity"`` and ``"-Infinity"``, which JavaScript's ``Number`` and Python's ``float`` read.
 """
 
 from __future__ import annotations
@@ -41,7 +45,14 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
-_DERIVED = ("schema", "version", "verdict", "reached", "headline", "text")  # written for readers, not read again
+_DERIVED = (
+    "schema",
+    "version",
+    "verdict",
+    "reached",
+    "headline",
+    "text",
+)  # written for readers, not read again
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -54,7 +65,12 @@ def of_proof(proof: Proof) -> dict[str, Any]:
 def of_proofs(proofs: Proofs) -> dict[str, Any]:
     """Several proofs as plain values."""
     derived = {"verdict": proofs.verdict, "headline": proofs.headline}
-    return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": [of_proof(proof) for proof in proofs]}
+    return {
+        "schema": SEVERAL,
+        "version": VERSION,
+        **derived,
+        "proofs": [of_proof(proof) for proof in proofs],
+    }
 
 
 def proof(make: Callable[..., Proof], values: Mapping[str, Any]) -> Proof:
@@ -66,10 +82,16 @@ def proof(make: Callable[..., Proof], values: Mapping[str, Any]) -> Proof:
     _refuse_others(values, ONE)
     try:
         levels = tuple(_level(level) for level in values["levels"])
-        known = {"levels": levels, "notes": tuple(values["notes"]), "seconds": _number(values["seconds"])}
+        known = {
+            "levels": levels,
+            "notes": tuple(values["notes"]),
+            "seconds": _number(values["seconds"]),
+        }
         return make(**_without_derived(values) | known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingError(f"this proof lacks something, or has what no proof has: {error!r}.") from error
+        raise SettingError(
+            f"this proof lacks something, or has what no proof has: {error!r}."
+        ) from error
 
 
 def proofs_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -98,7 +120,9 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise SettingError(f"{str(path)!r} is no JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise SettingError(f"{str(path)!r} holds a {type(values).__name__}; wanted a proof saved as JSON.")
+        raise SettingError(
+            f"{str(path)!r} holds a {type(values).__name__}; wanted a proof saved as JSON."
+        )
     return values
 
 
@@ -125,7 +149,8 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise SettingError(
-        f"a report holds numbers, texts, lists and mappings; it got a {type(value).__name__}: {value!r}."
+        f"a report holds numbers, texts, lists and mappings; it got a {type(value).__name__}: "
+        f"{value!r}."
     )
 
 
@@ -140,13 +165,20 @@ def _without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_others(values: Mapping[str, Any], schema: str) -> None:
     if values.get("schema") != schema or values.get("version") != VERSION:
         got = f"{values.get('schema')!r}, version {values.get('version')!r}"
-        raise SettingError(f"expected {schema!r}, version {VERSION}; got {got}. Save it again with this version.")
+        raise SettingError(
+            f"expected {schema!r}, version {VERSION}; got {got}. Save it again with this version."
+        )
 
 
 def _level(values: Mapping[str, Any]) -> Level:
     findings, notes = tuple(_finding(each) for each in values["findings"]), tuple(values["notes"])
     figures = {name: _revived(value) for name, value in values["figures"].items()}
-    known = {"findings": findings, "notes": notes, "figures": figures, "worst": _number(values["worst"])}
+    known = {
+        "findings": findings,
+        "notes": notes,
+        "figures": figures,
+        "worst": _number(values["worst"]),
+    }
     return Level(**_without_derived(values) | known)
 
 

@@ -49,7 +49,9 @@ def of_proofs(proofs: Proofs) -> Group:
     for title, proof in content.titled(proofs):
         cells = [Text(text, style=_STYLES[status]) for status, text in content.cells(proof, names)]
         table.add_row(Text(title), *cells, Text(proof.verdict, style=_STYLES[proof.verdict]))
-    failed = [f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved]
+    failed = [
+        f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved
+    ]
     return Group(
         Text(proofs.headline, style=_STYLES[proofs.verdict]),
         *_section("", table if len(proofs) else None),
@@ -76,7 +78,9 @@ def _section(title: str, content: RenderableType | None) -> list[RenderableType]
 def _levels(proof: Proof) -> Table:
     table = _table(content.LEVELS)
     for name, title, status, worst, remark in content.levels(proof):
-        table.add_row(Text(name), Text(title), Text(status, style=_STYLES[status]), Text(worst), Text(remark))
+        table.add_row(
+            Text(name), Text(title), Text(status, style=_STYLES[status]), Text(worst), Text(remark)
+        )
     return table
 
 
@@ -92,7 +96,13 @@ def _lines(lines: Sequence[str]) -> Text | None:
 
 
 def _table(names: Sequence[str] | None) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=names is not None, header_style="dim")
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        show_header=names is not None,
+        header_style="dim",
+    )
     for name in names or ():
         table.add_column(name, overflow="fold")
     return table

@@ -1,22 +1,24 @@
-"""The conformance suite: what any backend must do, as plain functions that need neither pytest nor a second framework.
+"""The conformance suite: what any backend must do, as plain functions that need neither pytest nor
+a second framework.
 
-Each check compares a backend with formulas in NumPy, with numbers that are published or done by hand, or with finite
-differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance --backend mine`` runs the same checks.
+Each check compares a backend with formulas in NumPy, with numbers that are published or done by
+hand, or with finite differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance
+--backend mine`` runs the same checks.
 """
 
-from deliralike.conformance.suite import (  # noqa: F401 - importing them fills CHECKS
-    arrays,
-    chance,
-    files,
-    functions,
-    gradients,
-    layers,
-    losses,
-    networks,
-    optimizers,
-    replicas,
-    windows,
-    zoo,
+from deliralike.conformance.suite import (
+    arrays,  # noqa: F401
+    chance,  # noqa: F401
+    files,  # noqa: F401
+    functions,  # noqa: F401
+    gradients,  # noqa: F401
+    layers,  # noqa: F401
+    losses,  # noqa: F401
+    networks,  # noqa: F401
+    optimizers,  # noqa: F401
+    replicas,  # noqa: F401
+    windows,  # noqa: F401
+    zoo,  # noqa: F401
 )
 from deliralike.conformance.suite.check import CHECKS, LEVELS, Check, check
 from deliralike.conformance.suite.comparing import Disagreement, agree
@@ -24,6 +26,19 @@ from deliralike.conformance.suite.report import OUTCOMES, Report, Result
 from deliralike.conformance.suite.running import chosen, declares, header, resolve, result_of, run
 
 __all__ = [
-    "CHECKS", "LEVELS", "OUTCOMES", "Check", "Disagreement", "Report", "Result", "agree", "check", "chosen", "declares",
-    "header", "resolve", "result_of", "run",
-]  # fmt: skip
+    "CHECKS",
+    "LEVELS",
+    "OUTCOMES",
+    "Check",
+    "Disagreement",
+    "Report",
+    "Result",
+    "agree",
+    "check",
+    "chosen",
+    "declares",
+    "header",
+    "resolve",
+    "result_of",
+    "run",
+]

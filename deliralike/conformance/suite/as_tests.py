@@ -1,4 +1,6 @@
-"""The tests that ``pytest --pyargs deliralike.conformance --backend NAME`` collects; see `plugin`."""
+"""The tests that ``pytest --pyargs deliralike.conformance --backend NAME`` collects; see
+`plugin`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from deliralike.conformance.suite.check import Check
 from deliralike.conformance.suite.plugin import Unavailable, settle
 
 
-def test_conformance(backend: Any, check: Check | None, reason: str | None, request: pytest.FixtureRequest) -> None:
+def test_conformance(
+    backend: Any, check: Check | None, reason: str | None, request: pytest.FixtureRequest
+) -> None:
     """One check of one backend."""
     if isinstance(backend, Unavailable):
         backend.fail(request.node)

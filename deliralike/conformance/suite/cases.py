@@ -25,7 +25,8 @@ from deliralike.conformance.suite.comparing import (
 
 @dataclass(frozen=True)
 class Case:
-    """A function at some inputs, and its formula: values are compared, and gradients with finite differences.
+    """A function at some inputs, and its formula: values are compared, and gradients with finite
+    differences.
 
     Attributes:
         name: How errors call it.
@@ -85,17 +86,33 @@ class Case:
         return f"{self.name}: output" if len(self.answers) == 1 else f"{self.name}: output {index}"
 
 
-def add(capability: str, name: str, call: Callable[..., Any], formula: Callable[..., Any], *inputs: np.ndarray,
-        differentiable: bool = True, needs: tuple[str, ...] = ()) -> None:  # fmt: skip
+def add(
+    capability: str,
+    name: str,
+    call: Callable[..., Any],
+    formula: Callable[..., Any],
+    *inputs: np.ndarray,
+    differentiable: bool = True,
+    needs: tuple[str, ...] = (),
+) -> None:
     """A check of level L1 that a function is its formula."""
-    register(Check(capability, "L1", name, Case(name, call, formula, inputs, differentiable), needs))
+    register(
+        Check(capability, "L1", name, Case(name, call, formula, inputs, differentiable), needs)
+    )
 
 
-def add_slopes(capability: str, name: str, call: Callable[..., Any], x: list[float], slopes: list[float]) -> None:
+def add_slopes(
+    capability: str, name: str, call: Callable[..., Any], x: list[float], slopes: list[float]
+) -> None:
     """A check of level L7: what the derivatives are at places where conventions decide."""
 
     def check(backend: Backend) -> None:
         found = gradients(backend, lambda nn, at: nn.sum(call(nn, at)), np.array(x)).inputs[0]
-        agree(f"{name}: derivatives at {x}", found, np.array(slopes), BY_DIFFERENCES[dtype_of(backend)])
+        agree(
+            f"{name}: derivatives at {x}",
+            found,
+            np.array(slopes),
+            BY_DIFFERENCES[dtype_of(backend)],
+        )
 
     register(Check(capability, "L7", name, check))

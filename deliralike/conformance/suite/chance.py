@@ -29,7 +29,9 @@ def _output(backend: Backend, network: Any, x: np.ndarray) -> np.ndarray:
 
 @check("chance", "L1")
 def portable_masks(backend: Backend) -> None:
-    """Within `random.portable` they are those of `deliralike.random.keep_mask`; what is kept is scaled up."""
+    """Within `random.portable` they are those of `deliralike.random.keep_mask`; what is kept is
+    scaled up.
+    """
     for kind, (of_input, shape) in _MASKED.items():
         network, x = made(backend, Dropped, 0.3, kind), values(*of_input)
         for step in (0, 7):
@@ -45,7 +47,11 @@ def portable_masks_of_samples(backend: Backend) -> None:
     with random.portable(seed=5, step=1):
         whole = _output(backend, network, _X)
     with random.portable(seed=5, step=1, first_sample=2):
-        agree("the masks of a share that begins with sample 2", _output(backend, network, _X[2:]), whole[2:])
+        agree(
+            "the masks of a share that begins with sample 2",
+            _output(backend, network, _X[2:]),
+            whole[2:],
+        )
 
 
 @check("chance", "L1")
@@ -53,19 +59,26 @@ def gradient_of_dropout(backend: Backend) -> None:
     """The mask of backward is the one of forward."""
     mask = random.keep_mask(5, "drop", 0, 0, _X.shape, 0.3)
     with random.portable(seed=5):
-        found = backend.gradients(lambda net, x: net.nn.sum(net(x)), made(backend, Dropped), _X).inputs[0]
+        found = backend.gradients(
+            lambda net, x: net.nn.sum(net(x)), made(backend, Dropped), _X
+        ).inputs[0]
     agree("gradient through Dropout", found, mask / 0.7)
 
 
 @check("chance", "L1")
 def native_masks(backend: Backend) -> None:
-    """Outside of it the share of what is kept is as declared, what is kept is scaled, and no two masks are the same."""
+    """Outside of it the share of what is kept is as declared, what is kept is scaled, and no two
+    masks are the same.
+    """
     ones, network = np.ones((40, 100)), made(backend, Dropped)
     first, second = _output(backend, network, ones), _output(backend, network, ones)
     kept = first[first != 0.0]
     agree("what is kept", kept, np.full(len(kept), 1.0 / 0.7))
     share = len(kept) / first.size
-    true(f"about 0.7 of 4000 elements are kept, not {share}", abs(share - 0.7) < 5 * (0.21 / first.size) ** 0.5)
+    true(
+        f"about 0.7 of 4000 elements are kept, not {share}",
+        abs(share - 0.7) < 5 * (0.21 / first.size) ** 0.5,
+    )
     true("two calls draw two masks", not np.array_equal(first, second))
 
 
@@ -98,5 +111,7 @@ def states_of_generators(backend: Backend) -> None:
     first = [_output(backend, network, _X) for _ in range(2)]
     backend.load_random_state(network, state)
     agree(
-        "masks from a state that was kept", np.stack([_output(backend, network, _X) for _ in range(2)]), np.stack(first)
+        "masks from a state that was kept",
+        np.stack([_output(backend, network, _X) for _ in range(2)]),
+        np.stack(first),
     )

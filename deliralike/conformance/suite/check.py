@@ -17,9 +17,20 @@ LEVELS = {
     "L7": "edges",
 }
 CAPABILITIES = (
-    "arrays", "functions", "windows", "layers", "losses", "networks", "gradients", "second derivatives", "optimizers",
-    "chance", "replicas", "files", "zoo",
-)  # fmt: skip
+    "arrays",
+    "functions",
+    "windows",
+    "layers",
+    "losses",
+    "networks",
+    "gradients",
+    "second derivatives",
+    "optimizers",
+    "chance",
+    "replicas",
+    "files",
+    "zoo",
+)
 Function = Callable[[Backend], None]
 
 
@@ -31,8 +42,10 @@ class Check:
         capability: The row of the report: one of `CAPABILITIES`.
         level: The column: a key of `LEVELS`.
         name: What is checked; unique within its capability.
-        function: Called with a backend; raises an error that names the first place that differs, else returns None.
-        needs: What a backend has to declare for it: a capability, ``"float64"``, ``"replicas"`` or ``"registered"``.
+        function: Called with a backend; raises an error that names the first place that differs,
+            else returns None.
+        needs: What a backend has to declare for it: a capability, ``"float64"``, ``"replicas"`` or
+            ``"registered"``.
     """
 
     capability: str
@@ -47,11 +60,15 @@ class Check:
         Raises:
             Disagreement: It computes something else.
         """
-        backend.check_dtype(dtype_of(backend))  # where a type must be asked for before it is there, it is asked for
+        backend.check_dtype(
+            dtype_of(backend)
+        )  # where a type must be asked for before it is there, it is asked for
         self.function(backend)
 
     def __str__(self) -> str:
-        """How the check is called in reports and lists of expected failures: ``"functions/exp"``."""
+        """How the check is called in reports and lists of expected failures:
+        ``"functions/exp"``.
+        """
         return f"{self.capability}/{self.name}"
 
 
@@ -66,11 +83,15 @@ def register(new: Check) -> Check:
     return new
 
 
-def check(capability: str, level: str, *needs: str, name: str = "") -> Callable[[Function], Function]:
+def check(
+    capability: str, level: str, *needs: str, name: str = ""
+) -> Callable[[Function], Function]:
     """Make a function ``function(backend)`` a check; its name is the function's, in words."""
 
     def decorate(function: Function) -> Function:
-        register(Check(capability, level, name or function.__name__.replace("_", " "), function, needs))
+        register(
+            Check(capability, level, name or function.__name__.replace("_", " "), function, needs)
+        )
         return function
 
     return decorate

@@ -14,8 +14,14 @@ from deliralike.errors import DeliralikeError
 from deliralike.network.base import Network, build
 from deliralike.nn.start import ONES
 
-LIMITS = {"float64": 1e-10, "float32": 1e-4}  # of relative differences; right backends agree to 1e-14 in float64
-BY_DIFFERENCES = {"float64": 1e-7, "float32": 1e-3}  # of gradients, where the answer comes from finite differences
+LIMITS = {
+    "float64": 1e-10,
+    "float32": 1e-4,
+}  # of relative differences; right backends agree to 1e-14 in float64
+BY_DIFFERENCES = {
+    "float64": 1e-7,
+    "float32": 1e-3,
+}  # of gradients, where the answer comes from finite differences
 _STEP = 1e-3  # of finite differences, whose error is of the fourth order
 
 
@@ -65,8 +71,12 @@ def native(backend: Backend, value: np.ndarray) -> Any:
     return backend.array(value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None)
 
 
-def made(backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
-    """A network written once, or a layer of `nn` by its name, on a backend, in the type that it is checked in."""
+def made(
+    backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any
+) -> Any:
+    """A network written once, or a layer of `nn` by its name, on a backend, in the type that it is
+    checked in.
+    """
     bound = getattr(backend.nn, network) if isinstance(network, str) else network.on(backend)
     if network in backend.lacks:
         bound()  # an error that says so
@@ -80,7 +90,8 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
         what: How the error names the array.
         got: A NumPy array; None where there is none.
         wanted: What it should be.
-        limit: Of the relative difference (L2); what the array's type allows when None. Whole numbers must be equal.
+        limit: Of the relative difference (L2); what the array's type allows when None. Whole
+            numbers must be equal.
 
     Raises:
         Disagreement: Names the first place that differs.
@@ -100,8 +111,8 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
     if (difference := relative_difference(wanted, got)) > limit or got.dtype.kind != "f":
         place = _first_place(got, wanted, limit)
         raise Disagreement(
-            f"{what}: at {place} got {got[place]!r}, wanted {wanted[place]!r}; as a whole they are {difference:.1e} "
-            f"apart (limit {limit:g})"
+            f"{what}: at {place} got {got[place]!r}, wanted {wanted[place]!r}; as a whole they are "
+            f"{difference:.1e} apart (limit {limit:g})"
         )
 
 
@@ -138,7 +149,9 @@ def refused(what: str, *errors: type[Exception]) -> Any:
     except errors:
         return
     except Exception as error:
-        raise Disagreement(f"{what}: raised {type(error).__name__} ({error}), wanted {wanted}") from error
+        raise Disagreement(
+            f"{what}: raised {type(error).__name__} ({error}), wanted {wanted}"
+        ) from error
     raise Disagreement(f"{what}: was accepted, wanted {wanted}")
 
 
@@ -155,12 +168,18 @@ def each(result: Any) -> tuple[Any, ...]:
 
 def against(nn: Any, result: Any, cotangents: Sequence[np.ndarray]) -> Any:
     """A scalar whose gradient with respect to the results are the cotangents."""
-    products = [nn.sum(y * nn.constant(c, like=y)) for y, c in zip(each(result), cotangents, strict=True)]
+    products = [
+        nn.sum(y * nn.constant(c, like=y)) for y, c in zip(each(result), cotangents, strict=True)
+    ]
     return products[0] if len(products) == 1 else sum(products[1:], products[0])
 
 
-def differences(function: Callable[..., float], inputs: Sequence[np.ndarray], which: int) -> np.ndarray:
-    """The gradient of a NumPy function with respect to one of its inputs, by finite differences of fourth order."""
+def differences(
+    function: Callable[..., float], inputs: Sequence[np.ndarray], which: int
+) -> np.ndarray:
+    """The gradient of a NumPy function with respect to one of its inputs, by finite differences of
+    fourth order.
+    """
     found = np.zeros(inputs[which].shape)
     for place in np.ndindex(found.shape):
         moved = [_moved(function, inputs, which, place, by) for by in (-2, -1, 1, 2)]
@@ -168,14 +187,18 @@ def differences(function: Callable[..., float], inputs: Sequence[np.ndarray], wh
     return found
 
 
-def _moved(function: Callable[..., float], inputs: Sequence[np.ndarray], which: int, place: Any, by: int) -> float:
+def _moved(
+    function: Callable[..., float], inputs: Sequence[np.ndarray], which: int, place: Any, by: int
+) -> float:
     changed = [np.array(x) for x in inputs]
     changed[which][place] += by * _STEP
     return function(*changed)
 
 
 def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> tuple[int, ...]:
-    """The first place where two arrays are further apart than the limit allows, or the one where they are furthest."""
+    """The first place where two arrays are further apart than the limit allows, or the one where
+    they are furthest.
+    """
     first, second = got.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.where(first == second, 0.0, np.abs(first - second))

@@ -1,4 +1,6 @@
-"""Checks of weights in files: to safetensors and back, into a network, and from one backend's names to NumPy's."""
+"""Checks of weights in files: to safetensors and back, into a network, and from one backend's names
+to NumPy's.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def safetensors(backend: Backend) -> None:
         with refused("a file with other weights", StateError):
             weights.load(twin, path)
     x = native(backend, _IMAGES)
-    agree("outputs with loaded weights", backend.numpy(twin.eval()(x)), backend.numpy(network.eval()(x)), 0.0)
+    agree(
+        "outputs with loaded weights",
+        backend.numpy(twin.eval()(x)),
+        backend.numpy(network.eval()(x)),
+        0.0,
+    )
 
 
 @check("files", "L0", "weight files")

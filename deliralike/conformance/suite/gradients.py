@@ -32,7 +32,9 @@ def _loss(network: Any, x: Any, labels: Any) -> Any:
 
 
 def _value(*arrays: np.ndarray) -> float:
-    return formulas.cross_entropy(dense(dict(zip(_NAMES, arrays[:-1], strict=True)), arrays[-1]), _LABELS)
+    return formulas.cross_entropy(
+        dense(dict(zip(_NAMES, arrays[:-1], strict=True)), arrays[-1]), _LABELS
+    )
 
 
 @check("gradients", "L1")
@@ -44,36 +46,49 @@ def of_parameters_and_inputs(backend: Backend) -> None:
     found = backend.gradients(_loss, network, _X, _LABELS)
     agree("the loss", np.array(found.loss), np.array(_value(*arrays)), limit)
     for which, name in enumerate(_NAMES):
-        agree(f"gradient of {name}", found.parameters[name], differences(_value, arrays, which), limit)
+        agree(
+            f"gradient of {name}", found.parameters[name], differences(_value, arrays, which), limit
+        )
     agree("gradient of the input", found.inputs[0], differences(_value, arrays, 4), limit)
     agree("gradient of the labels", found.inputs[1], None)
     for name, value in network.neutral_state().items():
         agree(f"{name} after gradients", value, state[name], 0.0)
     for name, gradient in found.parameters.items():
-        equal(f"the type of the gradient of {name}", "" if gradient is None else str(gradient.dtype),
-              "" if name == "spare" else dtype_of(backend))  # fmt: skip
+        equal(
+            f"the type of the gradient of {name}",
+            "" if gradient is None else str(gradient.dtype),
+            "" if name == "spare" else dtype_of(backend),
+        )
 
 
 @check("gradients", "L0")
 def none_where_unused(backend: Backend) -> None:
-    """A parameter that takes no part has the gradient None, not zeros; a frozen one is not named."""
+    """A parameter that takes no part has the gradient None, not zeros; a frozen one is not
+    named.
+    """
     network = made(backend, Dense)
     network.set_trainable("first.weight", False)
     found = backend.gradients(_loss, network, _X, _LABELS).parameters
-    equal("names of gradients", sorted(found), ["first.bias", "second.bias", "second.weight", "spare"])
+    equal(
+        "names of gradients", sorted(found), ["first.bias", "second.bias", "second.weight", "spare"]
+    )
     agree("gradient of a parameter that takes no part", found["spare"], None)
     network.set_trainable("first.weight", True)
     true(
         "a thawed parameter has a gradient",
         backend.gradients(_loss, network, _X, _LABELS).parameters["first.weight"] is not None,
     )
-    used = backend.gradients(lambda net, x: net.nn.sum(net.spare * 0.0) + net.nn.sum(net(x)), network, _X).parameters
+    used = backend.gradients(
+        lambda net, x: net.nn.sum(net.spare * 0.0) + net.nn.sum(net(x)), network, _X
+    ).parameters
     agree("gradient of a parameter that is multiplied with zero", used["spare"], np.zeros(2))
 
 
 @check("gradients", "L0")
 def nests_of_inputs(backend: Backend) -> None:
-    """Gradients of inputs come in the form of the inputs; what a loss returns beside its value comes as well."""
+    """Gradients of inputs come in the form of the inputs; what a loss returns beside its value
+    comes as well.
+    """
     batch: dict[str, Any] = {"x": _X, "more": [values(5, 3, seed=1), _LABELS]}
 
     def loss(network: Any, at: Any) -> Any:
@@ -105,12 +120,17 @@ def evaluating(backend: Backend) -> None:
     with backend.evaluating():
         inside = backend.numpy(network(x))
     agree("outputs without a graph", inside, backend.numpy(network(x)))
-    true("gradients afterwards", backend.gradients(_loss, network, _X, _LABELS).parameters["first.bias"] is not None)
+    true(
+        "gradients afterwards",
+        backend.gradients(_loss, network, _X, _LABELS).parameters["first.bias"] is not None,
+    )
 
 
 @check("second derivatives", "L1", "double_backward")
 def gradient_within_a_loss(backend: Backend) -> None:
-    """The penalty ``sum(grad(sum(tanh(x @ w)))**2)`` and its own gradient with respect to w and x."""
+    """The penalty ``sum(grad(sum(tanh(x @ w)))**2)`` and its own gradient with respect to w and
+    x.
+    """
     x, w = values(3, 2), values(2, 4)
 
     def penalty(nn: Any, at: Any, weight: Any) -> Any:
@@ -164,5 +184,11 @@ def gradient_of_what_does_not_depend(backend: Backend) -> None:
     """`nn.gradient` gives zeros where the function does not depend on its argument."""
     nn = backend.nn
     x = native(backend, values(3))
-    agree("gradient of x", backend.numpy(nn.gradient(lambda at: nn.sum(at * at), x)), 2.0 * values(3))
-    agree("gradient of a constant", backend.numpy(nn.gradient(lambda at: nn.sum(x * x), x)), np.zeros(3))
+    agree(
+        "gradient of x", backend.numpy(nn.gradient(lambda at: nn.sum(at * at), x)), 2.0 * values(3)
+    )
+    agree(
+        "gradient of a constant",
+        backend.numpy(nn.gradient(lambda at: nn.sum(x * x), x)),
+        np.zeros(3),
+    )

@@ -1,4 +1,6 @@
-"""Checks of layers: outputs and gradients of every parameter with random weights, running statistics, padding."""
+"""Checks of layers: outputs and gradients of every parameter with random weights, running
+statistics, padding.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,19 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Layer:
-    """A layer with random weights beside its formula: its parameters' names and shapes, output, gradients."""
+    """A layer with random weights beside its formula: its parameters' names and shapes, output,
+    gradients.
+    """
 
-    def __init__(self, name: str, settings: tuple, options: Mapping[str, Any], shapes: Shapes, formula: Formula,
-                 inputs: tuple[np.ndarray, ...]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        settings: tuple,
+        options: Mapping[str, Any],
+        shapes: Shapes,
+        formula: Formula,
+        inputs: tuple[np.ndarray, ...],
+    ) -> None:
         """State what is checked.
 
         Args:
@@ -41,7 +52,9 @@ class Layer:
             inputs: NumPy arrays.
         """
         self.name, self.settings, self.options, self.inputs = name, settings, options, inputs
-        self.weights = {key: values(*shape, seed=20 + seed) for seed, (key, shape) in enumerate(shapes.items())}
+        self.weights = {
+            key: values(*shape, seed=20 + seed) for seed, (key, shape) in enumerate(shapes.items())
+        }
         self.formula = formula
         self.cotangent: np.ndarray | None = None
         self.slopes: dict[str, np.ndarray] = {}
@@ -69,8 +82,12 @@ class Layer:
     def _slopes(self, cotangent: np.ndarray) -> dict[str, np.ndarray]:
         if not self.slopes:
             arrays = [*self.weights.values(), *self.inputs]
-            self.slopes = {name: differences(lambda *at: float((self.formula(*at) * cotangent).sum()), arrays, which)
-                           for which, name in enumerate(self.weights)}  # fmt: skip
+            self.slopes = {
+                name: differences(
+                    lambda *at: float((self.formula(*at) * cotangent).sum()), arrays, which
+                )
+                for which, name in enumerate(self.weights)
+            }
         return self.slopes
 
 
@@ -78,17 +95,31 @@ def _first(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
 
-def _add(name: str, settings: tuple, shapes: Shapes, formula: Formula, *inputs: np.ndarray, **options: Any) -> None:
+def _add(
+    name: str,
+    settings: tuple,
+    shapes: Shapes,
+    formula: Formula,
+    *inputs: np.ndarray,
+    **options: Any,
+) -> None:
     register(Check("layers", "L1", name, Layer(name, settings, options, shapes, formula, inputs)))
 
 
-def _lstm_both_ways(w: Any, u: Any, b: Any, c: Any, wr: Any, ur: Any, br: Any, cr: Any, x: np.ndarray) -> np.ndarray:
+def _lstm_both_ways(
+    w: Any, u: Any, b: Any, c: Any, wr: Any, ur: Any, br: Any, cr: Any, x: np.ndarray
+) -> np.ndarray:
     x, start = x.transpose(1, 0, 2), np.zeros((len(x), 2))
-    forth, back = formulas.lstm(x, start, start, w, u, b, c)[0], formulas.lstm(x[::-1], start, start, wr, ur, br, cr)[0]
+    forth, back = (
+        formulas.lstm(x, start, start, w, u, b, c)[0],
+        formulas.lstm(x[::-1], start, start, wr, ur, br, cr)[0],
+    )
     return np.concatenate([forth, back[::-1]], -1).transpose(1, 0, 2)
 
 
-def _two_gru_layers(w: Any, u: Any, b: Any, c: Any, w2: Any, u2: Any, b2: Any, c2: Any, x: np.ndarray) -> np.ndarray:
+def _two_gru_layers(
+    w: Any, u: Any, b: Any, c: Any, w2: Any, u2: Any, b2: Any, c2: Any, x: np.ndarray
+) -> np.ndarray:
     start = np.zeros((x.shape[1], 2))
     return formulas.gru(formulas.gru(x, start, w, u, b, c)[0], start, w2, u2, b2, c2)[0]
 
@@ -97,53 +128,179 @@ def _two_heads(
     w: np.ndarray, b: np.ndarray, out: np.ndarray, out_bias: np.ndarray, x: np.ndarray, *_: Any
 ) -> np.ndarray:
     query, key, value = np.split(x @ w.T + b, 3, axis=-1)
-    heads = [formulas.attention(query[..., h], key[..., h], value[..., h]) for h in (slice(0, 2), slice(2, 4))]
+    heads = [
+        formulas.attention(query[..., h], key[..., h], value[..., h])
+        for h in (slice(0, 2), slice(2, 4))
+    ]
     return np.concatenate(heads, -1) @ out.T + out_bias
 
 
 _IMAGE, _TOKENS = values(2, 4, 3, 3), values(2, 3, 4)
 _RECURRENT = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 _add("Linear", (4, 3), {"weight": (3, 4), "bias": (3,)}, lambda w, b, x: x @ w.T + b, _TOKENS)
-_add("Conv2d", (4, 2, 3), {"weight": (2, 2, 3, 3), "bias": (2,)},
-     lambda w, b, x: formulas.convolve(x, w, (2, 2), ((1, 1), (1, 1)), (1, 1), 2) + b[:, None, None],
-     _IMAGE, stride=2, padding=1, groups=2)  # fmt: skip
-_add("ConvTranspose2d", (4, 2, 3), {"weight": (4, 2, 3, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
-     x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None], _IMAGE, stride=2, padding=1,
-     output_padding=1)  # fmt: skip
+_add(
+    "Conv2d",
+    (4, 2, 3),
+    {"weight": (2, 2, 3, 3), "bias": (2,)},
+    lambda w, b, x: formulas.convolve(x, w, (2, 2), ((1, 1), (1, 1)), (1, 1), 2) + b[:, None, None],
+    _IMAGE,
+    stride=2,
+    padding=1,
+    groups=2,
+)
+_add(
+    "ConvTranspose2d",
+    (4, 2, 3),
+    {"weight": (4, 2, 3, 3), "bias": (2,)},
+    lambda w, b, x: (
+        formulas.convolve_transposed(x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None]
+    ),
+    _IMAGE,
+    stride=2,
+    padding=1,
+    output_padding=1,
+)
 _LINE, _VOLUME = values(2, 2, 5), values(1, 2, 2, 3, 3)
-_add("Conv1d", (2, 3, 2), {"weight": (3, 2, 2), "bias": (3,)},
-     lambda w, b, x: formulas.convolve(x, w, (1,), ((1, 1),), (2,), 1) + b[:, None], _LINE, padding=1,
-     dilation=2)  # fmt: skip
-_add("Conv3d", (2, 2, 2), {"weight": (2, 2, 2, 2, 2)}, lambda w, x: formulas.convolve(
-     x, w, (1, 2, 2), ((0, 0), (1, 1), (0, 0)), (1, 1, 1), 1), _VOLUME, stride=(1, 2, 2), padding=(0, 1, 0),
-     bias=False)  # fmt: skip
-_add("ConvTranspose1d", (2, 2, 3), {"weight": (2, 2, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
-     x, w, (2,), (0,), (0,), (1,), 1) + b[:, None], _LINE, stride=2)  # fmt: skip
-_add("ConvTranspose3d", (2, 2, 2), {"weight": (2, 1, 2, 2, 2)}, lambda w, x: formulas.convolve_transposed(
-     x, w, (1, 1, 2), (0, 0, 0), (0, 0, 0), (1, 1, 1), 2), _VOLUME, stride=(1, 1, 2), groups=2, bias=False)  # fmt: skip
-_add("BatchNorm3d", (2,), {"weight": (2,), "bias": (2,)}, lambda w, b, x: formulas.batch_norm(x, w, b), _VOLUME)
-_add("InstanceNorm3d", (2,), {"weight": (2,), "bias": (2,)}, lambda w, b, x: formulas.group_norm(x, 2, w, b), _VOLUME,
-     affine=True)  # fmt: skip
-_add("BatchNorm1d", (3,), {"weight": (3,), "bias": (3,)}, lambda w, b, x: formulas.batch_norm(x, w, b), values(5, 3))
-_add("BatchNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.batch_norm(x, w, b, 1e-3), _IMAGE,
-     eps=1e-3)  # fmt: skip
-_add("InstanceNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.group_norm(x, 4, w, b), _IMAGE,
-     affine=True)  # fmt: skip
-_add("GroupNorm", (2, 4), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.group_norm(x, 2, w, b), _IMAGE)
-_add("LayerNorm", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.standardised(x, (2,)) * w + b, _TOKENS)
+_add(
+    "Conv1d",
+    (2, 3, 2),
+    {"weight": (3, 2, 2), "bias": (3,)},
+    lambda w, b, x: formulas.convolve(x, w, (1,), ((1, 1),), (2,), 1) + b[:, None],
+    _LINE,
+    padding=1,
+    dilation=2,
+)
+_add(
+    "Conv3d",
+    (2, 2, 2),
+    {"weight": (2, 2, 2, 2, 2)},
+    lambda w, x: formulas.convolve(x, w, (1, 2, 2), ((0, 0), (1, 1), (0, 0)), (1, 1, 1), 1),
+    _VOLUME,
+    stride=(1, 2, 2),
+    padding=(0, 1, 0),
+    bias=False,
+)
+_add(
+    "ConvTranspose1d",
+    (2, 2, 3),
+    {"weight": (2, 2, 3), "bias": (2,)},
+    lambda w, b, x: formulas.convolve_transposed(x, w, (2,), (0,), (0,), (1,), 1) + b[:, None],
+    _LINE,
+    stride=2,
+)
+_add(
+    "ConvTranspose3d",
+    (2, 2, 2),
+    {"weight": (2, 1, 2, 2, 2)},
+    lambda w, x: formulas.convolve_transposed(x, w, (1, 1, 2), (0, 0, 0), (0, 0, 0), (1, 1, 1), 2),
+    _VOLUME,
+    stride=(1, 1, 2),
+    groups=2,
+    bias=False,
+)
+_add(
+    "BatchNorm3d",
+    (2,),
+    {"weight": (2,), "bias": (2,)},
+    lambda w, b, x: formulas.batch_norm(x, w, b),
+    _VOLUME,
+)
+_add(
+    "InstanceNorm3d",
+    (2,),
+    {"weight": (2,), "bias": (2,)},
+    lambda w, b, x: formulas.group_norm(x, 2, w, b),
+    _VOLUME,
+    affine=True,
+)
+_add(
+    "BatchNorm1d",
+    (3,),
+    {"weight": (3,), "bias": (3,)},
+    lambda w, b, x: formulas.batch_norm(x, w, b),
+    values(5, 3),
+)
+_add(
+    "BatchNorm2d",
+    (4,),
+    {"weight": (4,), "bias": (4,)},
+    lambda w, b, x: formulas.batch_norm(x, w, b, 1e-3),
+    _IMAGE,
+    eps=1e-3,
+)
+_add(
+    "InstanceNorm2d",
+    (4,),
+    {"weight": (4,), "bias": (4,)},
+    lambda w, b, x: formulas.group_norm(x, 4, w, b),
+    _IMAGE,
+    affine=True,
+)
+_add(
+    "GroupNorm",
+    (2, 4),
+    {"weight": (4,), "bias": (4,)},
+    lambda w, b, x: formulas.group_norm(x, 2, w, b),
+    _IMAGE,
+)
+_add(
+    "LayerNorm",
+    (4,),
+    {"weight": (4,), "bias": (4,)},
+    lambda w, b, x: formulas.standardised(x, (2,)) * w + b,
+    _TOKENS,
+)
 _add("PReLU", (4,), {"weight": (4,)}, lambda w, x: np.where(x > 0, x, x * w[:, None, None]), _IMAGE)
 _add("Embedding", (5, 3), {"weight": (5, 3)}, lambda w, i: w[i], np.array([[4, 0, 4], [1, 1, 2]]))
-_add("LSTM", (3, 2), {name + end: shape for end in ("", "_reverse") for name, shape in zip(_RECURRENT, ((8, 3), (8, 2),
-     (8,), (8,)), strict=True)}, _lstm_both_ways, values(2, 3, 3), batch_first=True, bidirectional=True)  # fmt: skip
-_add("GRU", (3, 2), dict(zip([*_RECURRENT, *(name.replace("l0", "l1") for name in _RECURRENT)], ((6, 3), (6, 2), (6,),
-     (6,), (6, 2), (6, 2), (6,), (6,)), strict=True)), _two_gru_layers, values(3, 2, 3), num_layers=2)  # fmt: skip
-_add("MultiheadAttention", (4, 2), {"in_proj_weight": (12, 4), "in_proj_bias": (12,), "out_proj.weight": (4, 4),
-     "out_proj.bias": (4,)}, _two_heads, _TOKENS, _TOKENS, _TOKENS, batch_first=True)  # fmt: skip
+_add(
+    "LSTM",
+    (3, 2),
+    {
+        name + end: shape
+        for end in ("", "_reverse")
+        for name, shape in zip(_RECURRENT, ((8, 3), (8, 2), (8,), (8,)), strict=True)
+    },
+    _lstm_both_ways,
+    values(2, 3, 3),
+    batch_first=True,
+    bidirectional=True,
+)
+_add(
+    "GRU",
+    (3, 2),
+    dict(
+        zip(
+            [*_RECURRENT, *(name.replace("l0", "l1") for name in _RECURRENT)],
+            ((6, 3), (6, 2), (6,), (6,), (6, 2), (6, 2), (6,), (6,)),
+            strict=True,
+        )
+    ),
+    _two_gru_layers,
+    values(3, 2, 3),
+    num_layers=2,
+)
+_add(
+    "MultiheadAttention",
+    (4, 2),
+    {
+        "in_proj_weight": (12, 4),
+        "in_proj_bias": (12,),
+        "out_proj.weight": (4, 4),
+        "out_proj.bias": (4,),
+    },
+    _two_heads,
+    _TOKENS,
+    _TOKENS,
+    _TOKENS,
+    batch_first=True,
+)
 
 
 @check("layers", "L1")
 def running_statistics(backend: Backend) -> None:
-    """They move by the momentum towards the mean and the *unbiased* variance; the count goes up by one."""
+    """They move by the momentum towards the mean and the *unbiased* variance; the count goes up by
+    one.
+    """
     batches = [values(3, 2, 2, 2, seed=seed) for seed in range(3)]
     for momentum in (0.1, None):
         layer = made(backend, "BatchNorm2d", 2, momentum=momentum)
@@ -154,9 +311,19 @@ def running_statistics(backend: Backend) -> None:
             mean = (1.0 - share) * mean + share * x.mean((0, 2, 3))
             var = (1.0 - share) * var + share * x.var((0, 2, 3), ddof=1)
             state = layer.neutral_state()
-            agree(f"running_mean after {step} batches (momentum {momentum})", state["running_mean"], mean)
-            agree(f"running_var after {step} batches (momentum {momentum})", state["running_var"], var)
-            agree(f"num_batches_tracked after {step} batches", state["num_batches_tracked"], np.array(step))
+            agree(
+                f"running_mean after {step} batches (momentum {momentum})",
+                state["running_mean"],
+                mean,
+            )
+            agree(
+                f"running_var after {step} batches (momentum {momentum})", state["running_var"], var
+            )
+            agree(
+                f"num_batches_tracked after {step} batches",
+                state["num_batches_tracked"],
+                np.array(step),
+            )
 
 
 @check("layers", "L1")
@@ -165,20 +332,37 @@ def running_statistics_move_with_gradients(backend: Backend) -> None:
     x = values(3, 2, 2, 2)
     layer = made(backend, "BatchNorm2d", 2)
     backend.gradients(lambda network, at: network.nn.sum(network(at)), layer, x)
-    agree("running_mean after gradients", layer.neutral_state()["running_mean"], 0.1 * x.mean((0, 2, 3)))
-    agree("num_batches_tracked after gradients", layer.neutral_state()["num_batches_tracked"], np.array(1))
+    agree(
+        "running_mean after gradients",
+        layer.neutral_state()["running_mean"],
+        0.1 * x.mean((0, 2, 3)),
+    )
+    agree(
+        "num_batches_tracked after gradients",
+        layer.neutral_state()["num_batches_tracked"],
+        np.array(1),
+    )
 
 
 @check("layers", "L1")
 def batch_norm_in_evaluation(backend: Backend) -> None:
     """By the running statistics, which stay as they are."""
     layer = made(backend, "BatchNorm2d", 4).eval()
-    state = {"weight": values(4), "bias": values(4, seed=1), "running_mean": values(4, seed=2),
-             "running_var": values(4, low=0.5), "num_batches_tracked": np.array(7)}  # fmt: skip
+    state = {
+        "weight": values(4),
+        "bias": values(4, seed=1),
+        "running_mean": values(4, seed=2),
+        "running_var": values(4, low=0.5),
+        "num_batches_tracked": np.array(7),
+    }
     layer.load_neutral_state(state)
     mean, var = (state[name].reshape(4, 1, 1) for name in ("running_mean", "running_var"))
-    wanted = formulas.channelwise((_IMAGE - mean) / np.sqrt(var + 1e-5), state["weight"], state["bias"])
-    agree("BatchNorm2d in evaluation: output", backend.numpy(layer(native(backend, _IMAGE))), wanted)
+    wanted = formulas.channelwise(
+        (_IMAGE - mean) / np.sqrt(var + 1e-5), state["weight"], state["bias"]
+    )
+    agree(
+        "BatchNorm2d in evaluation: output", backend.numpy(layer(native(backend, _IMAGE))), wanted
+    )
     for name, value in state.items():
         agree(f"BatchNorm2d in evaluation: {name} afterwards", layer.neutral_state()[name], value)
 
@@ -189,19 +373,31 @@ def one_value_for_each_channel(backend: Backend) -> None:
     layer, x = made(backend, "BatchNorm1d", 2), native(backend, values(1, 2))
     with refused("a batch of one in training", ShapeError):
         layer(x)
-    agree("a batch of one in evaluation", backend.numpy(layer.eval()(x)), values(1, 2) / np.sqrt(1.0 + 1e-5))
+    agree(
+        "a batch of one in evaluation",
+        backend.numpy(layer.eval()(x)),
+        values(1, 2) / np.sqrt(1.0 + 1e-5),
+    )
 
 
 @check("layers", "L7")
 def padding_of_embeddings(backend: Backend) -> None:
     """The padding row starts at zero, is read as it is stored, and takes no gradient."""
     layer, index = made(backend, "Embedding", 4, 2, padding_idx=1), np.array([1, 3, 1, 0])
-    agree("Embedding: the padding row at the start", layer.neutral_state()["weight"][1], np.zeros(2))
+    agree(
+        "Embedding: the padding row at the start", layer.neutral_state()["weight"][1], np.zeros(2)
+    )
     table = values(4, 2)
     layer.load_neutral_state({"weight": table})
     agree("Embedding: output", backend.numpy(layer(native(backend, index))), table[index])
-    found = backend.gradients(lambda network, i: network.nn.sum(network(i)), layer, index).parameters["weight"]
-    agree("Embedding: gradient of weight", found, np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]))
+    found = backend.gradients(
+        lambda network, i: network.nn.sum(network(i)), layer, index
+    ).parameters["weight"]
+    agree(
+        "Embedding: gradient of weight",
+        found,
+        np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]),
+    )
 
 
 @check("layers", "L7")
@@ -228,15 +424,24 @@ def running_statistics_of_instances(backend: Backend) -> None:
 
 @check("layers", "L1")
 def masks_of_attention(backend: Backend) -> None:
-    """A key that is padding, and a mask of the future: their weights are zero, the others' sum is one."""
+    """A key that is padding, and a mask of the future: their weights are zero, the others' sum is
+    one.
+    """
     layer = made(backend, "MultiheadAttention", 4, 2, batch_first=True)
     x, padding = native(backend, _TOKENS), np.array([[False, False, True], [False, False, False]])
     future = np.triu(np.full((3, 3), -np.inf), 1)
     _, weights = layer(x, x, x, native(backend, padding), True, native(backend, future))
     state = layer.neutral_state()
-    query, key, _ = np.split(_TOKENS @ state["in_proj_weight"].T + state["in_proj_bias"], 3, axis=-1)
-    scores = [query[..., h] @ key[..., h].swapaxes(1, 2) / np.sqrt(2.0) + future for h in (slice(0, 2), slice(2, 4))]
-    wanted = np.mean([formulas.softmax(np.where(padding[:, None], -np.inf, each), -1) for each in scores], 0)
+    query, key, _ = np.split(
+        _TOKENS @ state["in_proj_weight"].T + state["in_proj_bias"], 3, axis=-1
+    )
+    scores = [
+        query[..., h] @ key[..., h].swapaxes(1, 2) / np.sqrt(2.0) + future
+        for h in (slice(0, 2), slice(2, 4))
+    ]
+    wanted = np.mean(
+        [formulas.softmax(np.where(padding[:, None], -np.inf, each), -1) for each in scores], 0
+    )
     agree("weights of attention, averaged over heads", backend.numpy(weights), wanted)
 
 
@@ -246,16 +451,32 @@ def activations_as_layers(backend: Backend) -> None:
     x = values(3, 5)
     sigmoid, positive = formulas.sigmoid(x), np.maximum(x, 0.0)
     for name, settings, wanted in (
-        ("ReLU", (), positive), ("ReLU6", (), np.minimum(positive, 6.0)), ("Sigmoid", (), sigmoid),
-        ("Tanh", (), np.tanh(x)), ("SiLU", (), x * sigmoid), ("Softplus", (), formulas.softplus(x)),
-        ("LeakyReLU", (), np.where(x > 0, x, 0.01 * x)), ("LeakyReLU", (0.2,), np.where(x > 0, x, 0.2 * x)),
-        ("ELU", (), np.where(x > 0, x, np.exp(np.minimum(x, 0.0)) - 1.0)), ("Identity", (), x),
+        ("ReLU", (), positive),
+        ("ReLU6", (), np.minimum(positive, 6.0)),
+        ("Sigmoid", (), sigmoid),
+        ("Tanh", (), np.tanh(x)),
+        ("SiLU", (), x * sigmoid),
+        ("Softplus", (), formulas.softplus(x)),
+        ("LeakyReLU", (), np.where(x > 0, x, 0.01 * x)),
+        ("LeakyReLU", (0.2,), np.where(x > 0, x, 0.2 * x)),
+        ("ELU", (), np.where(x > 0, x, np.exp(np.minimum(x, 0.0)) - 1.0)),
+        ("Identity", (), x),
         ("GELU", (), 0.5 * x * (1.0 + formulas.erf(x / np.sqrt(2.0)))),
-        ("GELU", ("tanh",), 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))),
-        ("Hardsigmoid", (), np.clip(x + 3.0, 0.0, 6.0) / 6.0), ("Hardswish", (), x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
-        ("Softmax", (1,), formulas.softmax(x, 1)), ("LogSoftmax", (0,), formulas.log_softmax(x, 0)),
-    ):  # fmt: skip
-        agree(f"{name}{settings}", backend.numpy(made(backend, name, *settings)(native(backend, x))), wanted)
+        (
+            "GELU",
+            ("tanh",),
+            0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3))),
+        ),
+        ("Hardsigmoid", (), np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+        ("Hardswish", (), x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+        ("Softmax", (1,), formulas.softmax(x, 1)),
+        ("LogSoftmax", (0,), formulas.log_softmax(x, 0)),
+    ):
+        agree(
+            f"{name}{settings}",
+            backend.numpy(made(backend, name, *settings)(native(backend, x))),
+            wanted,
+        )
 
 
 def _pooled(name: str, x: np.ndarray, wanted: np.ndarray, *settings: Any, **options: Any) -> None:
@@ -267,7 +488,9 @@ def _pooled(name: str, x: np.ndarray, wanted: np.ndarray, *settings: Any, **opti
 
 
 def _adapted(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
-    """Two windows along the last axis of five, which share the one in the middle; everything along the others."""
+    """Two windows along the last axis of five, which share the one in the middle; everything along
+    the others.
+    """
     others = tuple(range(2, x.ndim))
     return np.stack([reduce(x[..., :3], axis=others), reduce(x[..., 2:], axis=others)], -1).reshape(
         *x.shape[:2], *(1,) * (x.ndim - 3), 2
@@ -277,11 +500,24 @@ def _adapted(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
 for _n in (1, 2, 3):
     _x = values(2, 2, *(4, 3, 5)[3 - _n :])
     _stride, _pads, _free = (2,) * _n, ((1, 1),) * _n, ((0, 0),) * _n
-    _pooled(f"MaxPool{_n}d", _x, formulas.max_windows(_x, (3,) * _n, _stride, _pads, (1,) * _n), 3, stride=2, padding=1)
+    _pooled(
+        f"MaxPool{_n}d",
+        _x,
+        formulas.max_windows(_x, (3,) * _n, _stride, _pads, (1,) * _n),
+        3,
+        stride=2,
+        padding=1,
+    )
     _pooled(f"AvgPool{_n}d", _x, formulas.sum_windows(_x, _stride, _stride, _free) / 2.0**_n, 2)
     _pooled(f"AdaptiveAvgPool{_n}d", _x, _adapted(_x, np.mean), (*(1,) * (_n - 1), 2))
     _pooled(f"AdaptiveMaxPool{_n}d", _x, _adapted(_x, np.max), (*(1,) * (_n - 1), 2))
 _pooled("Flatten", _IMAGE, _IMAGE.reshape(2, 36))
 _pooled("Upsample", _IMAGE, _IMAGE.repeat(2, 2).repeat(2, 3), scale_factor=2)
-_pooled("PixelShuffle", _IMAGE, np.stack([np.stack([_IMAGE[:, 0], _IMAGE[:, 1]], -1), np.stack([_IMAGE[:, 2],
-        _IMAGE[:, 3]], -1)], 2).reshape(2, 1, 6, 6), 2)  # fmt: skip
+_pooled(
+    "PixelShuffle",
+    _IMAGE,
+    np.stack(
+        [np.stack([_IMAGE[:, 0], _IMAGE[:, 1]], -1), np.stack([_IMAGE[:, 2], _IMAGE[:, 3]], -1)], 2
+    ).reshape(2, 1, 6, 6),
+    2,
+)

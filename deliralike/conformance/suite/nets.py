@@ -1,4 +1,6 @@
-"""The networks that the checks build. They lie in a module, so that copies and pickles find them."""
+"""The networks that the checks build. They lie in a module, so that copies and pickles find
+them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from deliralike.nn.start import Constant, Normal, Uniform
 
 
 class Small(Network):
-    """Blocks in an order that is not the alphabet's, blocks in blocks, a list, a buffer and a parameter of its own."""
+    """Blocks in an order that is not the alphabet's, blocks in blocks, a list, a buffer and a
+    parameter of its own.
+    """
 
     def __init__(self, width: int = 3, p: float = 0.0) -> None:
         super().__init__()
@@ -63,11 +67,23 @@ SMALL = {
     "head.bias": (4,),
 }
 SMALL_BUFFERS = ("calls", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
-SMALL_BLOCKS = ("", "stem", "norm", "blocks.0", "blocks.0.conv", "blocks.1", "blocks.1.conv", "drop", "head")
+SMALL_BLOCKS = (
+    "",
+    "stem",
+    "norm",
+    "blocks.0",
+    "blocks.0.conv",
+    "blocks.1",
+    "blocks.1.conv",
+    "drop",
+    "head",
+)
 
 
 class Started(Network):
-    """Parameters with distributions of several kinds, one that is overridden from above, and one with a value."""
+    """Parameters with distributions of several kinds, one that is overridden from above, and one
+    with a value.
+    """
 
     start_values = {"linear.bias": Constant(0.25)}
 
@@ -108,8 +124,12 @@ class Contained(Network):
     def __init__(self) -> None:
         super().__init__()
         nn = self.nn
-        self.body = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Sequential(nn.Linear(2, 2, bias=False)))
-        self.heads = nn.ModuleDict({"b": nn.Linear(2, 1, bias=False), "a": nn.Linear(2, 2, bias=False)})
+        self.body = nn.Sequential(
+            nn.Linear(3, 2), nn.Tanh(), nn.Sequential(nn.Linear(2, 2, bias=False))
+        )
+        self.heads = nn.ModuleDict(
+            {"b": nn.Linear(2, 1, bias=False), "a": nn.Linear(2, 2, bias=False)}
+        )
 
     def forward(self, x: Any) -> Any:
         """Compute the outputs."""
@@ -131,7 +151,9 @@ class Tied(Network):
 
 
 class Shared(Network):
-    """What replicas have to share out: a batch norm's statistics, masks, a loss over four classes."""
+    """What replicas have to share out: a batch norm's statistics, masks, a loss over four
+    classes.
+    """
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()

@@ -10,7 +10,16 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
-from deliralike.conformance.suite.comparing import agree, dtype_of, equal, made, native, refused, true, values
+from deliralike.conformance.suite.comparing import (
+    agree,
+    dtype_of,
+    equal,
+    made,
+    native,
+    refused,
+    true,
+    values,
+)
 from deliralike.conformance.suite.nets import (
     SMALL,
     SMALL_BLOCKS,
@@ -32,7 +41,10 @@ _IMAGES = values(3, 2, 5, 4)
 def _state(network: Any, seed: int) -> dict[str, np.ndarray]:
     """Random weights for a network."""
     shapes = {name: value.shape for name, value in network.neutral_state().items()}
-    return {name: np.array(seed) if not shape else np.abs(values(*shape, seed=seed)) for name, shape in shapes.items()}
+    return {
+        name: np.array(seed) if not shape else np.abs(values(*shape, seed=seed))
+        for name, shape in shapes.items()
+    }
 
 
 def _same(what: str, network: Any, state: dict[str, np.ndarray]) -> None:
@@ -42,11 +54,17 @@ def _same(what: str, network: Any, state: dict[str, np.ndarray]) -> None:
 
 @check("networks", "L0")
 def names_order_and_shapes(backend: Backend) -> None:
-    """Own parameters, own buffers, then blocks in the order of creation; PyTorch's names and layouts."""
+    """Own parameters, own buffers, then blocks in the order of creation; PyTorch's names and
+    layouts.
+    """
     slots = made(backend, Small).neutral_slots()
     equal("names of the state, in order", list(slots), list(SMALL))
     equal("shapes", {name: tuple(slot.shape) for name, slot in slots.items()}, SMALL)
-    equal("buffers", tuple(name for name, slot in slots.items() if not slot.is_parameter), SMALL_BUFFERS)
+    equal(
+        "buffers",
+        tuple(name for name, slot in slots.items() if not slot.is_parameter),
+        SMALL_BUFFERS,
+    )
     state = {name: slot.read() for name, slot in slots.items()}
     for name, value in state.items():
         wanted = "int64" if value.shape == () else dtype_of(backend)
@@ -58,7 +76,9 @@ def names_order_and_shapes(backend: Backend) -> None:
 def blocks_and_their_paths(backend: Backend) -> None:
     """`named_blocks` gives the network, then its blocks; each knows its own path."""
     network = made(backend, Small)
-    blocks = {path: block for path, block in network.named_blocks() if path != "blocks"}  # a list may count as one
+    blocks = {
+        path: block for path, block in network.named_blocks() if path != "blocks"
+    }  # a list may count as one
     equal("paths of blocks", tuple(blocks), SMALL_BLOCKS)
     equal("block_path", [block.block_path for block in blocks.values()], list(SMALL_BLOCKS))
     equal("the device", network.device_name, backend.devices()[0])
@@ -73,11 +93,19 @@ def types_of_networks(backend: Backend) -> None:
         network = Dense.on(backend, dtype=dtype)()
         equal(f"dtype_name of a network of {dtype}", network.dtype_name, dtype)
         output = network(backend.array(values(2, 3), dtype=dtype))
-        equal(f"the type of outputs of a network of {dtype}", str(backend.numpy(output).dtype), dtype)
+        equal(
+            f"the type of outputs of a network of {dtype}", str(backend.numpy(output).dtype), dtype
+        )
         rough = 1e-10 if dtype == "float64" else 1e-5
-        agree(f"outputs of a network of {dtype}", backend.numpy(output).astype(np.float64),
-              dense({name: value.astype(np.float64) for name, value in network.neutral_state().items()}, values(2, 3)),
-              rough)  # fmt: skip
+        agree(
+            f"outputs of a network of {dtype}",
+            backend.numpy(output).astype(np.float64),
+            dense(
+                {name: value.astype(np.float64) for name, value in network.neutral_state().items()},
+                values(2, 3),
+            ),
+            rough,
+        )
 
 
 @check("networks", "L1")
@@ -94,7 +122,9 @@ def start_values(backend: Backend) -> None:
     for name, value in wanted.items():
         agree(f"start value of {name}", state[name], value.astype(dtype), 0.0)
     other = made(backend, Started, seed=6).neutral_state()
-    true("another seed gives other start values", not np.array_equal(state["table"], other["table"]))
+    true(
+        "another seed gives other start values", not np.array_equal(state["table"], other["table"])
+    )
     agree(
         "the start values of seed 5, drawn once more",
         made(backend, Started, seed=5).neutral_state()["table"],
@@ -108,12 +138,18 @@ def outputs_of_a_whole_network(backend: Backend) -> None:
     network = made(backend, Dense)
     state = _state(network, 3)
     network.load_neutral_state(state)
-    agree("Dense: output", backend.numpy(network(native(backend, values(4, 3)))), dense(state, values(4, 3)))
+    agree(
+        "Dense: output",
+        backend.numpy(network(native(backend, values(4, 3)))),
+        dense(state, values(4, 3)),
+    )
 
 
 @check("networks", "L0")
 def reading_and_loading_the_state(backend: Backend) -> None:
-    """What is read is the caller's own; what is loaded comes back; outputs follow the loaded weights."""
+    """What is read is the caller's own; what is loaded comes back; outputs follow the loaded
+    weights.
+    """
     network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
     state = _state(network, 4)
     report = network.load_neutral_state(state)
@@ -179,14 +215,24 @@ def training_mode(backend: Backend) -> None:
 
 @check("networks", "L1")
 def buffers_follow_assignments(backend: Backend) -> None:
-    """An array that a forward pass assigns to a buffer becomes its value, with the buffer's type."""
+    """An array that a forward pass assigns to a buffer becomes its value, with the buffer's
+    type.
+    """
     network = made(backend, Small)
     for count in (1, 2):
         network(native(backend, _IMAGES))
-        agree(f"the buffer 'calls' after {count} calls", network.neutral_state()["calls"], np.array(count))
+        agree(
+            f"the buffer 'calls' after {count} calls",
+            network.neutral_state()["calls"],
+            np.array(count),
+        )
     with backend.evaluating():
         network.eval()(native(backend, _IMAGES))
-    agree("the buffer 'calls' after one more call in evaluation", network.neutral_state()["calls"], np.array(3))
+    agree(
+        "the buffer 'calls' after one more call in evaluation",
+        network.neutral_state()["calls"],
+        np.array(3),
+    )
 
 
 def _a_copy(backend: Backend, copy: Any, original: Any) -> None:
@@ -194,7 +240,11 @@ def _a_copy(backend: Backend, copy: Any, original: Any) -> None:
     state = original.neutral_state()
     equal("names of a copy, in order", list(copy.neutral_state()), list(SMALL))
     _same("of a copy", copy, state)
-    frozen = [name for name, slot in copy.neutral_slots().items() if slot.is_parameter and not slot.trainable]
+    frozen = [
+        name
+        for name, slot in copy.neutral_slots().items()
+        if slot.is_parameter and not slot.trainable
+    ]
     equal("the frozen parameters of a copy", frozen, ["stem.weight"])
     true("a copy is in evaluation mode as well", not copy.training)
     equal("init_kwargs of a copy", copy.init_kwargs, original.init_kwargs)
@@ -202,7 +252,12 @@ def _a_copy(backend: Backend, copy: Any, original: Any) -> None:
     agree("outputs of a copy", backend.numpy(copy(x)), backend.numpy(original(x)), 0.0)
     copy.load_neutral_state(_state(copy, 6))
     original_now = original.neutral_state()
-    agree("weights of the original after its copy has changed", original_now["stem.weight"], state["stem.weight"], 0.0)
+    agree(
+        "weights of the original after its copy has changed",
+        original_now["stem.weight"],
+        state["stem.weight"],
+        0.0,
+    )
 
 
 def _original(backend: Backend) -> Any:
@@ -214,7 +269,9 @@ def _original(backend: Backend) -> Any:
 
 @check("networks", "L0", "registered")
 def copies(backend: Backend) -> None:
-    """`copy.deepcopy`, which goes by the backend's registered name unless the backend copies in a way of its own."""
+    """`copy.deepcopy`, which goes by the backend's registered name unless the backend copies in a
+    way of its own.
+    """
     original = _original(backend)
     _a_copy(backend, deepcopy(original), original)
 
@@ -241,12 +298,17 @@ def containers(backend: Backend) -> None:
 
 @check("networks", "L0")
 def tied_parameters(backend: Backend) -> None:
-    """One parameter under two names: in the state under both, counted once, with the sum of both gradients."""
+    """One parameter under two names: in the state under both, counted once, with the sum of both
+    gradients.
+    """
     network = made(backend, Tied)
     table, index = values(4, 3), np.array([0, 2, 2])
     slots = network.neutral_slots()
     equal("names", list(slots), ["table.weight", "head.weight"])
-    true("both names have the same native parameter", slots["table.weight"].native is slots["head.weight"].native)
+    true(
+        "both names have the same native parameter",
+        slots["table.weight"].native is slots["head.weight"].native,
+    )
     equal("the number of parameters", network.count_parameters(), 12)
     network.load_neutral_state({"table.weight": table})
     agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
@@ -262,7 +324,11 @@ def copies_in_another_type(backend: Backend) -> None:
     network = made(backend, Small)
     before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
     equal("dtype_name of the copy", twin.dtype_name, "float32")
-    equal("the type of num_batches_tracked", str(twin.neutral_state()["norm.num_batches_tracked"].dtype), "int64")
+    equal(
+        "the type of num_batches_tracked",
+        str(twin.neutral_state()["norm.num_batches_tracked"].dtype),
+        "int64",
+    )
     for name, value in before.items():
         agree(f"{name} of the copy", twin.neutral_state()[name].astype(value.dtype), value, 1e-7)
     equal("dtype_name of the network", network.dtype_name, dtype_of(backend))
@@ -270,7 +336,9 @@ def copies_in_another_type(backend: Backend) -> None:
 
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
-    """Within `called_through` each block's call can be seen and its output replaced, in gradients as well."""
+    """Within `called_through` each block's call can be seen and its output replaced, in gradients
+    as well.
+    """
     network, seen = made(backend, Dense), []
 
     def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
@@ -283,7 +351,11 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
         doubled = backend.numpy(network(native(backend, x)))
     equal("blocks in the order of their calls", seen, ["", "first", "second"])
     agree("outputs with a block's doubled", doubled, 2.0 * dense(network.neutral_state(), x))
-    agree("outputs afterwards", backend.numpy(network(native(backend, x))), dense(network.neutral_state(), x))
+    agree(
+        "outputs afterwards",
+        backend.numpy(network(native(backend, x))),
+        dense(network.neutral_state(), x),
+    )
 
     def loss(net: Any, at: Any) -> Any:
         with backend.called_through(net, around):
@@ -299,7 +371,11 @@ def abstract_and_native(backend: Backend) -> None:
     network = made(backend, Dense)
     true("a network written once is native", backend.is_native(network))
     true("an array is no network", not backend.is_native(native(backend, _IMAGES)))
-    equal("names of a wrapped network", list(backend.wrap(network).neutral_state()), list(network.neutral_state()))
+    equal(
+        "names of a wrapped network",
+        list(backend.wrap(network).neutral_state()),
+        list(network.neutral_state()),
+    )
     wrapped: Any = backend.wrap(network)
     x = native(backend, values(4, 3))
     agree("outputs of a wrapped network", backend.numpy(wrapped(x)), backend.numpy(network(x)))

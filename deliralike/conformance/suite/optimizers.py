@@ -1,4 +1,6 @@
-"""Checks of optimizers: every rule step by step, unused parameters, hooks, groups, state, and many updates."""
+"""Checks of optimizers: every rule step by step, unused parameters, hooks, groups, state, and many
+updates.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite import rules
 from deliralike.conformance.suite.check import Check, check, register
-from deliralike.conformance.suite.comparing import LIMITS, agree, dtype_of, equal, made, refused, true, values
+from deliralike.conformance.suite.comparing import (
+    LIMITS,
+    agree,
+    dtype_of,
+    equal,
+    made,
+    refused,
+    true,
+    values,
+)
 from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import StateError, UnknownName
 from deliralike.network.base import Network
@@ -20,7 +31,9 @@ from deliralike.optim.rules import rule
 
 _RATES = (0.1, 0.1, 0.03, 0.2, 0.05)  # it changes, since some conventions differ only then
 _SHAPES = {"weight": (3, 2), "bias": (2,)}
-_GRADIENTS = {name: [values(*shape, seed=seed) for seed in range(5)] for name, shape in _SHAPES.items()}
+_GRADIENTS = {
+    name: [values(*shape, seed=seed) for seed in range(5)] for name, shape in _SHAPES.items()
+}
 
 
 def given(network: Any, weight: Any, bias: Any) -> Any:
@@ -38,7 +51,9 @@ def _updates(optimizer: Any, steps: range = range(5)) -> list[dict[str, np.ndarr
     return path
 
 
-def _follows(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]) -> Callable[[Backend], None]:
+def _follows(
+    name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]
+) -> Callable[[Backend], None]:
     def function(backend: Backend) -> None:
         network = made(backend, Moved)
         start = {key: value.astype(np.float64) for key, value in network.neutral_state().items()}
@@ -47,8 +62,14 @@ def _follows(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.
             before = came = start[key]
             for step, value in enumerate(rules.run(wanted(), start[key], _GRADIENTS[key], _RATES)):
                 agree(f"{name}: {key} after update {step + 1}", path[step][key], value)
-                if dtype_of(backend) == "float64":  # each update beside itself: beside the parameter it may be small
-                    agree(f"{name}: update {step + 1} of {key}", path[step][key] - came, value - before)
+                if (
+                    dtype_of(backend) == "float64"
+                ):  # each update beside itself: beside the parameter it may be small
+                    agree(
+                        f"{name}: update {step + 1} of {key}",
+                        path[step][key] - came,
+                        value - before,
+                    )
                 before, came = value, path[step][key]
         agree(f"{name}: a parameter without a gradient", path[-1]["unused"], start["unused"], 0.0)
 
@@ -58,8 +79,16 @@ def _follows(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.
 _RULES: dict[str, tuple[str, dict[str, Any], Callable[[], rules.Step]]] = {
     "sgd": ("sgd", {}, rules.sgd),
     "sgd with momentum": ("sgd", {"momentum": 0.9}, lambda: rules.sgd(0.9)),
-    "sgd with Nesterov's momentum": ("sgd", {"momentum": 0.9, "nesterov": True}, lambda: rules.sgd(0.9, True)),
-    "sgd with weight decay": ("sgd", {"momentum": 0.9, "weight_decay": 0.1}, lambda: rules.sgd(0.9, decay=0.1)),
+    "sgd with Nesterov's momentum": (
+        "sgd",
+        {"momentum": 0.9, "nesterov": True},
+        lambda: rules.sgd(0.9, True),
+    ),
+    "sgd with weight decay": (
+        "sgd",
+        {"momentum": 0.9, "weight_decay": 0.1},
+        lambda: rules.sgd(0.9, decay=0.1),
+    ),
     "adam": ("adam", {"eps": 1e-3}, lambda: rules.adam(eps=1e-3)),
     "adam with weight decay": ("adam", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1)),
     "adamw": ("adamw", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1, decoupled=True)),
@@ -98,12 +127,17 @@ def frozen_parameters(backend: Backend) -> None:
     start, optimizer = network.neutral_state(), backend.optimizer(rule("adamw", lr=0.1), network)
     agree("a frozen parameter", _updates(optimizer, range(2))[-1]["bias"], start["bias"], 0.0)
     network.set_trainable("bias", True)
-    true("a thawed parameter moves", not np.array_equal(_updates(optimizer, range(1))[-1]["bias"], start["bias"]))
+    true(
+        "a thawed parameter moves",
+        not np.array_equal(_updates(optimizer, range(1))[-1]["bias"], start["bias"]),
+    )
 
 
 @check("optimizers", "L4")
 def hooks(backend: Backend) -> None:
-    """Before the update in order, with None for what took no part; after it in order; they may change gradients."""
+    """Before the update in order, with None for what took no part; after it in order; they may
+    change gradients.
+    """
     network = made(backend, Moved)
     seen: list[tuple] = []
     start = network.neutral_state()
@@ -119,17 +153,23 @@ def hooks(backend: Backend) -> None:
 
     optimizer.pre_update_hooks += [doubled, without_bias]
     optimizer.post_update_hooks.append(lambda _: seen.append(("third",)))
-    optimizer.post_update_hooks.append(lambda it: seen.append(("fourth", it.network.neutral_state()["weight"])))
+    optimizer.post_update_hooks.append(
+        lambda it: seen.append(("fourth", it.network.neutral_state()["weight"]))
+    )
     result = optimizer.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
     wanted = start["weight"] - 0.5 * 2.0 * _GRADIENTS["weight"][0]
     equal("calls of hooks", [call[0] for call in seen], ["first", "second", "third", "fourth"])
     equal("what the first hook saw", seen[0][1:], (["bias", "unused", "weight"], True))
     agree("weight, as the last hook saw it", seen[-1][1], wanted)
     agree("weight, whose gradient a hook doubled", network.neutral_state()["weight"], wanted)
-    agree("bias, whose gradient a hook took away", network.neutral_state()["bias"], start["bias"], 0.0)
+    agree(
+        "bias, whose gradient a hook took away", network.neutral_state()["bias"], start["bias"], 0.0
+    )
     loss = sum(float((start[name] * _GRADIENTS[name][0]).sum()) for name in _SHAPES)
     limit = LIMITS[dtype_of(backend)]
-    agree("the loss that update gives back", np.array(backend.number(result)), np.array(loss), limit)
+    agree(
+        "the loss that update gives back", np.array(backend.number(result)), np.array(loss), limit
+    )
 
 
 @check("optimizers", "L4")
@@ -148,7 +188,9 @@ def clipping_by_norm(backend: Backend) -> None:
 
 @check("optimizers", "L4")
 def groups_and_patterns(backend: Backend) -> None:
-    """Settings by pattern of names; a pattern limits what is updated; one that matches nothing is refused."""
+    """Settings by pattern of names; a pattern limits what is updated; one that matches nothing is
+    refused.
+    """
     network = made(backend, Moved)
     start = network.neutral_state()
     sgd = rule("sgd", lr=0.1, weight_decay=0.5)
@@ -156,11 +198,27 @@ def groups_and_patterns(backend: Backend) -> None:
     grouped.lr = 0.05
     grouped.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
     state, g = network.neutral_state(), {name: _GRADIENTS[name][0] for name in _SHAPES}
-    agree("weight, of no group", state["weight"], start["weight"] - 0.05 * (g["weight"] + 0.5 * start["weight"]))
-    agree("bias, of a group with twice the rate and no decay", state["bias"], start["bias"] - 0.1 * g["bias"])
+    agree(
+        "weight, of no group",
+        state["weight"],
+        start["weight"] - 0.05 * (g["weight"] + 0.5 * start["weight"]),
+    )
+    agree(
+        "bias, of a group with twice the rate and no decay",
+        state["bias"],
+        start["bias"] - 0.1 * g["bias"],
+    )
     backend.optimizer(sgd, network, parameters="bi*").update(given, *g.values())
-    agree("weight, which the pattern leaves out", network.neutral_state()["weight"], state["weight"], 0.0)
-    true("bias, which the pattern names, moves", not np.array_equal(network.neutral_state()["bias"], state["bias"]))
+    agree(
+        "weight, which the pattern leaves out",
+        network.neutral_state()["weight"],
+        state["weight"],
+        0.0,
+    )
+    true(
+        "bias, which the pattern names, moves",
+        not np.array_equal(network.neutral_state()["bias"], state["bias"]),
+    )
     with refused("a pattern that matches nothing", UnknownName):
         backend.optimizer(sgd, network, parameters="nothing*")
 
@@ -168,13 +226,24 @@ def groups_and_patterns(backend: Backend) -> None:
 @check("optimizers", "L4")
 def state_of_an_optimizer(backend: Backend) -> None:
     """Named by parameter and slot; from it another optimizer goes on as the first would have."""
-    for name, slots in {"adam": ("exp_avg", "exp_avg_sq", "step"), "rmsprop": ("square_avg", "step")}.items():
+    for name, slots in {
+        "adam": ("exp_avg", "exp_avg_sq", "step"),
+        "rmsprop": ("square_avg", "step"),
+    }.items():
         first = backend.optimizer(rule(name, lr=0.1), made(backend, Moved))
         _updates(first, range(3))
         state, weights = first.neutral_state(), first.network.neutral_state()
         wanted = sorted([f"{key}/{slot}" for key in _SHAPES for slot in slots] + ["steps"])
-        equal(f"{name}: names of the state", sorted(key for key in state if not key.startswith("unused/")), wanted)
-        equal(f"{name}: number of updates", (int(state["steps"]), float(state["weight/step"])), (3, 3.0))
+        equal(
+            f"{name}: names of the state",
+            sorted(key for key in state if not key.startswith("unused/")),
+            wanted,
+        )
+        equal(
+            f"{name}: number of updates",
+            (int(state["steps"]), float(state["weight/step"])),
+            (3, 3.0),
+        )
         goes_on = _updates(first, range(3, 5))[-1]
         network = made(backend, Moved)
         network.load_neutral_state(weights)
@@ -218,8 +287,12 @@ def _squared(network: Any, x: Any, y: Any) -> Any:
     return network.nn.mse_loss(network(x), y)
 
 
-def _curve(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]) -> Callable[[Backend], None]:
-    """A hundred updates of a linear regression, four batches in turn, the learning rate falling at a third and two."""
+def _curve(
+    name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]
+) -> Callable[[Backend], None]:
+    """A hundred updates of a linear regression, four batches in turn, the learning rate falling at
+    a third and two.
+    """
 
     def function(backend: Backend) -> None:
         batches = [(values(4, 3, seed=seed), values(4, 2, seed=seed + 9)) for seed in range(4)]
@@ -230,9 +303,15 @@ def _curve(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.St
             lr = optimizer.lr = 0.1 * 0.3 ** (t // 33)
             error = x @ weight - y
             loss = backend.number(optimizer.update(_squared, x, y))
-            agree(f"{name}: the loss of update {t + 1}", np.array(loss), np.array((error**2).mean()))
+            agree(
+                f"{name}: the loss of update {t + 1}", np.array(loss), np.array((error**2).mean())
+            )
             weight = step(weight, 2.0 * x.T @ error / error.size, lr, t + 1)
-        agree(f"{name}: the weights after 100 updates", optimizer.network.neutral_state()["weight"], weight)
+        agree(
+            f"{name}: the weights after 100 updates",
+            optimizer.network.neutral_state()["weight"],
+            weight,
+        )
 
     return function
 
@@ -246,5 +325,12 @@ register(
         ("float64",),
     )
 )
-register(Check("optimizers", "L5", "a hundred updates by adamw", _curve("adamw", {"weight_decay": 0.1},
-               lambda: rules.adam(decay=0.1, decoupled=True)), ("float64",)))  # fmt: skip
+register(
+    Check(
+        "optimizers",
+        "L5",
+        "a hundred updates by adamw",
+        _curve("adamw", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1, decoupled=True)),
+        ("float64",),
+    )
+)

@@ -1,4 +1,5 @@
-"""The suite under pytest: a test for each check, options for a backend outside of this repository, a report at the end.
+"""The suite under pytest: a test for each check, options for a backend outside of this repository,
+a report at the end.
 
 In one's own tests::
 
@@ -6,8 +7,9 @@ In one's own tests::
 
     test_conformance = conformance_tests("mypackage.backend:BACKEND")
 
-Without any tests of one's own, ``pytest --pyargs deliralike.conformance --backend mypackage.backend:BACKEND``; pytest
-loads this module for that command alone (see `deliralike_pytest`).
+Without any tests of one's own, ``pytest --pyargs deliralike.conformance --backend
+mypackage.backend:BACKEND``; pytest loads this module for that command alone (see
+`deliralike_pytest`).
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ _results = pytest.StashKey[dict[str, list[Result]]]()
 
 
 def conformance_tests(
-    backend: str | Backend, only: str | Iterable[str] = "*", expected: Mapping[str, str] | None = None
+    backend: str | Backend,
+    only: str | Iterable[str] = "*",
+    expected: Mapping[str, str] | None = None,
 ) -> Callable[..., None]:
     """A test function with one case for each check; assign it to a name that begins with ``test_``.
 
     Args:
-        backend, only, expected: As for `run`. A backend that cannot be loaded fails every case; none is skipped.
+        backend, only, expected: As for `run`. A backend that cannot be loaded fails every case;
+            none is skipped.
     """
     reasons = known(expected or {})
 
@@ -51,7 +56,9 @@ def conformance_tests(
 
 
 def settle(check: Check, backend: Backend, reason: str | None, item: Any) -> None:
-    """Run a check as a pytest item: not declared is skipped, an expected failure is an xfail, a failure fails."""
+    """Run a check as a pytest item: not declared is skipped, an expected failure is an xfail, a
+    failure fails.
+    """
     result = result_of(check, backend, reason)
     _keep(item, backend.name, result)
     if result.outcome == FAILED:
@@ -76,24 +83,39 @@ class Unavailable:
 
     def fail(self, item: Any) -> NoReturn:
         """Fail the one test that there is of it."""
-        _keep(item, self.name, Result("backend/can be loaded", "backend", "L0", FAILED, self.reason))
+        _keep(
+            item, self.name, Result("backend/can be loaded", "backend", "L0", FAILED, self.reason)
+        )
         pytest.fail(self.reason, pytrace=False)
 
 
-# The options ---------------------------------------------------------------------------------------------------------
+# The options
+# ---------------------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What the command takes."""
     group = parser.getgroup("deliralike.conformance", "what any backend of deliralike must do")
-    group.addoption("--backend", action="append", default=[], metavar="NAME",
-                    help="the backend to check: its name, or 'mypackage.backend:BACKEND'; several times for several; "
-                    "'available' for all that are installed")  # fmt: skip
-    group.addoption("--require", default="", metavar="NAMES",
-                    help="backends that must be there and be checked, by comma; one that is missing fails")  # fmt: skip
+    group.addoption(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the backend to check: its name, or 'mypackage.backend:BACKEND'; several times for several; "
+        "'available' for all that are installed",
+    )
+    group.addoption(
+        "--require",
+        default="",
+        metavar="NAMES",
+        help="backends that must be there and be checked, by comma; one that is missing fails",
+    )
     group.addoption("--report", metavar="PATH", help="write what was found, by backend, as JSON")
-    group.addoption("--expected", metavar="PATH",
-                    help="a TOML or JSON file of checks that are known to fail, each with the reason")  # fmt: skip
+    group.addoption(
+        "--expected",
+        metavar="PATH",
+        help="a TOML or JSON file of checks that are known to fail, each with the reason",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -102,7 +124,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "name a backend: --backend NAME, --backend mypackage.backend:BACKEND or --require NAMES"
         )
-    if config.option.report is not None and not Path(config.option.report).absolute().parent.is_dir():
+    if (
+        config.option.report is not None
+        and not Path(config.option.report).absolute().parent.is_dir()
+    ):
         raise pytest.UsageError(f"--report {config.option.report}: there is no such folder")
     config.stash[_results] = {}
     _expected(config)
@@ -110,8 +135,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _named(config: pytest.Config) -> Iterator[str]:
     """The names of the backends to check, each once."""
-    given = [name for each in config.option.backend
-             for name in (backends.available() if each == "available" else [each])]  # fmt: skip
+    given = [
+        name
+        for each in config.option.backend
+        for name in (backends.available() if each == "available" else [each])
+    ]
     return iter(dict.fromkeys([*given, *filter(None, config.option.require.split(","))]))
 
 
@@ -126,7 +154,8 @@ def _expected(config: pytest.Config) -> dict[str, str]:
         raise pytest.UsageError(f"--expected {path}: {error}") from error
 
 
-# The tests -----------------------------------------------------------------------------------------------------------
+# The tests
+# -----------------------------------------------------------------------------------------------------------
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -136,13 +165,22 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Mod
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One case for each backend and check; one alone for a backend that cannot be loaded."""
-    if metafunc.module.__name__.rpartition(".")[2] != _TESTS.stem or metafunc.function.__name__ != "test_conformance":
+    if (
+        metafunc.module.__name__.rpartition(".")[2] != _TESTS.stem
+        or metafunc.function.__name__ != "test_conformance"
+    ):
         return
     cases = [case for name in _named(metafunc.config) for case in _cases(name)]
     reasons = _expected(metafunc.config)
-    metafunc.parametrize(("backend", "check", "reason"), [
-        pytest.param(backend, check, reasons.get(str(check)), id=f"{name}-{check or 'can be loaded'}")
-        for name, backend, check in cases])  # fmt: skip
+    metafunc.parametrize(
+        ("backend", "check", "reason"),
+        [
+            pytest.param(
+                backend, check, reasons.get(str(check)), id=f"{name}-{check or 'can be loaded'}"
+            )
+            for name, backend, check in cases
+        ],
+    )
 
 
 def _cases(name: str) -> list[tuple[str, Any, Check | None]]:
@@ -153,13 +191,16 @@ def _cases(name: str) -> list[tuple[str, Any, Check | None]]:
     return [(backend.name, backend, check) for check in chosen()]
 
 
-# The report ----------------------------------------------------------------------------------------------------------
+# The report
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Collect results as they come, from worker processes as well."""
-    session.config.pluginmanager.register(_Collector(session.config.stash[_results]), "deliralike-conformance-results")
+    session.config.pluginmanager.register(
+        _Collector(session.config.stash[_results]), "deliralike-conformance-results"
+    )
 
 
 class _Collector:
@@ -176,8 +217,13 @@ class _Collector:
 
 
 def _reports(config: pytest.Config) -> dict[str, Report]:
-    tested: dict[str, Any] = {backend.name: backend for backend in (_cases(name)[0][1] for name in _named(config))}
-    return {name: Report(_about(tested[name]), tuple(results)) for name, results in config.stash[_results].items()}
+    tested: dict[str, Any] = {
+        backend.name: backend for backend in (_cases(name)[0][1] for name in _named(config))
+    }
+    return {
+        name: Report(_about(tested[name]), tuple(results))
+        for name, results in config.stash[_results].items()
+    }
 
 
 def _about(backend: Backend | Unavailable) -> dict[str, Any]:
@@ -192,5 +238,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(str(report))
     if config.option.report is not None:
         path = Path(config.option.report)
-        path.write_text(json.dumps({name: report.as_json() for name, report in reports.items()}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({name: report.as_json() for name, report in reports.items()}, indent=1)
+            + "\n"
+        )
         terminalreporter.write_line(f"report: {path}")

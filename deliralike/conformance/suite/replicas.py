@@ -1,4 +1,6 @@
-"""Checks of replicated networks: one, two and three of them, with shares of unequal size, are one network."""
+"""Checks of replicated networks: one, two and three of them, with shares of unequal size, are one
+network.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _COUNTS = (1, 2, 3)
 
 
 def _replicated(backend: Backend, count: int, p: float = 0.3, **settings: Any) -> Any:
-    """A network over so many replicas: on different devices where there are some, else on the default one."""
+    """A network over so many replicas: on different devices where there are some, else on the
+    default one.
+    """
     present = backend.devices()
     places = [present[index] if index < len(present) else present[0] for index in range(count)]
     return DataParallel(made(backend, Shared, p=p), places, **settings)
@@ -50,10 +54,16 @@ def outputs(backend: Backend) -> None:
 
 @check("replicas", "L6", "replicas")
 def updates(backend: Backend) -> None:
-    """The update of the whole batch: class weights, ignored labels, synchronised statistics, portable masks."""
+    """The update of the whole batch: class weights, ignored labels, synchronised statistics,
+    portable masks.
+    """
 
     def after(count: int, loss: Any) -> tuple[float, dict[str, np.ndarray]]:
-        network = _replicated(backend, count, buffers="sync") if count > 1 else made(backend, Shared, p=0.3)
+        network = (
+            _replicated(backend, count, buffers="sync")
+            if count > 1
+            else made(backend, Shared, p=0.3)
+        )
         optimizer = backend.optimizer(rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1), network)
         with random.portable(seed=1):
             value = backend.number(optimizer.update(loss, _X, _LABELS, _WEIGHTS))
@@ -70,7 +80,9 @@ def updates(backend: Backend) -> None:
 
 @check("replicas", "L6", "replicas")
 def storage_and_names(backend: Backend) -> None:
-    """Replicas own their storage; the state is the root's, without a prefix; copies follow an update."""
+    """Replicas own their storage; the state is the root's, without a prefix; copies follow an
+    update.
+    """
     network = _replicated(backend, 2)
     true(
         "the state has the names of one network",

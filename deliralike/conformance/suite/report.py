@@ -1,4 +1,6 @@
-"""What the suite found: one result for each check, and the matrix of capabilities and levels that they make."""
+"""What the suite found: one result for each check, and the matrix of capabilities and levels that
+they make.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed that was not expected to, and nothing passed that was expected to fail."""
+        """Whether nothing failed that was not expected to, and nothing passed that was expected to
+        fail.
+        """
         return not self.failures
 
     @property
@@ -65,9 +69,14 @@ class Report:
         return {outcome: counted[outcome] for outcome in OUTCOMES if counted[outcome]}
 
     def matrix(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The numbers of outcomes by capability and level; where a level has no check of a capability, none."""
+        """The numbers of outcomes by capability and level; where a level has no check of a
+        capability, none.
+        """
         capabilities = dict.fromkeys(result.capability for result in self.results)
-        return {row: {level: found for level in LEVELS if (found := self.count(row, level))} for row in capabilities}
+        return {
+            row: {level: found for level in LEVELS if (found := self.count(row, level))}
+            for row in capabilities
+        }
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -83,25 +92,50 @@ class Report:
     def __str__(self) -> str:
         """The header, the matrix, and what failed, as plain text."""
         about = [f"{name}: {_words(value)}" for name, value in self.header.items()]
-        failed = [f"FAILED {result.check} ({result.level}): {result.message}" for result in self.failures]
-        expected = [f"expected failure {result.check} ({result.level}): {result.message}"
-                    for result in self.results if result.outcome == EXPECTED]  # fmt: skip
+        failed = [
+            f"FAILED {result.check} ({result.level}): {result.message}" for result in self.failures
+        ]
+        expected = [
+            f"expected failure {result.check} ({result.level}): {result.message}"
+            for result in self.results
+            if result.outcome == EXPECTED
+        ]
         total = ", ".join(f"{number} {outcome}" for outcome, number in self.count().items())
-        return "\n".join([*about, "", *self._table(), "", *expected, *failed, f"{len(self.results)} checks: {total}"])
+        return "\n".join(
+            [
+                *about,
+                "",
+                *self._table(),
+                "",
+                *expected,
+                *failed,
+                f"{len(self.results)} checks: {total}",
+            ]
+        )
 
     def _table(self) -> list[str]:
         levels = [level for level in LEVELS if self.count(level=level)]
-        rows = [[name, *(_cell(found.get(level, {})) for level in levels)] for name, found in self.matrix().items()]
+        rows = [
+            [name, *(_cell(found.get(level, {})) for level in levels)]
+            for name, found in self.matrix().items()
+        ]
         cells = [["", *levels], ["", *(LEVELS[level] for level in levels)], *rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
         ]
-        return [*lines, "", "passed of declared; ! some failed; x expected failures; - not declared"]
+        return [
+            *lines,
+            "",
+            "passed of declared; ! some failed; x expected failures; - not declared",
+        ]
 
 
 def _cell(found: Mapping[str, int]) -> str:
-    """``"7 of 9 ! +2-"``: of nine checks that are declared two failed, and two more are not declared."""
+    """``"7 of 9 ! +2-"``: of nine checks that are declared two failed, and two more are not
+    declared.
+    """
     if not found:
         return "."
     declared = sum(number for outcome, number in found.items() if outcome != UNDECLARED)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# A rule in a run: the parameter, the gradient, the learning rate, the number of this update (from 1) -> the parameter.
+# A rule in a run: the parameter, the gradient, the learning rate, the number of this update (from
+# 1) -> the parameter.
 Step = Callable[[np.ndarray, np.ndarray, float, int], np.ndarray]
 
 
@@ -22,8 +23,13 @@ def sgd(momentum: float = 0.0, nesterov: bool = False, decay: float = 0.0) -> St
     return step
 
 
-def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, decay: float = 0.0, decoupled: bool = False,
-         amsgrad: bool = False) -> Step:  # fmt: skip
+def adam(
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    decay: float = 0.0,
+    decoupled: bool = False,
+    amsgrad: bool = False,
+) -> Step:
     """With bias corrections; `decoupled` decay shrinks the parameter by ``lr * decay`` first."""
     m, v, largest = [0.0 * np.ones(())], [0.0 * np.ones(())], [0.0 * np.ones(())]
 
@@ -38,7 +44,9 @@ def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, decay: fl
     return step
 
 
-def rmsprop(alpha: float = 0.99, eps: float = 1e-8, momentum: float = 0.0, decay: float = 0.0) -> Step:
+def rmsprop(
+    alpha: float = 0.99, eps: float = 1e-8, momentum: float = 0.0, decay: float = 0.0
+) -> Step:
     """Epsilon outside of the root, the learning rate outside of the velocity."""
     square, velocity = [0.0 * np.ones(())], [0.0 * np.ones(())]
 
@@ -96,13 +104,17 @@ def lamb(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6, decay: fl
     def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
         m[0] = betas[0] * m[0] + (1.0 - betas[0]) * g
         v[0] = betas[1] * v[0] + (1.0 - betas[1]) * g**2
-        u = (m[0] / (1.0 - betas[0] ** t)) / (np.sqrt(v[0] / (1.0 - betas[1] ** t)) + eps) + decay * p
+        u = (m[0] / (1.0 - betas[0] ** t)) / (
+            np.sqrt(v[0] / (1.0 - betas[1] ** t)) + eps
+        ) + decay * p
         return p - lr * np.linalg.norm(p) / np.linalg.norm(u) * u
 
     return step
 
 
-def run(step: Step, start: np.ndarray, gradients: Sequence[np.ndarray], rates: Sequence[float]) -> list[np.ndarray]:
+def run(
+    step: Step, start: np.ndarray, gradients: Sequence[np.ndarray], rates: Sequence[float]
+) -> list[np.ndarray]:
     """The parameter after each update."""
     path, p = [], start
     for t, (g, lr) in enumerate(zip(gradients, rates, strict=True), start=1):

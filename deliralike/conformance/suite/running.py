@@ -14,7 +14,13 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import CAPABILITIES, CHECKS, Check
 from deliralike.conformance.suite.comparing import LIMITS, dtype_of
 from deliralike.conformance.suite.report import EXPECTED, FAILED, PASSED, UNDECLARED, Report, Result
-from deliralike.errors import BackendUnavailable, CapabilityError, SettingError, UnknownName, suggestion
+from deliralike.errors import (
+    BackendUnavailable,
+    CapabilityError,
+    SettingError,
+    UnknownName,
+    suggestion,
+)
 
 
 def run(
@@ -28,7 +34,8 @@ def run(
     Args:
         backend: A backend, its name, or where it is: ``"mypackage.backend:BACKEND"``.
         only: Patterns of names of checks, such as ``"optimizers/*"``; all when not given.
-        expected: Checks that are known to fail, each with the reason. One of them that passes is a failure.
+        expected: Checks that are known to fail, each with the reason. One of them that passes is a
+            failure.
         tell: Called with each result as it comes.
 
     Raises:
@@ -65,8 +72,8 @@ def resolve(backend: str | Backend) -> Backend:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a broken package may fail in any way
         raise BackendUnavailable(
-            f"there is no backend at {backend!r} ({type(error).__name__}: {error}): name it by module and attribute, "
-            f"such as 'mypackage.backend:BACKEND', and install its framework"
+            f"there is no backend at {backend!r} ({type(error).__name__}: {error}): name it by "
+            "module and attribute, such as 'mypackage.backend:BACKEND', and install its framework"
         ) from error
 
 
@@ -81,7 +88,11 @@ def chosen(only: str | Iterable[str] = "*") -> list[Check]:
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise UnknownName(f"no check matches {pattern!r}. {suggestion(pattern, names)}")
-    found = [check for check in CHECKS if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)]
+    found = [
+        check
+        for check in CHECKS
+        if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)
+    ]
     return sorted(found, key=lambda check: CAPABILITIES.index(check.capability))  # stable
 
 
@@ -95,7 +106,9 @@ def known(expected: Mapping[str, str]) -> dict[str, str]:
     names = [str(check) for check in CHECKS]
     for name, reason in expected.items():
         if name not in names:
-            raise UnknownName(f"expected failures: there is no check {name!r}. {suggestion(name, names)}")
+            raise UnknownName(
+                f"expected failures: there is no check {name!r}. {suggestion(name, names)}"
+            )
         if not isinstance(reason, str) or not reason.strip():
             raise SettingError(f"expected failures: {name!r} has no reason: say why it fails")
     return dict(expected)
@@ -108,8 +121,13 @@ def result_of(check: Check, backend: Backend, reason: str | None = None) -> Resu
     if reason is not None and outcome == FAILED:
         outcome, message = EXPECTED, f"{reason} ({message})"
     elif reason is not None and outcome == PASSED:
-        outcome, message = FAILED, f"it passes, but is expected to fail ({reason}): take it off the list"
-    return Result(str(check), check.capability, check.level, outcome, message, time.perf_counter() - begun)
+        outcome, message = (
+            FAILED,
+            f"it passes, but is expected to fail ({reason}): take it off the list",
+        )
+    return Result(
+        str(check), check.capability, check.level, outcome, message, time.perf_counter() - begun
+    )
 
 
 def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
@@ -119,19 +137,29 @@ def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
         check(backend)
     except CapabilityError as error:
         lacking = [name for name in sorted(backend.lacks) if repr(name) in str(error)]
-        return (UNDECLARED, f"declared to be lacking: {', '.join(lacking)}") if lacking else (FAILED, _text(error))
-    except Exception as error:  # noqa: BLE001 - a backend may fail in any way, and its other checks shall run
+        return (
+            (UNDECLARED, f"declared to be lacking: {', '.join(lacking)}")
+            if lacking
+            else (FAILED, _text(error))
+        )
+    except Exception as error:  # noqa: BLE001
         return FAILED, _text(error)
     return PASSED, ""
 
 
 # What a backend declares by having a method of its own.
-_BY_METHOD = {"replicas": "replicate", "random state": "random_state", "weight files": "write_weights",
-              "changes of type": "set_dtype"}  # fmt: skip
+_BY_METHOD = {
+    "replicas": "replicate",
+    "random state": "random_state",
+    "weight files": "write_weights",
+    "changes of type": "set_dtype",
+}
 
 
 def declares(backend: Backend, need: str) -> bool:
-    """Whether a backend declares a capability, ``"float64"`` or ``"replicas"``, or is ``"registered"`` by its name."""
+    """Whether a backend declares a capability, ``"float64"`` or ``"replicas"``, or is
+    ``"registered"`` by its name.
+    """
     if need in _BY_METHOD:
         return getattr(type(backend), _BY_METHOD[need]) is not getattr(Backend, _BY_METHOD[need])
     if need == "registered":

@@ -1,4 +1,6 @@
-"""Checks of small networks of the zoo: names and shapes as outlined, gradients along random directions."""
+"""Checks of small networks of the zoo: names and shapes as outlined, gradients along random
+directions.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,15 @@ _WIDE = {"vocab_size": 9, "num_classes": 3}
 MODELS: dict[str, tuple[dict[str, Any], np.ndarray]] = {
     "mlp": ({"in_features": 5, "out_features": 3, "hidden": (4,)}, values(3, 5)),
     "unet": ({"features": (2, 3, 2)}, values(2, 1, 5, 7)),
-    "gru_classifier": ({**_WIDE, "in_features": 3, "hidden_size": 4, "bidirectional": True}, _TOKENS),
-    "transformer_classifier": ({**_WIDE, "d_model": 4, "nhead": 2, "num_layers": 1, "dim_feedforward": 6,
-                                "dropout": 0.0}, _TOKENS),
-}  # fmt: skip
+    "gru_classifier": (
+        {**_WIDE, "in_features": 3, "hidden_size": 4, "bidirectional": True},
+        _TOKENS,
+    ),
+    "transformer_classifier": (
+        {**_WIDE, "d_model": 4, "nhead": 2, "num_layers": 1, "dim_feedforward": 6, "dropout": 0.0},
+        _TOKENS,
+    ),
+}
 
 
 def _built(backend: Backend, name: str, seed: int = 1) -> Any:
@@ -35,7 +42,11 @@ def _as_outlined(name: str) -> Callable[[Backend], None]:
         settings, x = MODELS[name]
         network = _built(backend, name)
         outline = zoo.outline(name, x.shape[1:], **settings)
-        sizes = {path: math.prod(slot.shape) for path, slot in network.neutral_slots().items() if slot.is_parameter}
+        sizes = {
+            path: math.prod(slot.shape)
+            for path, slot in network.neutral_slots().items()
+            if slot.is_parameter
+        }
         equal(f"{name}: number of parameters", sum(sizes.values()), outline.parameters)
         for row in outline.rows:
             own = sum(size for path, size in sizes.items() if path.rpartition(".")[0] == row.name)
@@ -55,7 +66,9 @@ def _scalar(network: Any, x: Any) -> Any:
 
 
 def _slopes(name: str) -> Callable[[Backend], None]:
-    """The gradient against finite differences of the backend's own outputs, along two random directions."""
+    """The gradient against finite differences of the backend's own outputs, along two random
+    directions.
+    """
 
     def function(backend: Backend) -> None:
         network, x = _built(backend, name), MODELS[name][1]
@@ -63,17 +76,24 @@ def _slopes(name: str) -> Callable[[Backend], None]:
         start = network.neutral_state()
 
         def at(direction: dict[str, np.ndarray], by: int) -> float:
-            network.load_neutral_state(start | {key: start[key] + by * _STEP * d for key, d in direction.items()})
+            network.load_neutral_state(
+                start | {key: start[key] + by * _STEP * d for key, d in direction.items()}
+            )
             with backend.evaluating():
                 return backend.number(_scalar(network, native(backend, x)))
 
         for seed in (0, 1):
-            direction = _direction({key: g.shape for key, g in found.items() if g is not None}, seed)
+            direction = _direction(
+                {key: g.shape for key, g in found.items() if g is not None}, seed
+            )
             slope = sum(float((found[key] * d).sum()) for key, d in direction.items())
             moved = [at(direction, by) for by in (-2, -1, 1, 2)]
             wanted = (moved[0] - 8.0 * moved[1] + 8.0 * moved[2] - moved[3]) / (12.0 * _STEP)
             agree(
-                f"{name}: slope of the outputs along random direction {seed}", np.array(slope), np.array(wanted), _LIMIT
+                f"{name}: slope of the outputs along random direction {seed}",
+                np.array(slope),
+                np.array(wanted),
+                _LIMIT,
             )
 
     return function

@@ -17,21 +17,26 @@ from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
 
 
 class DataParallel(LayerwiseNetwork):
-    """A network in several processes, each of which computes on its own batch; updates follow the mean of gradients.
+    """A network in several processes, each of which computes on its own batch; updates follow the
+    mean of gradients.
 
-    All processes start with the root's weights and buffers; nothing is initialised again, and no random state changes.
-    Weights and checkpoints are those of the given network, under the same names. Around a network of PyTorch it is a
-    ``torch.nn.Module``: it may be subclassed, moved, and be a part of others.
+    All processes start with the root's weights and buffers; nothing is initialised again, and no
+    random state changes. Weights and checkpoints are those of the given network, under the same
+    names. Around a network of PyTorch it is a ``torch.nn.Module``: it may be subclassed, moved, and
+    be a part of others.
 
     Args:
         module: A network of PyTorch, Chainer or JAX, native or written once.
-        comm: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over any engine.
+        comm: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over
+            any engine.
         optimizer: One, or several, over the network's parameters.
-        blocking_parameter_updates: Whether gradients are averaged when backward is done, and ``step`` updates at once.
-            Else their sums go on while backward does and after it, ``step`` notes the update with the settings of that
-            time, and it is made when the next forward pass reaches the parameters: the same updates. Several
-            optimizers, or one that does not hold exactly the network's parameters, always block.
-        wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; in their own type when None.
+        blocking_parameter_updates: Whether gradients are averaged when backward is done, and
+            ``step`` updates at once. Else their sums go on while backward does and after it,
+            ``step`` notes the update with the settings of that time, and it is made when the next
+            forward pass reaches the parameters: the same updates. Several optimizers, or one that
+            does not hold exactly the network's parameters, always block.
+        wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; in their own type when
+            None.
         bucket_bytes: How many bytes of gradients share a message.
 
     Attributes:
@@ -58,7 +63,9 @@ class DataParallel(LayerwiseNetwork):
     """
 
     def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallel:
-        """An object of this class and of the class of such networks on the backend of the given one."""
+        """An object of this class and of the class of such networks on the backend of the given
+        one.
+        """
         kind = cls if module is None else bound(cls, backends.wrap(module).backend.layerwise())
         return object.__new__(kind)
 
@@ -77,13 +84,20 @@ class DataParallel(LayerwiseNetwork):
         _check_optimizers(given)
         network = backends.wrap(module)
         optimizers = [_over(network, each.torch_optimizer) for each in given]
-        blocking = blocking_parameter_updates or any(each.blocking_parameter_updates for each in given)
+        blocking = blocking_parameter_updates or any(
+            each.blocking_parameter_updates for each in given
+        )
         if not blocking and (why := _why_blocking(network, optimizers)):
             warnings.warn(f"updates are blocking, since {why}", stacklevel=2)
             blocking = True
         communication = sanitize_comm(comm)
         super().__init__(
-            network, module, communication.processes, blocking=blocking, wire=wire, bucket_bytes=bucket_bytes
+            network,
+            module,
+            communication.processes,
+            blocking=blocking,
+            wire=wire,
+            bucket_bytes=bucket_bytes,
         )
         self.comm: Communication = communication
         for each, inside in zip(given, optimizers, strict=True):
@@ -98,19 +112,28 @@ class DataParallel(LayerwiseNetwork):
 def _check_optimizers(optimizers: Sequence[Any]) -> None:
     for each in optimizers:
         if isinstance(each, DASO):
-            raise ArgumentError("optimizer: DASO came, which goes with ht.nn.DataParallelMultiGPU(module, optimizer)")
+            raise ArgumentError(
+                "optimizer: DASO came, which goes with ht.nn.DataParallelMultiGPU(module, "
+                "optimizer)"
+            )
         if not isinstance(each, DataParallelOptimizer):
-            raise ArgumentError(f"optimizer: {type(each).__name__} came, wanted ht.optim.DataParallelOptimizer(...)")
+            raise ArgumentError(
+                f"optimizer: {type(each).__name__} came, wanted ht.optim.DataParallelOptimizer(...)"
+            )
 
 
 def _over(network: Any, optimizer: Any) -> AbstractOptimizer:
     """An abstract optimizer over the network."""
     if not isinstance(optimizer, AbstractOptimizer):
         return network.backend.wrap_optimizer(optimizer, network)
-    held, own = ({id(slot.native) for slot in each.neutral_slots().values() if slot.is_parameter}
-                 for each in (optimizer.network, network))  # fmt: skip
+    held, own = (
+        {id(slot.native) for slot in each.neutral_slots().values() if slot.is_parameter}
+        for each in (optimizer.network, network)
+    )
     if held != own:
-        raise SettingError("the optimizer is over another network than the one that is given with it")
+        raise SettingError(
+            "the optimizer is over another network than the one that is given with it"
+        )
     return optimizer
 
 
@@ -121,7 +144,9 @@ def _why_blocking(network: Any, optimizers: Sequence[AbstractOptimizer]) -> str:
     held = optimizers[0].holds()
     slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
     natives = {id(slots[name].native) for name in held if name in slots}
-    missing = [name for name, slot in slots.items() if slot.trainable and id(slot.native) not in natives]
+    missing = [
+        name for name, slot in slots.items() if slot.trainable and id(slot.native) not in natives
+    ]
     strangers = [name for name in held if name not in slots]
     if missing:
         return f"the optimizer does not hold these parameters of the network: {', '.join(missing)}"

@@ -1,4 +1,6 @@
-"""Networks of which each process has one, under heat's name; `deliralike.heat.optim.DASO` keeps them together."""
+"""Networks of which each process has one, under heat's name; `deliralike.heat.optim.DASO` keeps
+them together.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ from deliralike.heat.optim.daso import DASO, communicator
 
 
 class DataParallelMultiGPU:
-    """A network that `DASO` trains: within nodes by averaged gradients, between them by averaged parameters.
+    """A network that `DASO` trains: within nodes by averaged gradients, between them by averaged
+    parameters.
 
-    All processes start with the weights of the first one; no random state changes. What is not said here is the
-    network's: ``train()``, ``parameters()``, ``state_dict()`` … Around a network of PyTorch it is a
-    ``torch.nn.Module``.
+    All processes start with the weights of the first one; no random state changes. What is not said
+    here is the network's: ``train()``, ``parameters()``, ``state_dict()`` … Around a network of
+    PyTorch it is a ``torch.nn.Module``.
 
     Attributes:
         module: The network itself.
@@ -23,7 +26,9 @@ class DataParallelMultiGPU:
     """
 
     def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallelMultiGPU:
-        """An object of this class and of the class that holds networks of the given one's backend."""
+        """An object of this class and of the class that holds networks of the given one's
+        backend.
+        """
         kind = cls if module is None else bound(cls, backends.wrap(module).backend.holder)  # type: ignore[arg-type]
         return object.__new__(kind)
 
@@ -41,11 +46,13 @@ class DataParallelMultiGPU:
             CapabilityError: The network's gradients are not kept beside its parameters, as on JAX.
         """
         if not isinstance(optimizer, DASO):
-            raise ArgumentError(f"DataParallelMultiGPU takes a DASO optimizer, and {optimizer!r} is none")
+            raise ArgumentError(
+                f"DataParallelMultiGPU takes a DASO optimizer, and {optimizer!r} is none"
+            )
         if comm is not None and (size := communicator(comm).size) != optimizer.comm.size:
             raise SettingError(
-                f"the network is to be over {size} processes, and its optimizer is over {optimizer.comm.size}: give "
-                f"both the same comm"
+                f"the network is to be over {size} processes, and its optimizer is over "
+                f"{optimizer.comm.size}: give both the same comm"
             )
         super().__init__(module)  # type: ignore[call-arg]
         self.comm = optimizer.comm

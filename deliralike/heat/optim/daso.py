@@ -18,52 +18,78 @@ from deliralike.parallel.averaging.asynchronous import WIRES, AsynchronousAverag
 from deliralike.parallel.averaging.daso import BLOCKING, Plan
 from deliralike.parallel.processes.topology import Nodes
 
-_WHOLE = {"total_epochs": 1, "warmup_epochs": 0, "cooldown_epochs": 0, "max_global_skips": 1, "sending_chunk_size": 1,
-          "skip_reduction_factor": 1, "local_skip_factor": 1}  # fmt: skip
+_WHOLE = {
+    "total_epochs": 1,
+    "warmup_epochs": 0,
+    "cooldown_epochs": 0,
+    "max_global_skips": 1,
+    "sending_chunk_size": 1,
+    "skip_reduction_factor": 1,
+    "local_skip_factor": 1,
+}
 
 
 class DASO:
-    """Distributed asynchronous and selective optimization, around an optimizer of PyTorch or Chainer.
+    """Distributed asynchronous and selective optimization, around an optimizer of PyTorch or
+    Chainer.
 
-    Create it in every process, give it to `DataParallelMultiGPU`, set `last_batch`, call `step` after each backward
-    pass, and `epoch_loss_logic` after each epoch. `deliralike.parallel.averaging.daso` says what is sent and merged when.
+    Create it in every process, give it to `DataParallelMultiGPU`, set `last_batch`, call `step`
+    after each backward pass, and `epoch_loss_logic` after each epoch.
+    `deliralike.parallel.averaging.daso` says what is sent and merged when.
 
     Attributes:
         local_optimizer, scheduler, scaler: What makes the updates.
-        last_batch: How many batches an epoch has, the same in all processes. The index of the last one, which heat's
-            own code wants, does as well: all batches are counted in the first epoch.
+        last_batch: How many batches an epoch has, the same in all processes. The index of the last
+            one, which heat's own code wants, does as well: all batches are counted in the first
+            epoch.
         comm, nodes: The communicator of all processes, and where they are.
         verbose: Whether `print0` prints.
         averages: What does it; None before the optimizer has a network.
     """
 
     def __init__(
-        self, local_optimizer: Any, total_epochs: int, comm: Any = None, warmup_epochs: int = 4,
-        cooldown_epochs: int = 4, scheduler: Any = None, stability_level: float = 0.05, max_global_skips: int = 8,
-        sending_chunk_size: int = 10_000_000, downcast_type: Any = None, use_mpi_groups: bool = True,
-        skip_reduction_factor: int = 2, local_skip_factor: int = 4, verbose: bool = False, *,
+        self,
+        local_optimizer: Any,
+        total_epochs: int,
+        comm: Any = None,
+        warmup_epochs: int = 4,
+        cooldown_epochs: int = 4,
+        scheduler: Any = None,
+        stability_level: float = 0.05,
+        max_global_skips: int = 8,
+        sending_chunk_size: int = 10_000_000,
+        downcast_type: Any = None,
+        use_mpi_groups: bool = True,
+        skip_reduction_factor: int = 2,
+        local_skip_factor: int = 4,
+        verbose: bool = False,
+        *,
         members: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Every process makes the call.
 
         Args:
-            local_optimizer: PyTorch's or Chainer's, over the parameters of one network; it keeps its state.
+            local_optimizer: PyTorch's or Chainer's, over the parameters of one network; it keeps
+                its state.
             total_epochs: Of the run, for the cool-down.
-            comm: The processes: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over any
-                engine; when None, what ``ht.use_comm`` chose, or those that the launcher has started.
-            warmup_epochs, cooldown_epochs: Epochs in the beginning and in the end with a blocking average after each
-                batch.
-            scheduler: A learning rate scheduler over the local optimizer; it steps after each update.
-            stability_level: A loss that is less than this fraction below the best one is no progress; three epochs
-                without any are a plateau.
+            comm: The processes: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what
+                `deliralike.join` gives, over any engine; when None, what ``ht.use_comm`` chose, or
+                those that the launcher has started.
+            warmup_epochs, cooldown_epochs: Epochs in the beginning and in the end with a blocking
+                average after each batch.
+            scheduler: A learning rate scheduler over the local optimizer; it steps after each
+                update.
+            stability_level: A loss that is less than this fraction below the best one is no
+                progress; three epochs without any are a plateau.
             max_global_skips: The most batches from one sending between nodes to the next.
             sending_chunk_size: The most numbers of one message between nodes.
-            downcast_type: The type in which parameters travel between nodes: ``torch.bfloat16``, ``torch.half``,
-                ``torch.float`` or their names; their own when None.
+            downcast_type: The type in which parameters travel between nodes: ``torch.bfloat16``,
+                ``torch.half``, ``torch.float`` or their names; their own when None.
             use_mpi_groups: The engine makes its groups in its own way: leave it as it is.
-            skip_reduction_factor: By what the batches from one sending to the next are divided on a plateau.
-            local_skip_factor: By what `max_global_skips` is divided for the batches without averaged gradients and
-                those from a sending to its merge, where a cycle begins.
+            skip_reduction_factor: By what the batches from one sending to the next are divided on a
+                plateau.
+            local_skip_factor: By what `max_global_skips` is divided for the batches without
+                averaged gradients and those from a sending to its merge, where a cycle begins.
             verbose: Say what happens, on the first process.
             members: How many processes a node has; what the launcher says when None.
 
@@ -71,30 +97,50 @@ class DASO:
             ArgumentError, SettingError: An argument has the wrong type, or makes no sense.
             ProcessError: Nodes would differ in size, or nobody says how large they are.
         """
-        whole = {"total_epochs": total_epochs, "warmup_epochs": warmup_epochs, "cooldown_epochs": cooldown_epochs,
-                 "max_global_skips": max_global_skips, "sending_chunk_size": sending_chunk_size,
-                 "skip_reduction_factor": skip_reduction_factor, "local_skip_factor": local_skip_factor}  # fmt: skip
+        whole = {
+            "total_epochs": total_epochs,
+            "warmup_epochs": warmup_epochs,
+            "cooldown_epochs": cooldown_epochs,
+            "max_global_skips": max_global_skips,
+            "sending_chunk_size": sending_chunk_size,
+            "skip_reduction_factor": skip_reduction_factor,
+            "local_skip_factor": local_skip_factor,
+        }
         for name, value in whole.items():
             _check_whole(name, value)
         _check_optimizer(local_optimizer)
         if not isinstance(stability_level, float):
-            raise ArgumentError(f"stability_level={stability_level!r} must be a fraction such as 0.05")
+            raise ArgumentError(
+                f"stability_level={stability_level!r} must be a fraction such as 0.05"
+            )
         if stability_level < 0:
             raise SettingError(f"stability_level={stability_level!r} must be at least 0")
         for name, value in (("verbose", verbose), ("use_mpi_groups", use_mpi_groups)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name}={value!r} must be True or False")
         if not use_mpi_groups:
-            raise SettingError("use_mpi_groups: the engine makes its groups in its own way: leave it out")
-        if scheduler is not None and (isinstance(scheduler, type) or not hasattr(scheduler, "step")):
+            raise SettingError(
+                "use_mpi_groups: the engine makes its groups in its own way: leave it out"
+            )
+        if scheduler is not None and (
+            isinstance(scheduler, type) or not hasattr(scheduler, "step")
+        ):
             raise ArgumentError(
-                f"scheduler={scheduler!r} has no step(): give a scheduler made over the local optimizer"
+                f"scheduler={scheduler!r} has no step(): give a scheduler made over the local "
+                "optimizer"
             )
         self.local_optimizer, self.scheduler, self.scaler = local_optimizer, scheduler, None
         self.last_batch: int | None = None
         self.verbose = verbose
-        self._plan = Plan(total_epochs, warmup_epochs, cooldown_epochs, max_global_skips, skip_reduction_factor,
-                          local_skip_factor, stability_level)  # fmt: skip
+        self._plan = Plan(
+            total_epochs,
+            warmup_epochs,
+            cooldown_epochs,
+            max_global_skips,
+            skip_reduction_factor,
+            local_skip_factor,
+            stability_level,
+        )
         self._chunk, self._wire = sending_chunk_size, _type_on_wire(downcast_type)
         self.comm = communicator(comm)
         self.nodes = Nodes(self.comm.processes, members)
@@ -108,19 +154,27 @@ class DASO:
             CapabilityError: Its gradients are not kept beside its parameters.
         """
         network = backends.wrap(model)
-        if not all(hasattr(slot.native, "grad") for slot in network.neutral_slots().values() if slot.is_parameter):
+        if not all(
+            hasattr(slot.native, "grad")
+            for slot in network.neutral_slots().values()
+            if slot.is_parameter
+        ):
             raise CapabilityError(
-                f"backend {network.backend.name!r} keeps no gradients beside parameters, so there is no backward() and "
-                f"step(): use deliralike.parallel.AveragedUpdates, whose optimizer.update(loss, batch) does it all"
+                f"backend {network.backend.name!r} keeps no gradients beside parameters, so there "
+                "is no backward() and step(): use deliralike.parallel.AveragedUpdates, whose "
+                "optimizer.update(loss, batch) does it all"
             )
         self._optimizer = network.backend.wrap_optimizer(self.local_optimizer, network)
-        self.averages = AsynchronousAverages(network, self.nodes, self._plan, chunk=self._chunk, wire=self._wire)
+        self.averages = AsynchronousAverages(
+            network, self.nodes, self._plan, chunk=self._chunk, wire=self._wire
+        )
 
     def add_scaler(self, scaler: Any) -> None:
         """Make the updates by a gradient scaler of PyTorch's."""
         self.scaler = scaler
 
-    # Where the run is ------------------------------------------------------------------------------------------------
+    # Where the run is
+    # ------------------------------------------------------------------------------------------------
 
     @property
     def module(self) -> AbstractNetwork:
@@ -150,11 +204,14 @@ class DASO:
 
     @property
     def local_skip(self) -> int:
-        """Every so many batches gradients are averaged within nodes; 0 in phases of blocking averages."""
+        """Every so many batches gradients are averaged within nodes; 0 in phases of blocking
+        averages.
+        """
         pace = self._made().state.pace
         return 0 if pace == BLOCKING else pace.local
 
-    # Steps -----------------------------------------------------------------------------------------------------------
+    # Steps
+    # -----------------------------------------------------------------------------------------------------------
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters."""
@@ -206,13 +263,16 @@ class DASO:
             loss_globally_averaged: Whether it is the same in all processes; nothing depends on it.
 
         Raises:
-            ProcessError: This process has made another number of batches than were told, or than the others.
+            ProcessError: This process has made another number of batches than were told, or than
+                the others.
         """
         averages = self._made()
         averages.batches = self.last_batch
         mean = averages.end_epoch(averages.network.backend.number(loss))
-        self.print0(f"epoch {self.epoch}: loss {mean:.4f}, global skips {self.global_skip}, local skips "
-                    f"{self.local_skip}, batches to wait {self.batches_to_wait}")  # fmt: skip
+        self.print0(
+            f"epoch {self.epoch}: loss {mean:.4f}, global skips {self.global_skip}, local skips "
+            f"{self.local_skip}, batches to wait {self.batches_to_wait}"
+        )
 
     def print0(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first process, if `verbose` is set."""
@@ -225,7 +285,9 @@ class DASO:
         self.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process's run is; save it in every process, with the network's and the local optimizer's."""
+        """Where this process's run is; save it in every process, with the network's and the local
+        optimizer's.
+        """
         return self._made().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -243,8 +305,13 @@ class DASO:
 
     def _average(self, slots: list[Slot], network: AbstractNetwork) -> None:
         """Replace gradients by their mean over the node; one that no process has stays None."""
-        backend, scale = network.backend, 1.0 if self.scaler is None else float(self.scaler.get_scale())
-        given = [None if slot.native.grad is None else backend.numpy(slot.native.grad) for slot in slots]
+        backend, scale = (
+            network.backend,
+            1.0 if self.scaler is None else float(self.scaler.get_scale()),
+        )
+        given = [
+            None if slot.native.grad is None else backend.numpy(slot.native.grad) for slot in slots
+        ]
         arrays = [
             np.zeros_like(backend.numpy(slot.native)) if gradient is None else gradient / scale
             for slot, gradient in zip(slots, given, strict=True)
@@ -264,7 +331,8 @@ def _trained(network: AbstractNetwork) -> dict[str, Slot]:
 
 
 def communicator(comm: Any) -> Communication:
-    """The one that is given, in any form that heat's users have it; the launcher's processes for None.
+    """The one that is given, in any form that heat's users have it; the launcher's processes for
+    None.
 
     Raises:
         ArgumentError: It is no communicator.
@@ -274,11 +342,13 @@ def communicator(comm: Any) -> Communication:
 
 def _check_optimizer(optimizer: Any) -> None:
     """An error for what is no optimizer of a framework, nor one of deliralike's."""
-    steps = isinstance(optimizer, AbstractOptimizer) or any(hasattr(optimizer, name) for name in ("step", "update"))
+    steps = isinstance(optimizer, AbstractOptimizer) or any(
+        hasattr(optimizer, name) for name in ("step", "update")
+    )
     if isinstance(optimizer, type) or not steps:
         raise ArgumentError(
-            f"local_optimizer={optimizer!r} is no optimizer: give one made over the network's parameters, such as "
-            f"torch.optim.SGD(network.parameters(), lr=0.1)"
+            f"local_optimizer={optimizer!r} is no optimizer: give one made over the network's "
+            "parameters, such as torch.optim.SGD(network.parameters(), lr=0.1)"
         )
 
 
@@ -296,5 +366,8 @@ def _type_on_wire(downcast_type: Any) -> str | None:
     if name not in WIRES:
         is_type = isinstance(downcast_type, str) or hasattr(downcast_type, "itemsize")
         kind = SettingError if is_type else ArgumentError
-        raise kind(f"downcast_type={downcast_type!r} must be torch.bfloat16, torch.half, torch.float or None")
+        raise kind(
+            f"downcast_type={downcast_type!r} must be torch.bfloat16, torch.half, torch.float or "
+            "None"
+        )
     return name

@@ -11,29 +11,36 @@ from deliralike.parallel.layerwise import LayerwiseNetwork
 
 
 class DataParallelOptimizer:
-    """An optimizer whose updates follow the mean of the gradients of all processes, once `DataParallel` has it.
+    """An optimizer whose updates follow the mean of the gradients of all processes, once
+    `DataParallel` has it.
 
     What it does not have itself is the given optimizer's.
 
     Args:
-        torch_optimizer: An optimizer of PyTorch, Chainer or optax, or one of deliralike's over the same network.
+        torch_optimizer: An optimizer of PyTorch, Chainer or optax, or one of deliralike's over the
+            same network.
         blocking: Whether each update is made in `step`; `DataParallel` may ask for it, too.
 
     Attributes:
         torch_optimizer: The optimizer that was given.
-        blocking_parameter_updates: Whether each update is made in `step`, as `DataParallel` has decided.
+        blocking_parameter_updates: Whether each update is made in `step`, as `DataParallel` has
+            decided.
     """
 
     def __init__(self, torch_optimizer: Any, blocking: bool = False) -> None:
         if not isinstance(blocking, bool):
-            raise ArgumentError(f"blocking={blocking!r} is a {type(blocking).__name__}, wanted True or False")
+            raise ArgumentError(
+                f"blocking={blocking!r} is a {type(blocking).__name__}, wanted True or False"
+            )
         self.torch_optimizer = torch_optimizer
         self.blocking_parameter_updates = blocking
         self._network: LayerwiseNetwork | None = None
         self._optimizer: AbstractOptimizer | None = None
 
     def bind(self, network: LayerwiseNetwork, optimizer: AbstractOptimizer) -> None:
-        """Step for this network from now on, by an abstract optimizer that is made of the given one."""
+        """Step for this network from now on, by an abstract optimizer that is made of the given
+        one.
+        """
         self._network, self._optimizer = network, optimizer
         self.blocking_parameter_updates = network.blocking
         network.bind(optimizer)
@@ -48,7 +55,8 @@ class DataParallelOptimizer:
         network.step(optimizer)
 
     def update(self, loss_function: Callable[..., Any], *batch: Any) -> Any:
-        """Gradients of ``loss_function(network, *batch)`` for this process's batch, and a step; on any backend.
+        """Gradients of ``loss_function(network, *batch)`` for this process's batch, and a step; on
+        any backend.
 
         Returns:
             What the loss function gave for this process's batch.
@@ -61,7 +69,8 @@ class DataParallelOptimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients; an update that was noted keeps its own.
 
-        They become None, so that a parameter that takes no part afterwards is left alone; zeros where they are told to.
+        They become None, so that a parameter that takes no part afterwards is left alone; zeros
+        where they are told to.
         """
         network, optimizer = self._bound()
         network.clear(optimizer, set_to_none)
@@ -81,5 +90,7 @@ class DataParallelOptimizer:
 
     def _bound(self) -> tuple[LayerwiseNetwork, AbstractOptimizer]:
         if self._network is None or self._optimizer is None:
-            raise SettingError("the optimizer has no network yet: DataParallel(module, comm, optimizer)")
+            raise SettingError(
+                "the optimizer has no network yet: DataParallel(module, comm, optimizer)"
+            )
         return self._network, self._optimizer

@@ -13,7 +13,15 @@ import numpy as np
 from deliralike.errors import ProcessError, SettingError, StateError, suggestion
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
-from deliralike.parallel.averaging.daso import Plan, Sent, State, averages_within, decide, merged, next_epoch
+from deliralike.parallel.averaging.daso import (
+    Plan,
+    Sent,
+    State,
+    averages_within,
+    decide,
+    merged,
+    next_epoch,
+)
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
@@ -34,8 +42,12 @@ class _Message:
     pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]]
 
     def wait(self) -> list[np.ndarray]:
-        """The sums, one array for each type; they are kept, since a checkpoint may want them before the merge."""
-        sums = [np.concatenate([part for piece in pieces for part in piece()]) for pieces in self.pieces]
+        """The sums, one array for each type; they are kept, since a checkpoint may want them before
+        the merge.
+        """
+        sums = [
+            np.concatenate([part for piece in pieces for part in piece()]) for pieces in self.pieces
+        ]
         self.pieces = [[partial(_arrived, total)] for total in sums]
         return sums
 
@@ -45,28 +57,35 @@ def _arrived(total: np.ndarray) -> list[np.ndarray]:
 
 
 class AsynchronousAverages:
-    """A network whose parameters are averaged between nodes as `deliralike.parallel.averaging.daso` decides.
+    """A network whose parameters are averaged between nodes as `deliralike.parallel.averaging.daso`
+    decides.
 
-    Parameters that train and floating buffers, such as running statistics, travel; the state of an optimizer stays
-    where it is. After the last batch of an epoch all processes have the same.
+    Parameters that train and floating buffers, such as running statistics, travel; the state of an
+    optimizer stays where it is. After the last batch of an epoch all processes have the same.
 
     Attributes:
         network, nodes, plan: What is averaged, between whom, and when.
-        batches: How many batches an epoch has, the same in all processes. One more than that is allowed, if all have
-            it, and is expected from the next epoch on.
+        batches: How many batches an epoch has, the same in all processes. One more than that is
+            allowed, if all have it, and is expected from the next epoch on.
         state: Where the run is.
     """
 
     def __init__(
-        self, network: AbstractNetwork, nodes: Nodes, plan: Plan, batches: int | None = None, *,
-        chunk: int | None = None, wire: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        network: AbstractNetwork,
+        nodes: Nodes,
+        plan: Plan,
+        batches: int | None = None,
+        *,
+        chunk: int | None = None,
+        wire: str | None = None,
+    ) -> None:
         """Start with the weights and buffers of the first process in all.
 
         Args:
             chunk: The most numbers of one message between nodes; all of one type when None.
-            wire: The type in which parameters travel between nodes: ``"bfloat16"``, ``"float16"``, ``"float32"``; their
-                own when None.
+            wire: The type in which parameters travel between nodes: ``"bfloat16"``, ``"float16"``,
+                ``"float32"``; their own when None.
 
         Raises:
             SettingError: Parameters cannot travel in that type.
@@ -82,7 +101,8 @@ class AsynchronousAverages:
         if not nodes.processes.is_root:
             network.load_neutral_state(weights)
 
-    # Batches ---------------------------------------------------------------------------------------------------------
+    # Batches
+    # ---------------------------------------------------------------------------------------------------------
 
     @property
     def within(self) -> bool:
@@ -93,17 +113,24 @@ class AsynchronousAverages:
         """To be called by all before the gradients of a batch are averaged.
 
         Raises:
-            ProcessError: The epochs of processes differ in length, or there are more batches than were told.
+            ProcessError: The epochs of processes differ in length, or there are more batches than
+                were told.
             SettingError: Nobody has said how many batches an epoch has.
         """
         length, batch, epoch = self._length(), self.state.batch, self.state.epoch
         if batch == 0:
-            lengths = self.nodes.processes.exchange(f"the number of batches of epoch {epoch}", length)
+            lengths = self.nodes.processes.exchange(
+                f"the number of batches of epoch {epoch}", length
+            )
             if len(set(lengths)) > 1:
-                raise ProcessError(f"epoch {epoch} has {lengths} batches in the processes, in the order of ranks: all "
-                                   f"need the same number")  # fmt: skip
+                raise ProcessError(
+                    f"epoch {epoch} has {lengths} batches in the processes, in the order of ranks: "
+                    "all need the same number"
+                )
         if batch > length or (batch == length and self._uncounted):
-            raise ProcessError(f"{self._here()}: the epoch has {length} batches: end it before the next one begins")
+            raise ProcessError(
+                f"{self._here()}: the epoch has {length} batches: end it before the next one begins"
+            )
         if batch == length:
             self.nodes.processes.exchange(f"one batch more in epoch {epoch}", None)
 
@@ -123,15 +150,19 @@ class AsynchronousAverages:
         self.prepare()
 
     def end_epoch(self, loss: float) -> float:
-        """The mean over processes of the losses of the epoch, which decides on the pace of the next one.
+        """The mean over processes of the losses of the epoch, which decides on the pace of the next
+        one.
 
         Raises:
-            ProcessError: This process has not made as many batches as were told, or the others are elsewhere.
+            ProcessError: This process has not made as many batches as were told, or the others are
+                elsewhere.
         """
         length, batch, epoch = self._length(), self.state.batch, self.state.epoch
         if not length <= batch <= length + 1:
-            raise ProcessError(f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: every "
-                               f"process needs the same number of batches")  # fmt: skip
+            raise ProcessError(
+                f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
+                "every process needs the same number of batches"
+            )
         losses = self.nodes.processes.exchange(f"the loss of epoch {epoch}", float(loss))
         self._uncounted += batch - length
         mean = sum(losses) / len(losses)
@@ -151,13 +182,16 @@ class AsynchronousAverages:
 
     def _length(self) -> int:
         if not isinstance(self.batches, int) or self.batches < 1:
-            raise SettingError(f"batches={self.batches!r}: say how many batches an epoch has, one at least")
+            raise SettingError(
+                f"batches={self.batches!r}: say how many batches an epoch has, one at least"
+            )
         return self.batches + self._uncounted
 
     def _here(self) -> str:
         return f"{self.nodes.processes}, epoch {self.state.epoch}, batch {self.state.batch}"
 
-    # Messages --------------------------------------------------------------------------------------------------------
+    # Messages
+    # --------------------------------------------------------------------------------------------------------
 
     def _send(self, sent: Sent) -> None:
         """Begin with the sum over nodes, in the members whose turn it is."""
@@ -170,18 +204,24 @@ class AsynchronousAverages:
             parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
             topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
             begin = partial(
-                self.nodes.peers.begin_sum, wire=self.wire if self.wire in _HELD else None, at_once=not sent.wait
+                self.nodes.peers.begin_sum,
+                wire=self.wire if self.wire in _HELD else None,
+                at_once=not sent.wait,
             )
             begun = [begin(f"{topic} {number}", [part]) for number, part in enumerate(parts)]
             pieces.append([pending.wait for pending in begun])
         self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
 
     def _takes_part(self, sent: Sent) -> bool:
-        """Whether this process sends; one node by itself has nobody to merge with, and only shares."""
+        """Whether this process sends; one node by itself has nobody to merge with, and only
+        shares.
+        """
         return sent.member == self.nodes.member and self.nodes.count > 1
 
     def _merge(self, sent: Sent) -> None:
-        """Take over a sum, in the members that have sent, and share what comes of it within the node."""
+        """Take over a sum, in the members that have sent, and share what comes of it within the
+        node.
+        """
         travelling = self._travelling()
         flats, wrong = _flats(travelling), ""
         if self._takes_part(sent):
@@ -197,31 +237,53 @@ class AsynchronousAverages:
         sums = message.wait()
         if not all(np.isfinite(total).all() for total in sums):
             finite = self.nodes.peers.exchange("whether parameters are finite", message.finite)
-            ranks = [self.nodes.rank_of(number, sent.member) for number, fine in enumerate(finite) if not fine]
-            return flats, ", ".join(f"process {rank}" for rank in ranks) or f"the sum, in {self.wire or 'its type'}"
+            ranks = [
+                self.nodes.rank_of(number, sent.member)
+                for number, fine in enumerate(finite)
+                if not fine
+            ]
+            return flats, ", ".join(
+                f"process {rank}" for rank in ranks
+            ) or f"the sum, in {self.wire or 'its type'}"
         waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
-        totals = [total.astype(flat.dtype, copy=False) for total, flat in zip(sums, flats, strict=True)]
-        return [merged(flat, total, self.nodes.count, waited) for flat, total in zip(flats, totals, strict=True)], ""
+        totals = [
+            total.astype(flat.dtype, copy=False) for total, flat in zip(sums, flats, strict=True)
+        ]
+        return [
+            merged(flat, total, self.nodes.count, waited)
+            for flat, total in zip(flats, totals, strict=True)
+        ], ""
 
     def _travelling(self) -> list[Travelling]:
         """Parameters that train and floating buffers, each once, by type."""
-        slots = {id(slot.native): slot for slot in self.network.neutral_slots().values()
-                 if slot.trainable or not slot.is_parameter}.values()  # fmt: skip
+        slots = {
+            id(slot.native): slot
+            for slot in self.network.neutral_slots().values()
+            if slot.trainable or not slot.is_parameter
+        }.values()
         values = [(slot, slot.read()) for slot in slots]
         return sorted((each for each in values if each[1].dtype.kind == "f"), key=_type_of)
 
-    # Checkpoints -----------------------------------------------------------------------------------------------------
+    # Checkpoints
+    # -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process's run is, with what is under way, which is waited for; each process has its own.
+        """Where this process's run is, with what is under way, which is waited for; each process
+        has its own.
 
         Numbers, texts, lists, dicts and NumPy arrays.
         """
-        under_way = [{"sent": place, "finite": message.finite, "sums": message.wait()}
-                     for place, sent in enumerate(self.state.under_way)
-                     if (message := self._under_way.get(sent)) is not None]  # fmt: skip
-        return {"state": self.state.as_dict(), "uncounted": self._uncounted, "under_way": under_way,
-                "place": self._place()}  # fmt: skip
+        under_way = [
+            {"sent": place, "finite": message.finite, "sums": message.wait()}
+            for place, sent in enumerate(self.state.under_way)
+            if (message := self._under_way.get(sent)) is not None
+        ]
+        return {
+            "state": self.state.as_dict(),
+            "uncounted": self._uncounted,
+            "under_way": under_way,
+            "place": self._place(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave in this process.
@@ -230,13 +292,17 @@ class AsynchronousAverages:
             StateError: It is that of another process, or of other nodes; nothing has changed.
         """
         if list(state["place"]) != self._place():
-            raise StateError(f"the state is of process {state['place'][0]} of {state['place'][1]} nodes of "
-                             f"{state['place'][2]}, and this is {self.nodes.processes}, {self.nodes}")  # fmt: skip
+            raise StateError(
+                f"the state is of process {state['place'][0]} of {state['place'][1]} nodes of "
+                f"{state['place'][2]}, and this is {self.nodes.processes}, {self.nodes}"
+            )
         self.reset()
         self.state, self._uncounted = State.from_dict(state["state"]), int(state["uncounted"])
         for each in state["under_way"]:
             arrived = [[partial(_arrived, np.asarray(total))] for total in each["sums"]]
-            self._under_way[self.state.under_way[each["sent"]]] = _Message(bool(each["finite"]), arrived)
+            self._under_way[self.state.under_way[each["sent"]]] = _Message(
+                bool(each["finite"]), arrived
+            )
         self.prepare()
 
     def _place(self) -> list[int]:
@@ -249,7 +315,10 @@ def _type_of(travelling: Travelling) -> str:
 
 def _flats(travelling: Sequence[Travelling]) -> list[np.ndarray]:
     """All numbers that travel, one array for each type."""
-    return [np.concatenate([value.ravel() for _, value in of_type]) for _, of_type in groupby(travelling, _type_of)]
+    return [
+        np.concatenate([value.ravel() for _, value in of_type])
+        for _, of_type in groupby(travelling, _type_of)
+    ]
 
 
 def _write(travelling: Sequence[Travelling], flats: Sequence[np.ndarray]) -> None:

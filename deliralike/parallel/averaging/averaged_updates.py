@@ -1,4 +1,6 @@
-"""DASO over any optimizer of ours: one process sees a share of its node's batch, nodes average their parameters."""
+"""DASO over any optimizer of ours: one process sees a share of its node's batch, nodes average
+their parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ from deliralike.parallel.processes.topology import Nodes
 class AveragedUpdates(AsynchronousAverages):
     """The updates of an optimizer, with averages between nodes after each.
 
-    The optimizer's network is one over the processes of a node, ``DistributedDataParallel(network, nodes.node)``; it
-    takes each process's share of its node's batch. In batches that are not averaged within nodes, as they come with
-    large `Plan.largest`, each process is by itself for that batch.
+    The optimizer's network is one over the processes of a node, ``DistributedDataParallel(network,
+    nodes.node)``; it takes each process's share of its node's batch. In batches that are not
+    averaged within nodes, as they come with large `Plan.largest`, each process is by itself for
+    that batch.
 
     Example:
         >>> import numpy as np
@@ -37,7 +40,9 @@ class AveragedUpdates(AsynchronousAverages):
         2
     """
 
-    def __init__(self, optimizer: AbstractOptimizer, nodes: Nodes, plan: Plan, batches: int, **keywords: Any) -> None:
+    def __init__(
+        self, optimizer: AbstractOptimizer, nodes: Nodes, plan: Plan, batches: int, **keywords: Any
+    ) -> None:
         """Let updates be followed by what is due.
 
         Args:
@@ -45,12 +50,16 @@ class AveragedUpdates(AsynchronousAverages):
             keywords: ``chunk``, ``wire``; see `AsynchronousAverages`.
         """
         self._optimized = optimizer.network
-        super().__init__(getattr(optimizer.network, "root", optimizer.network), nodes, plan, batches, **keywords)
+        super().__init__(
+            getattr(optimizer.network, "root", optimizer.network), nodes, plan, batches, **keywords
+        )
         optimizer.post_update_hooks.append(_AfterUpdate(self))
         self.prepare()
 
     def prepare(self) -> None:
-        """Let the coming batch be seen by the node, by this process alone, or, after the last one, by nobody."""
+        """Let the coming batch be seen by the node, by this process alone, or, after the last one,
+        by nobody.
+        """
         ended = self.state.batch == self.batches
         among = self.nodes.node if self.within else Alone()
         self._optimized.parallelism.train_over(_Ended(self.nodes.node) if ended else among)
@@ -65,8 +74,12 @@ class _AfterUpdate:
         self.averages = averages
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
-        if optimizer.loss_scale is not None:  # which leaves updates out, in one node and not in another
-            raise SettingError("averages between nodes go without a loss scale: compute_in('bfloat16') needs none")
+        if (
+            optimizer.loss_scale is not None
+        ):  # which leaves updates out, in one node and not in another
+            raise SettingError(
+                "averages between nodes go without a loss scale: compute_in('bfloat16') needs none"
+            )
         self.averages.before_update()
         self.averages.after_update()
 
@@ -80,8 +93,8 @@ class _Ended(Processes):
     def gathered(self, message: bytes) -> NoReturn:
         """Refuse."""
         raise ProcessError(
-            f"{self}: all batches of the epoch were made: call end_epoch(loss) before the next one, with the same "
-            f"number of batches in every process"
+            f"{self}: all batches of the epoch were made: call end_epoch(loss) before the next "
+            "one, with the same number of batches in every process"
         )
 
     def summed(self, flat: np.ndarray) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""What DASO does at each batch and after each epoch, as pure functions: no message is sent here, no network is known.
+"""What DASO does at each batch and after each epoch, as pure functions: no message is sent here, no
+network is known.
 
-DASO is distributed asynchronous and selective optimization (Coquelin et al. 2021, "Accelerating Neural Network Training
-with the Distributed Asynchronous and Selective Optimization (DASO) Method"). Processes on one node average their
-gradients at every batch, or nearly so. Between nodes, which are far apart, one process of each node, another one each
-time, sends its parameters; training goes on meanwhile, and the sum is merged some batches later.
+DASO is distributed asynchronous and selective optimization (Coquelin et al. 2021, "Accelerating
+Neural Network Training with the Distributed Asynchronous and Selective Optimization (DASO)
+Method"). Processes on one node average their gradients at every batch, or nearly so. Between nodes,
+which are far apart, one process of each node, another one each time, sends its parameters; training
+goes on meanwhile, and the sum is merged some batches later.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ BLOCKING = Pace()
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a run: blocking averages, then cycles of sparse and of frequent sendings, then blocking averages.
+    """The phases of a run: blocking averages, then cycles of sparse and of frequent sendings, then
+    blocking averages.
 
     Attributes:
         epochs: Of the whole run.
@@ -64,8 +67,16 @@ class Plan:
         Raises:
             SettingError: Names the setting.
         """
-        at_least = {"epochs": 1, "warmup": 0, "cooldown": 0, "largest": 1, "reduction": 1, "local_factor": 1,
-                    "stability": 0, "patience": 0}  # fmt: skip
+        at_least = {
+            "epochs": 1,
+            "warmup": 0,
+            "cooldown": 0,
+            "largest": 1,
+            "reduction": 1,
+            "local_factor": 1,
+            "stability": 0,
+            "patience": 0,
+        }
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise SettingError(f"{name}={getattr(self, name)!r} must be at least {least}")
@@ -80,7 +91,8 @@ class Plan:
         return self.warmup <= epoch < self.epochs - self.cooldown
 
     def after_plateau(self, pace: Pace) -> Pace:
-        """The next pace of the cycle: more frequent sendings; after the most frequent ones the sparsest again.
+        """The next pace of the cycle: more frequent sendings; after the most frequent ones the
+        sparsest again.
 
         Example:
             >>> plan, pace = Plan(epochs=90), Pace(4, 1, 1)
@@ -122,7 +134,8 @@ class State:
         epoch, batch: Those that come next, from 0.
         turn: How often parameters were sent between nodes so far, which says whose turn it is.
         under_way: What was sent and is not merged yet.
-        best, bad: The best loss of an epoch that counts, and how many epochs have made no progress since.
+        best, bad: The best loss of an epoch that counts, and how many epochs have made no progress
+            since.
     """
 
     pace: Pace
@@ -145,7 +158,10 @@ class State:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
         """The state of which `as_dict` has told."""
-        parts = {"pace": Pace(**state["pace"]), "under_way": tuple(Sent(**sent) for sent in state["under_way"])}
+        parts = {
+            "pace": Pace(**state["pace"]),
+            "under_way": tuple(Sent(**sent) for sent in state["under_way"]),
+        }
         return cls(**{**state, **parts})
 
 
@@ -167,8 +183,9 @@ class Decision:
 def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
     """What is done at a batch, and the state after it.
 
-    Every sending is merged once, `Pace.wait` batches after it, or with the last batch of its epoch if that is sooner.
-    The last batch ends in a blocking average: so nothing is left, and all processes have the same parameters.
+    Every sending is merged once, `Pace.wait` batches after it, or with the last batch of its epoch
+    if that is sooner. The last batch ends in a blocking average: so nothing is left, and all
+    processes have the same parameters.
 
     Args:
         batches: How many the epoch has.
@@ -195,7 +212,9 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
 
 
 def averages_within(state: State, batches: int) -> bool:
-    """Whether gradients of a batch are averaged within nodes; before a sending and while one is under way, always."""
+    """Whether gradients of a batch are averaged within nodes; before a sending and while one is
+    under way, always.
+    """
     due = state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
     return due or bool(state.under_way) or state.batch >= batches - 1
 
@@ -213,7 +232,9 @@ def merged(own: N, total: Any, nodes: int, waited: int) -> N:
 
 
 def next_epoch(plan: Plan, state: State, loss: float) -> State:
-    """The state after the last batch of an epoch, whose loss decides on the pace of the next one."""
+    """The state after the last batch of an epoch, whose loss decides on the pace of the next
+    one.
+    """
     epoch = state.epoch + 1
     begun = replace(state, epoch=epoch, batch=0)
     if not plan.cycles(epoch):

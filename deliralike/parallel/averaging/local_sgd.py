@@ -1,4 +1,6 @@
-"""Processes that update their parameters by themselves for a while: when they average them, with whom, and how."""
+"""Processes that update their parameters by themselves for a while: when they average them, with
+whom, and how.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +17,32 @@ if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
     from deliralike.parallel.processes.network import DistributedNetwork
 
-FURTHER = 1 << 20  # samples by which a group's portable random stream lies beyond that of the one before it
+FURTHER = (
+    1 << 20
+)  # samples by which a group's portable random stream lies beyond that of the one before it
 
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """After a warm-up each process makes updates by itself, and parameters are averaged now and then.
+    """After a warm-up each process makes updates by itself, and parameters are averaged now and
+    then.
 
-    During the warm-up the gradients of all processes are added, as without it. After it nothing is sent but for the
-    averages. A process counts in an average by the samples that it has seen since the last one of that size, or by the
-    denominators that its losses have declared: so one update of SGD between averages is that of the whole batch, with
-    shares of any size.
+    During the warm-up the gradients of all processes are added, as without it. After it nothing is
+    sent but for the averages. A process counts in an average by the samples that it has seen since
+    the last one of that size, or by the denominators that its losses have declared: so one update
+    of SGD between averages is that of the whole batch, with shares of any size.
 
     Attributes:
-        every: After how many updates all processes average; or the sizes of the groups that do, by number of updates,
-            ``{4: 2, 16: 8}``: groups of two neighbours every 4 updates, all 8 processes every 16. Where several are
-            due, the largest group averages.
+        every: After how many updates all processes average; or the sizes of the groups that do, by
+            number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4 updates, all 8
+            processes every 16. Where several are due, the largest group averages.
         warmup: How many updates there are before.
-        together: How many neighbours, such as those of a node, add their gradients at every update all the same.
+        together: How many neighbours, such as those of a node, add their gradients at every update
+            all the same.
 
     Source:
-        Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016, arXiv 1602.05629.
+        Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016,
+        arXiv 1602.05629.
 
     Example:
         >>> plan = LocalSGD(every={2: 2, 4: 4}, warmup=3)
@@ -49,12 +56,20 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense for any number of processes."""
-        numbers = [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
-        if not numbers or any(not isinstance(number, int) or number < 1 for number in (*numbers, self.together)):
-            raise SettingError(f"every={self.every!r} and together={self.together!r} must be whole numbers of at least "
-                               f"1, or every a mapping of them that is not empty")  # fmt: skip
+        numbers = (
+            [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
+        )
+        if not numbers or any(
+            not isinstance(number, int) or number < 1 for number in (*numbers, self.together)
+        ):
+            raise SettingError(
+                f"every={self.every!r} and together={self.together!r} must be whole numbers of at "
+                "least 1, or every a mapping of them that is not empty"
+            )
         if not isinstance(self.warmup, int) or self.warmup < 0:
-            raise SettingError(f"warmup={self.warmup!r} must be a whole number of updates, at least 0")
+            raise SettingError(
+                f"warmup={self.warmup!r} must be a whole number of updates, at least 0"
+            )
 
     def levels(self, count: int) -> dict[int, int]:
         """The size of the group that averages after so many updates, smallest first.
@@ -65,30 +80,43 @@ class LocalSGD:
         given = self.every if isinstance(self.every, Mapping) else {self.every: count}
         levels = dict(sorted(given.items()))
         sizes = [self.together, *levels.values()]
-        nested = all(larger % size == 0 and larger > size for size, larger in zip(sizes, sizes[1:], strict=False))
+        nested = all(
+            larger % size == 0 and larger > size
+            for size, larger in zip(sizes, sizes[1:], strict=False)
+        )
         if not nested or sizes[-1] != count:
             raise SettingError(
-                f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning from {sizes[0]}: each "
-                f"must be a multiple of the one before, and the last one all"
+                f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning "
+                f"from {sizes[0]}: each must be a multiple of the one before, and the last one all"
             )
         return levels
 
     def group_after(self, update: int, count: int) -> int:
-        """The size of the groups that average after an update, of which 1 is the first; 0 for none."""
+        """The size of the groups that average after an update, of which 1 is the first; 0 for
+        none.
+        """
         local = update - self.warmup
-        due = [size for period, size in self.levels(count).items() if local > 0 and local % period == 0]
+        due = [
+            size for period, size in self.levels(count).items() if local > 0 and local % period == 0
+        ]
         return max(due, default=0)
 
 
-def weighted_mean(group: Processes, arrays: Sequence[np.ndarray], weight: float) -> list[np.ndarray] | None:
+def weighted_mean(
+    group: Processes, arrays: Sequence[np.ndarray], weight: float
+) -> list[np.ndarray] | None:
     """The means of arrays over processes, each counted by its weight; None where nobody has any.
 
-    They are added in float32 at least. Whole numbers are those of the first process that has a weight.
+    They are added in float32 at least. Whole numbers are those of the first process that has a
+    weight.
     """
     weights = group.exchange("what parameters count for", weight)
     if not sum(weights):
         return None
-    share, is_first = weight / sum(weights), group.rank == next(rank for rank, each in enumerate(weights) if each)
+    share, is_first = (
+        weight / sum(weights),
+        group.rank == next(rank for rank, each in enumerate(weights) if each),
+    )
 
     def part(array: np.ndarray) -> np.ndarray:
         if array.dtype.kind != "f":
@@ -184,5 +212,8 @@ class AverageParameters:
 def _each_once(network: Any) -> dict[str, Any]:
     """Parameters and buffers, tied ones under their first name."""
     slots = network.neutral_slots()
-    first = {id(slot.native) if slot.is_parameter else name: name for name, slot in reversed(slots.items())}
+    first = {
+        id(slot.native) if slot.is_parameter else name: name
+        for name, slot in reversed(slots.items())
+    }
     return {name: slots[name] for name in reversed(first.values())}

@@ -37,23 +37,26 @@ def gather(
 ) -> Any:
     """The outputs of replicas as one nest of the same structure: the inverse of `scatter`.
 
-    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their byte order and
-    masks. With one output the same rules hold.
+    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their
+    byte order and masks. With one output the same rules hold.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
         device: Where the results are; that of the first replica when None.
-        scalars: What becomes of arrays without axes, NumPy's scalars among them: ``"stack"`` makes a vector with one
-            element for each replica, whatever `dim` is; ``"mean"`` weighs them by `sizes`; ``"sum"`` adds them.
-        others: What becomes of all other leaves: ``"equal"`` returns one, and it is an error when they differ between
-            replicas; ``"list"`` returns a list of one for each replica.
-        sizes: The number of samples that each replica has seen, for ``"mean"``; equal ones when None.
-        spec: As in `scatter`: lists and tuples that were split are joined, and of what was copied or kept the first
-            replica's is returned.
+        scalars: What becomes of arrays without axes, NumPy's scalars among them: ``"stack"`` makes
+            a vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
+            `sizes`; ``"sum"`` adds them.
+        others: What becomes of all other leaves: ``"equal"`` returns one, and it is an error when
+            they differ between replicas; ``"list"`` returns a list of one for each replica.
+        sizes: The number of samples that each replica has seen, for ``"mean"``; equal ones when
+            None.
+        spec: As in `scatter`: lists and tuples that were split are joined, and of what was copied
+            or kept the first replica's is returned.
         backend: Whose arrays are joined, besides NumPy's.
 
     Shapes:
-        Arrays ``(share, ...)`` become ``(batch, ...)``; arrays ``()`` become ``(replicas,)``, or ``()`` when reduced.
+        Arrays ``(share, ...)`` become ``(batch, ...)``; arrays ``()`` become ``(replicas,)``, or
+        ``()`` when reduced.
 
     Raises:
         StructureError: The outputs are built differently, or a leaf that must be equal is not.
@@ -64,11 +67,19 @@ def gather(
         (3, 3)
     """
     _check(outputs, scalars, others, sizes)
-    joining = _Joining(dim, device, scalars, others, _weights(scalars, sizes, len(outputs)), backend)
+    joining = _Joining(
+        dim, device, scalars, others, _weights(scalars, sizes, len(outputs)), backend
+    )
     if spec is not None:
         outputs = [marked(output, spec, joining.is_array, "output") for output in outputs]
     first, structure = nest.flatten(outputs[0])
-    rows = [first, *(_row(structure, outputs[0], output, index) for index, output in enumerate(outputs[1:], 1))]
+    rows = [
+        first,
+        *(
+            _row(structure, outputs[0], output, index)
+            for index, output in enumerate(outputs[1:], 1)
+        ),
+    ]
     try:
         return structure.unflatten(joining.all_joined(rows))
     except _Refused:
@@ -87,28 +98,42 @@ class _Joining:
     """What becomes of one leaf of each replica."""
 
     def __init__(
-        self, dim: int, device: Any, scalars: str, others: str, weights: Sequence[float], backend: Backend | None
+        self,
+        dim: int,
+        device: Any,
+        scalars: str,
+        others: str,
+        weights: Sequence[float],
+        backend: Backend | None,
     ) -> None:
         """State where, along which axis, by which rules and whose arrays."""
         self.dim, self.device, self.backend, self.weights = dim, device, backend, weights
         self.scalars, self.others = scalars, others
-        self.is_native: Callable[[Any], bool] = (lambda value: False) if backend is None else backend.is_array
+        self.is_native: Callable[[Any], bool] = (
+            (lambda value: False) if backend is None else backend.is_array
+        )
 
     def is_array(self, value: Any) -> bool:
         """Whether it is one of the backend's arrays or of NumPy's, or a scalar of NumPy's."""
         return self.is_native(value) or isinstance(value, _HOST)
 
     def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by one."""
+        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by
+        one.
+        """
         columns = [*zip(*rows, strict=True)]
         arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
         direct = [type(leaf) in arrays for leaf in rows[0]]
         if all(_alike(rows[0], row, direct, self.dim) for row in rows):
-            concatenate_all = _concatenate_all if self.backend is None else self.backend.concatenate_all
+            concatenate_all = (
+                _concatenate_all if self.backend is None else self.backend.concatenate_all
+            )
             with suppress(Exception):  # arrays that do not fit are found below, with their path
                 found = iter(concatenate_all([*compress(columns, direct)], self.dim, self.device))
-                return [next(found) if at_once else self.joined(column)
-                        for at_once, column in zip(direct, columns, strict=True)]  # fmt: skip
+                return [
+                    next(found) if at_once else self.joined(column)
+                    for at_once, column in zip(direct, columns, strict=True)
+                ]
         return [self.joined(column) for column in columns]
 
     def joined(self, column: Sequence[Any]) -> Any:
@@ -129,8 +154,11 @@ class _Joining:
         if not shape:
             return self._scalars(column, native)
         if not -len(shape) <= self.dim < len(shape):
-            raise _Refused(ShapeError, f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
-                           f"it along: reduce it in the network, or gather along another dim.")  # fmt: skip
+            raise _Refused(
+                ShapeError,
+                f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
+                f"it along: reduce it in the network, or gather along another dim.",
+            )
         if native:
             return self.backend.concatenate(column, self.dim, self.device)  # type: ignore[union-attr]
         return column[0] if len(column) == 1 else on_host_joined(column, self.dim)
@@ -162,8 +190,11 @@ class _Joining:
             if leaf is not column[0] and type(leaf) is not type(column[0]) and self._is_more(leaf):
                 raise _unlike(column, index)
             if self.others == "equal" and not _same(column[0], leaf):
-                raise _Refused(StructureError, f"is {_shown(column[0])} on replica 0 and {_shown(leaf)} on replica "
-                               f"{index}: return an array, or gather with others='list'.")  # fmt: skip
+                raise _Refused(
+                    StructureError,
+                    f"is {_shown(column[0])} on replica 0 and {_shown(leaf)} on replica "
+                    f"{index}: return an array, or gather with others='list'.",
+                )
         return list(column) if self.others == "list" else column[0]
 
     def _is_more(self, leaf: Any) -> bool:
@@ -175,7 +206,9 @@ def _is_numpy(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _concatenate_all(columns: Sequence[Sequence[np.ndarray]], dim: int, device: None) -> list[np.ndarray]:
+def _concatenate_all(
+    columns: Sequence[Sequence[np.ndarray]], dim: int, device: None
+) -> list[np.ndarray]:
     return [column[0] if len(column) == 1 else on_host_joined(column, dim) for column in columns]
 
 
@@ -190,7 +223,9 @@ def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
 
 
 def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:
-    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among them."""
+    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among
+    them.
+    """
     if [*map(type, row)] != [*map(type, first)]:
         return False
     axes = [*map(_AXES, compress(row, direct))]
@@ -199,7 +234,9 @@ def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Identical, or of one type and plainly equal; NaN equals NaN. An odd comparison counts as a difference."""
+    """Identical, or of one type and plainly equal; NaN equals NaN. An odd comparison counts as a
+    difference.
+    """
     if first is second:
         return True
     if type(first) is not type(second):
@@ -208,7 +245,7 @@ def _same(first: Any, second: Any) -> bool:
         if first != first and second != second:
             return isinstance(first, float | complex)
         return (first == second) is True
-    except Exception:  # noqa: BLE001 - any object may come, and its comparison may do anything
+    except Exception:  # noqa: BLE001
         return False
 
 
@@ -216,8 +253,11 @@ def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
     """An error when shapes differ in more than the size along an axis."""
     for index, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or _without(shape, dim) != _without(shapes[0], dim):
-            raise _Refused(ShapeError, f"has shape {shapes[0]} on replica 0 and {shape} on replica {index}: they may "
-                           f"differ along dim {dim} only.")  # fmt: skip
+            raise _Refused(
+                ShapeError,
+                f"has shape {shapes[0]} on replica 0 and {shape} on replica {index}: they may "
+                f"differ along dim {dim} only.",
+            )
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
@@ -225,8 +265,11 @@ def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
 
 
 def _unlike(column: Sequence[Any], index: int) -> _Refused:
-    return _Refused(StructureError, f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "
-                    f"on replica {index}.")  # fmt: skip
+    return _Refused(
+        StructureError,
+        f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "
+        f"on replica {index}.",
+    )
 
 
 def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
@@ -234,7 +277,9 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
     try:
         return structure.flatten_up_to(output)
     except ValueError:
-        difference = nest.first_difference(first, output, "output", ("on replica 0", f"on replica {index}"))
+        difference = nest.first_difference(
+            first, output, "output", ("on replica 0", f"on replica {index}")
+        )
         if difference:
             raise StructureError(difference) from None
         return nest.leaves(output)  # only default factories and the like differ
@@ -242,7 +287,9 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
 
 def _complaint(joining: _Joining, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
     """Why leaves could not be joined, with the path of the first such leaf."""
-    for (path, _), column in zip(nest.leaves_with_paths(output, "output"), zip(*rows, strict=True), strict=True):
+    for (path, _), column in zip(
+        nest.leaves_with_paths(output, "output"), zip(*rows, strict=True), strict=True
+    ):
         try:
             joining.joined(column)
         except _Refused as refused:
@@ -257,7 +304,9 @@ def _check(outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[in
         if word not in choices:
             raise SettingError(f"gather: {name}={word!r} is unknown. {suggestion(word, choices)}")
     if sizes is not None and len(sizes) != len(outputs):
-        raise SettingError(f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs")
+        raise SettingError(
+            f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs"
+        )
 
 
 def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[float]:

@@ -6,9 +6,11 @@ from deliralike.errors import SettingError
 
 
 def partition(size: int, parts: int) -> tuple[int, ...]:
-    """The sizes of contiguous shares of `size` samples: larger ones first, any two differ by at most one.
+    """The sizes of contiguous shares of `size` samples: larger ones first, any two differ by at
+    most one.
 
-    No share is empty, so there are fewer than `parts` where there are fewer samples. No samples make one share.
+    No share is empty, so there are fewer than `parts` where there are fewer samples. No samples
+    make one share.
 
     Raises:
         SettingError: A negative or broken number of samples, or no parts.
@@ -26,7 +28,9 @@ def _whole(name: str, value: int, least: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise SettingError(f"partition: {name}={value!r} is a {type(value).__name__}, wanted a whole number") from None
+        raise SettingError(
+            f"partition: {name}={value!r} is a {type(value).__name__}, wanted a whole number"
+        ) from None
     if number < least:
         raise SettingError(f"partition: {name}={value!r} is less than {least}")
     return number

@@ -42,22 +42,28 @@ class Shares:
 
 
 def scatter(
-    batch: Any, devices: Sequence[Any], dim: int = 0, *, spec: Any = None, backend: Backend | None = None
+    batch: Any,
+    devices: Sequence[Any],
+    dim: int = 0,
+    *,
+    spec: Any = None,
+    backend: Backend | None = None,
 ) -> list[Any]:
     """Share a batch out over devices: one nest of the same structure for each.
 
-    Samples keep their order, no share is empty, and any two differ by at most one sample; a batch with fewer samples
-    than devices makes fewer shares, and one without samples or without arrays makes one. Leaves that are not arrays
-    (a name, a flag, ``None``) go to every device as they are, and so do arrays without axes. Pieces may be views of
-    the batch, and keep its byte order and masks. NumPy arrays stay NumPy arrays on every backend but Chainer, which
-    computes on them.
+    Samples keep their order, no share is empty, and any two differ by at most one sample; a batch
+    with fewer samples than devices makes fewer shares, and one without samples or without arrays
+    makes one. Leaves that are not arrays (a name, a flag, ``None``) go to every device as they are,
+    and so do arrays without axes. Pieces may be views of the batch, and keep its byte order and
+    masks. NumPy arrays stay NumPy arrays on every backend but Chainer, which computes on them.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
-        spec: What to do with which leaves, when not that: a nest of words built like the batch, in which one word may
-            stand for a whole subtree. ``"split"``: an array is split along `dim`, a list or tuple without arrays is
-            split as a sequence of samples. ``"copy"``: each device gets a copy of its own. ``"keep"``: each gets the
-            object as it is. None: the rule above.
+        spec: What to do with which leaves, when not that: a nest of words built like the batch, in
+            which one word may stand for a whole subtree. ``"split"``: an array is split along
+            `dim`, a list or tuple without arrays is split as a sequence of samples. ``"copy"``:
+            each device gets a copy of its own. ``"keep"``: each gets the object as it is. None: the
+            rule above.
         backend: Whose arrays are split, besides NumPy's, and moved to the devices.
 
     Shapes:
@@ -109,9 +115,13 @@ def split_batch(
 def samples_of_leaves(
     batch: Any, dim: int = 0, spec: Any = None, backend: Backend | None = None, root: str = "batch"
 ) -> list[int | None]:
-    """The samples in each leaf that `split_batch` would split, in order; None for one that goes everywhere as it is."""
+    """The samples in each leaf that `split_batch` would split, in order; None for one that goes
+    everywhere as it is.
+    """
     sharing = _Sharing((None,), _whole(dim), backend)
-    return sharing.counts(nest.leaves(batch if spec is None else marked(batch, spec, sharing.is_array, root)))
+    return sharing.counts(
+        nest.leaves(batch if spec is None else marked(batch, spec, sharing.is_array, root))
+    )
 
 
 class _Refused(Exception):
@@ -133,7 +143,10 @@ class _Sharing:
     def counts(self, leaves: Sequence[Any]) -> list[int | None]:
         """The number of samples in each leaf that is to be split; None for one that is sent."""
         dim, arrays = self.dim, types_of(leaves, self.is_array)
-        return [shape[dim] if type(leaf) in arrays and (shape := leaf.shape) else self._count(leaf) for leaf in leaves]
+        return [
+            shape[dim] if type(leaf) in arrays and (shape := leaf.shape) else self._count(leaf)
+            for leaf in leaves
+        ]
 
     def columns(
         self, leaves: Sequence[Any], counts: Sequence[int | None], sizes: tuple[int, ...]
@@ -143,12 +156,15 @@ class _Sharing:
         split = self._pieces if self.backend is None else self.backend.split
         of_host = _indices(sizes, dim)
         return [
-            self._sent(leaf, len(sizes)) if count is None
-            else split(leaf, sizes, dim, devices) if type(leaf) in native
-            else [leaf[index] for index in of_host] if type(leaf) is np.ndarray
+            self._sent(leaf, len(sizes))
+            if count is None
+            else split(leaf, sizes, dim, devices)
+            if type(leaf) in native
+            else [leaf[index] for index in of_host]
+            if type(leaf) is np.ndarray
             else self._pieces(leaf, sizes, dim, devices)
             for leaf, count in zip(leaves, counts, strict=True)
-        ]  # fmt: skip
+        ]
 
     def _count(self, leaf: Any) -> int | None:
         if type(leaf) is Part:
@@ -156,8 +172,15 @@ class _Sharing:
         if self.is_array(leaf):
             return leaf.shape[self.dim] if leaf.shape else None
         if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.generic):
-            whose = "NumPy's" if self.backend is None else f"NumPy's or of backend {self.backend.name!r}"
-            raise _Refused(f"is a {type(leaf).__name__}, which is no array of {whose}: convert it, or name its backend")
+            whose = (
+                "NumPy's"
+                if self.backend is None
+                else f"NumPy's or of backend {self.backend.name!r}"
+            )
+            raise _Refused(
+                f"is a {type(leaf).__name__}, which is no array of {whose}: convert it, or name "
+                "its backend"
+            )
         return None
 
     def _count_part(self, word: str | None, value: Any) -> int | None:
@@ -169,14 +192,21 @@ class _Sharing:
             return len(value)
         count = self._count(value)
         if count is None:
-            raise _Refused(f"cannot be split, being {nest.described(value)}: say 'copy' or 'keep' of it in the spec")
+            raise _Refused(
+                f"cannot be split, being {nest.described(value)}: say 'copy' or 'keep' of it in "
+                "the spec"
+            )
         return count
 
-    def _pieces(self, leaf: Any, sizes: tuple[int, ...], dim: int, devices: Sequence[Any]) -> Sequence[Any]:
+    def _pieces(
+        self, leaf: Any, sizes: tuple[int, ...], dim: int, devices: Sequence[Any]
+    ) -> Sequence[Any]:
         if type(leaf) is Part:
             split = self.backend.split if self.is_native(leaf.value) else self._pieces  # type: ignore[union-attr]
             return split(leaf.value, sizes, dim, devices)
-        return [leaf[index] for index in _indices(sizes, dim if isinstance(leaf, np.ndarray) else 0)]
+        return [
+            leaf[index] for index in _indices(sizes, dim if isinstance(leaf, np.ndarray) else 0)
+        ]
 
     def _sent(self, leaf: Any, shares: int) -> Sequence[Any]:
         if self.is_native(leaf):
@@ -218,7 +248,11 @@ def _complaint(sharing: _Sharing, batch: Any, root: str) -> BatchError:
         except IndexError:
             shape = tuple((leaf.value if type(leaf) is Part else leaf).shape)
             reason = f"{path} has shape {shape}, so there is no dim {sharing.dim} to split it along"
-            return BatchError(readable(f"{reason}: give another dim, or say 'copy' or 'keep' of it in the spec", root))
+            return BatchError(
+                readable(
+                    f"{reason}: give another dim, or say 'copy' or 'keep' of it in the spec", root
+                )
+            )
         except _Refused as refused:
             return BatchError(readable(f"{path} {refused}", root))
         counts |= {} if count is None else {path: count}
@@ -241,4 +275,6 @@ def _whole(dim: int) -> int:
     try:
         return operator.index(dim)
     except TypeError:
-        raise SettingError(f"dim={dim!r} is a {type(dim).__name__}, wanted a whole number") from None
+        raise SettingError(
+            f"dim={dim!r} is a {type(dim).__name__}, wanted a whole number"
+        ) from None

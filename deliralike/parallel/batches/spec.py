@@ -10,11 +10,15 @@ from deliralike import nest
 from deliralike.errors import SettingError, StructureError, suggestion
 
 WORDS = ("split", "copy", "keep")
-ARGUMENTS = "arguments"  # the root whose two items are the positional and the keyword arguments of a call
+ARGUMENTS = (
+    "arguments"  # the root whose two items are the positional and the keyword arguments of a call
+)
 
 
 class Part:
-    """A leaf with the word that a spec has for it; under ``"split"`` it may be a list or tuple of samples."""
+    """A leaf with the word that a spec has for it; under ``"split"`` it may be a list or tuple of
+    samples.
+    """
 
     __slots__ = ("value", "word")
 
@@ -32,7 +36,9 @@ def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) ->
     """
     for path, word in nest.leaves_with_paths(spec, root):
         if word is not None and not (isinstance(word, str) and word in WORDS):
-            raise SettingError(readable(f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}", root))
+            raise SettingError(
+                readable(f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}", root)
+            )
     difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
     if difference:
         whole = f"{difference} A spec is built like what it speaks of; one word may stand for a whole subtree."
@@ -41,7 +47,9 @@ def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) ->
 
 
 def readable(message: str, root: str) -> str:
-    """A message in which the arguments of a call are called ``args`` and ``kwargs``, where the root is such a pair."""
+    """A message in which the arguments of a call are called ``args`` and ``kwargs``, where the root
+    is such a pair.
+    """
     if root != ARGUMENTS:
         return message
     return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
@@ -54,7 +62,8 @@ def types_of(leaves: Iterable[Any], which: Callable[[Any], bool]) -> set[type]:
 
 def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
     def is_samples(value: Any) -> bool:
-        # An empty one counts as no samples only where the word stands for it alone: it may as well be a container.
+        # An empty one counts as no samples only where the word stands for it alone: it may as well
+        # be a container.
         if type(value) not in (list, tuple) or not value:
             return type(value) is list and value is subtree
         return not any(is_array(leaf) for leaf in nest.leaves(value))

@@ -1,1 +1,3 @@
-"""Networks in several processes: the process group, what it exchanges, and the replica of each process."""
+"""Networks in several processes: the process group, what it exchanges, and the replica of each
+process.
+"""

@@ -26,7 +26,8 @@ class Described:
 
 
 def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
-    """The names of parameters in groups of one type, the last parameter first, as backward comes to them.
+    """The names of parameters in groups of one type, the last parameter first, as backward comes to
+    them.
 
     A group takes at most `limit` bytes, unless it is one parameter that takes more.
 
@@ -36,7 +37,9 @@ def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
         [['head.bias', 'head.weight'], ['body'], ['stem']]
     """
     groups: list[list[str]] = []
-    filling: dict[str, tuple[list[str], int]] = {}  # for each type, the group that is filled and its bytes
+    filling: dict[
+        str, tuple[list[str], int]
+    ] = {}  # for each type, the group that is filled and its bytes
     for name, parameter in reversed(list(parameters.items())):
         group, filled = filling.get(parameter.dtype, ([], limit))
         if filled + parameter.bytes > limit:
@@ -48,7 +51,8 @@ def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
 
 
 class Bucket:
-    """Some parameters whose gradients are averaged together, in storage that is used again in every step.
+    """Some parameters whose gradients are averaged together, in storage that is used again in every
+    step.
 
     Attributes:
         names: Theirs.
@@ -63,7 +67,8 @@ class Bucket:
         shapes = [each.shape for each in parameters.values()]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
         dtype = next(iter(parameters.values())).dtype
-        # the gradients, in how many processes there is each of them, and room for the mark of the message
+        # the gradients, in how many processes there is each of them, and room for the mark of the
+        # message
         self._flat = np.zeros(int(ends[-1]) + len(shapes) + 1, dtype)
         parts = np.split(self._flat[:-1], ends)
         self._parts = [part.reshape(shape) for part, shape in zip(parts[:-1], shapes, strict=True)]
@@ -76,7 +81,9 @@ class Bucket:
         """See the class."""
         return self._sum is not None
 
-    def begin(self, processes: Processes, gradient: Callable[[str], np.ndarray | None], **how: Any) -> None:
+    def begin(
+        self, processes: Processes, gradient: Callable[[str], np.ndarray | None], **how: Any
+    ) -> None:
         """Begin with the averages over all processes; a gradient that is not there counts as zero.
 
         Args:
@@ -89,16 +96,22 @@ class Bucket:
                 part[...] = 0
             else:
                 np.multiply(own, 1.0 / processes.count, out=part)
-        self._sum = processes.begin_sum(self._topic, [*self._parts, self._counts], self._flat, **how)
+        self._sum = processes.begin_sum(
+            self._topic, [*self._parts, self._counts], self._flat, **how
+        )
 
     def wait(self) -> dict[str, np.ndarray | None]:
-        """The averages, in storage of the bucket's own until it begins again; None where no process has a gradient."""
+        """The averages, in storage of the bucket's own until it begins again; None where no process
+        has a gradient.
+        """
         sums, self._sum = self._sum, None
         assert sums is not None  # waited for once
         self.missing = set(self.names)
         *averages, counts = sums.wait()
-        return {name: average if count else None
-                for name, average, count in zip(self.names, averages, counts, strict=True)}  # fmt: skip
+        return {
+            name: average if count else None
+            for name, average, count in zip(self.names, averages, counts, strict=True)
+        }
 
 
 def finish_all(buckets: list[Bucket]) -> None:
@@ -109,6 +122,8 @@ def finish_all(buckets: list[Bucket]) -> None:
 
 
 def described(array: Any) -> Described:
-    """That of the gradients of an array of any framework; bfloat16, which engines do not add, is sent as float32."""
+    """That of the gradients of an array of any framework; bfloat16, which engines do not add, is
+    sent as float32.
+    """
     dtype = str(array.dtype)
     return Described(tuple(array.shape), "float32" if dtype == "bfloat16" else dtype)

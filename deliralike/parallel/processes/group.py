@@ -1,4 +1,6 @@
-"""The processes that train together, as each of them sees the others: what an engine must provide, and what follows."""
+"""The processes that train together, as each of them sees the others: what an engine must provide,
+and what follows.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ class Place:
 class Processes(ABC):
     """A group of processes, each of which calls the same methods in the same order.
 
-    There is no engine here: torch.distributed, MPI or JAX's runtime moves the bytes. What they do not say by
-    themselves is said here: what each message is, so that processes at different places do not mix up their numbers.
+    There is no engine here: torch.distributed, MPI or JAX's runtime moves the bytes. What they do
+    not say by themselves is said here: what each message is, so that processes at different places
+    do not mix up their numbers.
 
     Attributes:
         rank: The number of this process; 0 is the root, which writes and shows.
@@ -41,9 +44,11 @@ class Processes(ABC):
         engine: What moves the bytes, in words.
         ranks: The numbers of these processes among all that were started together.
         collectives: How often each kind of message was sent, for whoever counts them.
-        waiting: What has begun with sums, and finishes them by ``finish()`` before the group is left.
+        waiting: What has begun with sums, and finishes them by ``finish()`` before the group is
+            left.
         at: What this process did with the others latest, or waits for, in words.
-        agreed: What some process has asked of all with `ask`, and all know since the same exchange; empty else.
+        agreed: What some process has asked of all with `ask`, and all know since the same exchange;
+            empty else.
     """
 
     engine = "none"
@@ -59,7 +64,8 @@ class Processes(ABC):
         self._asked = ""
         self._told_of: Exception | None = None
 
-    # What an engine provides -----------------------------------------------------------------------------------------
+    # What an engine provides
+    # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def gathered(self, message: bytes) -> list[bytes]:
@@ -75,10 +81,13 @@ class Processes(ABC):
 
     @abstractmethod
     def summed(self, flat: np.ndarray) -> np.ndarray:
-        """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each of them."""
+        """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each
+        of them.
+        """
 
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the engine from now on.
+        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the
+        engine from now on.
 
         An engine that cannot do this in the background sums at once.
         """
@@ -90,7 +99,8 @@ class Processes(ABC):
         return lambda: total
 
     def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
-        """The array ``(n,)`` of one process, in all of them; the others give one of its size and type.
+        """The array ``(n,)`` of one process, in all of them; the others give one of its size and
+        type.
 
         By a sum, unless an engine has something better.
         """
@@ -106,34 +116,43 @@ class Processes(ABC):
 
     @abstractmethod
     def among(self, ranks: Sequence[int]) -> Processes:
-        """Some of these processes as a group of their own; every process of this group makes the call.
+        """Some of these processes as a group of their own; every process of this group makes the
+        call.
 
         One that is not among them gets a group that it must not use.
         """
 
     @abstractmethod
     def failed(self, why: str) -> None:
-        """Let the others know that this process is about to end by an error; where they cannot be told, end them."""
+        """Let the others know that this process is about to end by an error; where they cannot be
+        told, end them.
+        """
 
     def finished(self) -> None:
-        """Let the others know that the program of this process has come to its end; it may be that none waits."""
+        """Let the others know that the program of this process has come to its end; it may be that
+        none waits.
+        """
 
     def abandoned(self) -> str:
-        """Why others have given up or failed, while this process has not noticed yet; empty when they have not."""
+        """Why others have given up or failed, while this process has not noticed yet; empty when
+        they have not.
+        """
         return ""
 
     def close(self) -> None:
         """Leave the group, once all others have come to this point, too.
 
         Raises:
-            ProcessError: Another process still has something to do with this one, such as one more batch.
+            ProcessError: Another process still has something to do with this one, such as one more
+                batch.
         """
         for each in self.waiting:
             each.finish()
         self.exchange("the end", None)
         atexit.unregister(self.finished)
 
-    # Written once ----------------------------------------------------------------------------------------------------
+    # Written once
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def is_root(self) -> bool:
@@ -149,10 +168,14 @@ class Processes(ABC):
         return self.begin_exchange(topic, value)()
 
     def begin_exchange(self, topic: str, value: Any) -> Callable[[], list[Any]]:
-        """Begin with an `exchange`, and give what waits for it, and raises its errors; meanwhile others may go on."""
+        """Begin with an `exchange`, and give what waits for it, and raises its errors; meanwhile
+        others may go on.
+        """
         self.collectives["exchange"] += 1
         self.at = topic
-        come = self.begin_gathering(pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL))
+        come = self.begin_gathering(
+            pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
+        )
 
         def finish() -> list[Any]:
             self.at = topic
@@ -160,8 +183,8 @@ class Processes(ABC):
             for rank, (other, _, _) in enumerate(came):
                 if other != topic:
                     raise ProcessError(
-                        f"process {self.rank} is at {topic} while process {rank} is at {other}: every process must "
-                        f"make the same steps with the same layers"
+                        f"process {self.rank} is at {topic} while process {rank} is at {other}: "
+                        "every process must make the same steps with the same layers"
                     )
             self.agreed = self.agreed or next((asked for _, _, asked in came if asked), "")
             return [each for _, each, _ in came]
@@ -169,7 +192,9 @@ class Processes(ABC):
         return finish
 
     def ask(self, what: str) -> None:
-        """Ask something of all processes; they know with the next exchange, which it goes along with."""
+        """Ask something of all processes; they know with the next exchange, which it goes along
+        with.
+        """
         self._asked = what
 
     def forget(self) -> None:
@@ -178,7 +203,9 @@ class Processes(ABC):
 
     @contextmanager
     def telling(self, where: Callable[[], str]) -> Iterator[None]:
-        """Tell the others of an error that ends this block; of one that came from them, say where this one is."""
+        """Tell the others of an error that ends this block; of one that came from them, say where
+        this one is.
+        """
         try:
             yield
         except Exception as error:
@@ -188,11 +215,15 @@ class Processes(ABC):
             raise
 
     def watch_the_end(self) -> None:
-        """Tell the others when this process's program ends, be it by an error that nothing catches."""
+        """Tell the others when this process's program ends, be it by an error that nothing
+        catches.
+        """
         atexit.register(self.finished)
         before = sys.excepthook
 
-        def ended_by(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        def ended_by(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
             atexit.unregister(self.finished)
             is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
             is_news = is_own and error is not self._told_of
@@ -222,17 +253,30 @@ class Processes(ABC):
             cause: What the engine says.
         """
         if missing := [str(rank) for rank in self.ranks if rank not in at]:
-            who = f"process {missing[0]} has" if len(missing) == 1 else f"processes {', '.join(missing)} have"
-            return ProcessError(f"{self}: {who} not come to {self.at}, and no answer comes from there: killed, "
-                                f"stopped, hanging, or slower than the time limit ({cause})")  # fmt: skip
+            who = (
+                f"process {missing[0]} has"
+                if len(missing) == 1
+                else f"processes {', '.join(missing)} have"
+            )
+            return ProcessError(
+                f"{self}: {who} not come to {self.at}, and no answer comes from there: killed, "
+                f"stopped, hanging, or slower than the time limit ({cause})"
+            )
         places = ", ".join(f"process {rank} at {at[rank]}" for rank in self.ranks)
         return ProcessError(f"{self}: all processes answer, {places} ({cause})")
 
     def others_finished(self, ranks: Sequence[int]) -> ProcessError:
-        """The error of a wait for processes, by their numbers among all, whose programs are at their end."""
-        who = f"process {ranks[0]} has" if len(ranks) == 1 else f"processes {', '.join(map(str, ranks))} have"
+        """The error of a wait for processes, by their numbers among all, whose programs are at
+        their end.
+        """
+        who = (
+            f"process {ranks[0]} has"
+            if len(ranks) == 1
+            else f"processes {', '.join(map(str, ranks))} have"
+        )
         return ProcessError(
-            f"{self} is at {self.at}, and {who} finished: every process must make the same steps, as many of them"
+            f"{self} is at {self.at}, and {who} finished: every process must make the same steps, "
+            "as many of them"
         )
 
     def of_root(self, topic: str, value: Any) -> Any:
@@ -240,15 +284,21 @@ class Processes(ABC):
         return self.exchange(topic, value if self.is_root else None)[0]
 
     def spread_all(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
-        """The arrays of one process, in all of them, in one message; the others give some of the same sizes and types.
+        """The arrays of one process, in all of them, in one message; the others give some of the
+        same sizes and types.
 
         Nothing says what they are: after an `exchange` in which all have come to the same point.
         """
         self.collectives["spread"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
-        parts = np.split(self.spread(np.concatenate(own), source), np.cumsum([len(each) for each in own])[:-1])
+        parts = np.split(
+            self.spread(np.concatenate(own), source), np.cumsum([len(each) for each in own])[:-1]
+        )
         # copies, since in the message a number may stand where its type is not to stand
-        return [part.view(array.dtype).reshape(array.shape).copy() for part, array in zip(parts, arrays, strict=True)]
+        return [
+            part.view(array.dtype).reshape(array.shape).copy()
+            for part, array in zip(parts, arrays, strict=True)
+        ]
 
     def sum(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The sums of arrays over all processes: one message for each type, in that type.
@@ -259,22 +309,31 @@ class Processes(ABC):
         described = [(array.dtype.str, array.shape) for array in arrays]
         for rank, other in enumerate(self.exchange(f"{topic}, their types and shapes", described)):
             if other != described:
-                raise ProcessError(f"{topic}: process {self.rank} has {described}, process {rank} has {other}: every "
-                                   f"process must have the same network")  # fmt: skip
+                raise ProcessError(
+                    f"{topic}: process {self.rank} has {described}, process {rank} has {other}: "
+                    "every process must have the same network"
+                )
         totals: list[Any] = [None] * len(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
             self.collectives["sum"] += 1
-            flat = self.summing_at_once(np.concatenate([np.ravel(arrays[index]) for index in places]))()
+            flat = self.summing_at_once(
+                np.concatenate([np.ravel(arrays[index]) for index in places])
+            )()
             ends = np.cumsum([arrays[index].size for index in places])
             for index, part in zip(places, np.split(flat, ends[:-1]), strict=True):
                 totals[index] = part.reshape(arrays[index].shape)
         return totals
 
     def begin_sum(
-        self, topic: str, arrays: Sequence[np.ndarray], flat: np.ndarray | None = None, *, at_once: bool = False,
+        self,
+        topic: str,
+        arrays: Sequence[np.ndarray],
+        flat: np.ndarray | None = None,
+        *,
+        at_once: bool = False,
         wire: str | None = None,
-    ) -> PendingSum:  # fmt: skip
+    ) -> PendingSum:
         """Begin with the sums of arrays of one type, in one message, in that type.
 
         All processes begin with the same sums in the same order, and may wait for them in any.

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Telling:
-    """What the processes tell each other of a loss: its parts, and in the same message whether buffers differ.
+    """What the processes tell each other of a loss: its parts, and in the same message whether
+    buffers differ.
 
     Where nothing waits for the device by it, the message is under way during backward.
 
@@ -37,17 +38,25 @@ class Telling:
 
     def _send(self) -> None:
         value, denominator, extras = self._found
-        own = 0.0 if value is None else self.network.backend.number(self.network.nn.stop_gradient(value))
+        own = (
+            0.0
+            if value is None
+            else self.network.backend.number(self.network.nn.stop_gradient(value))
+        )
         self.send(own, denominator, extras)
 
     def send(self, own: float, denominator: Any, extras: Any) -> None:
         """Tell this process's part."""
         self.own, self._buffers = own, self.network.parallelism.buffer_slots()
         part = own, denominator, None if extras is None else self.network.backend.to_numpy(extras)
-        self._come = self.network.parallelism.batch_group.begin_exchange("the loss", (part, digest(self._buffers)))
+        self._come = self.network.parallelism.batch_group.begin_exchange(
+            "the loss", (part, digest(self._buffers))
+        )
 
     def finish(self) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave; buffers are settled."""
+        """The loss of the whole batch, its denominator, and what else the loss function gave;
+        buffers are settled.
+        """
         sizes = self.shares.sizes
         if not sum(sizes):
             return 0.0, 0.0, None

@@ -12,13 +12,16 @@ _SMALL = 512  # bytes of a message that goes in one round; the first eight say h
 Finish = Callable[[], list[np.ndarray]]
 
 
-def begin_gathering(message: bytes, begin_all_gather: Callable[[np.ndarray], Finish]) -> Callable[[], list[bytes]]:
+def begin_gathering(
+    message: bytes, begin_all_gather: Callable[[np.ndarray], Finish]
+) -> Callable[[], list[bytes]]:
     """Begin to gather every process's message, and give what waits for them.
 
     One round where all messages are small, two where one is not.
 
     Args:
-        begin_all_gather: Begins to gather every process's bytes ``(n,)``, and gives what waits for them.
+        begin_all_gather: Begins to gather every process's bytes ``(n,)``, and gives what waits for
+            them.
 
     Example:
         >>> begin_gathering(b"alone", lambda array: lambda: [array])()
@@ -37,6 +40,9 @@ def begin_gathering(message: bytes, begin_all_gather: Callable[[np.ndarray], Fin
             return [each[8 : 8 + length] for each, length in zip(heads, lengths, strict=True)]
         whole = np.zeros(max(lengths), np.uint8)
         whole[: len(message)] = np.frombuffer(message, np.uint8)
-        return [each[:length].tobytes() for each, length in zip(begin_all_gather(whole)(), lengths, strict=True)]
+        return [
+            each[:length].tobytes()
+            for each, length in zip(begin_all_gather(whole)(), lengths, strict=True)
+        ]
 
     return finish

@@ -18,11 +18,15 @@ from deliralike.parallel.processes.bfloat16 import shortened, widened
 from deliralike.parallel.processes.group import Processes
 from deliralike.parallel.processes.messages import Finish, begin_gathering
 
-# MPI itself waits for ever, and deaf to signals; so every wait asks again and again whether it is over. Nothing is
-# slower for it: within the first second the processor is only yielded, as MPI does as well.
+# MPI itself waits for ever, and deaf to signals; so every wait asks again and again whether it is
+# over. Nothing is slower for it: within the first second the processor is only yielded, as MPI does
+# as well.
 _SPIN, _PAUSE = 1.0, 0.001  # seconds
-_ANSWER = 2.0  # seconds in which the others answer where they are, before one of them is called missing
-_ARRIVAL = 1.0  # seconds in which what a process has sent still comes after word that its program is at its end
+_ANSWER = (
+    2.0  # seconds in which the others answer where they are, before one of them is called missing
+)
+# seconds in which what a process has sent still comes after word that its program is at its end
+_ARRIVAL = 1.0
 _CALL, _FINISHED = 1, 2  # the tags of messages on the roll
 
 
@@ -30,7 +34,8 @@ class MPIProcesses(Processes):
     """The processes of an MPI communicator.
 
     Args:
-        comm: The communicator; a duplicate of the world's when None, so that messages of others do not mix with these.
+        comm: The communicator; a duplicate of the world's when None, so that messages of others do
+            not mix with these.
         timeout: Seconds after which a process that does not come is given up.
     """
 
@@ -40,12 +45,16 @@ class MPIProcesses(Processes):
         self.comm = MPI.COMM_WORLD.Dup() if comm is None else comm
         self.timeout = timeout
         count = self.comm.Get_size()
-        ranks = MPI.Group.Translate_ranks(self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group())
+        ranks = MPI.Group.Translate_ranks(
+            self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group()
+        )
         super().__init__(self.comm.Get_rank(), count, ranks)
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
         self._roll = self.comm.Dup()  # for whoever misses somebody, or is at the end of its program
         self._farewells: list[Any] = []
-        self._finished: dict[int, float] = {}  # when word came that the program of a process is at its end
+        self._finished: dict[
+            int, float
+        ] = {}  # when word came that the program of a process is at its end
         if self.count == MPI.COMM_WORLD.Get_size() > 1:
             self.watch_the_end()
         else:
@@ -64,12 +73,15 @@ class MPIProcesses(Processes):
         return self.begin_summing(flat)()
 
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Iallreduce`` in the array's own type, which goes on only while some call of MPI's is made.
+        """By ``Iallreduce`` in the array's own type, which goes on only while some call of MPI's is
+        made.
 
         Half precision, which MPI does not know, is added in float32.
         """
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
-        total = np.empty_like(wide)  # in place, Open MPI adds up in one process and sends the sum back
+        total = np.empty_like(
+            wide
+        )  # in place, Open MPI adds up in one process and sends the sum back
         sent = self.comm.Iallreduce(wide, total, MPI.SUM), wide  # which must live until it has gone
 
         def finish() -> np.ndarray:
@@ -85,7 +97,8 @@ class MPIProcesses(Processes):
         return came
 
     def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Allreduce`` in place, which takes less time than an ``Iallreduce`` that is waited for.
+        """By ``Allreduce`` in place, which takes less time than an ``Iallreduce`` that is waited
+        for.
 
         It has no time limit, so all are waited for before.
         """
@@ -110,7 +123,9 @@ class MPIProcesses(Processes):
         """By ``Split``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
-            self._groups[key] = MPIProcesses(self.comm.Split(int(self.rank in key), self.rank), self.timeout)
+            self._groups[key] = MPIProcesses(
+                self.comm.Split(int(self.rank in key), self.rank), self.timeout
+            )
         return self._groups[key]
 
     def failed(self, why: str) -> None:
@@ -129,8 +144,8 @@ class MPIProcesses(Processes):
         """Wait until a request is done.
 
         Raises:
-            ProcessError: It is not within the time limit, or another process has given up; says who has not come.
-                All processes end when this one does.
+            ProcessError: It is not within the time limit, or another process has given up; says who
+                has not come. All processes end when this one does.
         """
         begin = time.monotonic()
         while not request.Test():
@@ -139,8 +154,12 @@ class MPIProcesses(Processes):
                 atexit.register(MPI.COMM_WORLD.Abort, 1)
                 raise self.others_finished(gone)
             if waited > self.timeout or (waited > _SPIN and self._roll.Iprobe(tag=_CALL)):
-                atexit.register(MPI.COMM_WORLD.Abort, 1)  # MPI's own end would wait for all once more
-                raise self.absence(self._answers(), f"waited for {waited:.0f} of {self.timeout:g} s")
+                atexit.register(
+                    MPI.COMM_WORLD.Abort, 1
+                )  # MPI's own end would wait for all once more
+                raise self.absence(
+                    self._answers(), f"waited for {waited:.0f} of {self.timeout:g} s"
+                )
             if waited > _SPIN:
                 time.sleep(_PAUSE)
             else:
@@ -157,16 +176,24 @@ class MPIProcesses(Processes):
         return finish
 
     def _gone(self) -> list[int]:
-        """The processes, by their numbers among all, whose programs were at their end a while ago."""
+        """The processes, by their numbers among all, whose programs were at their end a while
+        ago.
+        """
         status = MPI.Status()
         while self._roll.Iprobe(tag=_FINISHED, status=status):
             self._roll.recv(source=status.source, tag=_FINISHED)
             self._finished[self.ranks[status.source]] = time.monotonic()
-        return sorted(rank for rank, at in self._finished.items() if time.monotonic() > at + _ARRIVAL)
+        return sorted(
+            rank for rank, at in self._finished.items() if time.monotonic() > at + _ARRIVAL
+        )
 
     def _answers(self) -> dict[int, str]:
         """Where the processes are that wait, too: each tells the others once one of them calls."""
-        calls = [self._roll.isend(self.at, rank, _CALL) for rank in range(self.count) if rank != self.rank]
+        calls = [
+            self._roll.isend(self.at, rank, _CALL)
+            for rank in range(self.count)
+            if rank != self.rank
+        ]
         at, end, status = {self.ranks[self.rank]: self.at}, time.monotonic() + _ANSWER, MPI.Status()
         while len(at) < self.count and time.monotonic() < end:
             while self._roll.Iprobe(tag=_CALL, status=status):

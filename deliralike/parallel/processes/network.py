@@ -1,4 +1,6 @@
-"""The framework-free half of a network that trains in several processes, each with a replica and a share of its own."""
+"""The framework-free half of a network that trains in several processes, each with a replica and a
+share of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.processes.group import Processes
 from deliralike.parallel.processes.loss_exchange import Telling, digest, present
 from deliralike.parallel.replicas.context import Replica, current
-from deliralike.parallel.replicas.network import Replicas, ReplicaSettings, ReplicatedNetwork, call_with
+from deliralike.parallel.replicas.network import (
+    Replicas,
+    ReplicaSettings,
+    ReplicatedNetwork,
+    call_with,
+)
 from deliralike.parallel.replicas.rendezvous import Meeting
 
 BY_AN_OPTIMIZER = (
@@ -56,8 +63,8 @@ class MeetingOfProcesses(Meeting):
 class SumOverProcesses:
     """Pre-update hook: the gradients of all processes, added, in every process.
 
-    A parameter that took no part in some of the processes counts as zero there; one that took no part in any keeps
-    None and is left alone by the update.
+    A parameter that took no part in some of the processes counts as zero there; one that took no
+    part in any keeps None and is left alone by the update.
     """
 
     def __init__(self, network: AbstractNetwork) -> None:
@@ -81,7 +88,8 @@ class SumOverProcesses:
             arrays = [array * array.dtype.type(weight) for array in arrays]
         # how many processes have each gradient goes along in the same message
         counts = np.array(
-            [gradient is not None for gradient in gradients.values()], arrays[0].dtype if arrays else None
+            [gradient is not None for gradient in gradients.values()],
+            arrays[0].dtype if arrays else None,
         )
         *sums, parts = self.network.parallelism.batch_group.sum("gradients", [*arrays, counts])
         return {
@@ -98,10 +106,11 @@ class SumOverProcesses:
 
 @dataclass(eq=False)
 class ProcessState:
-    """What a network over processes holds beside its weights: its processes, and how far each thing is.
+    """What a network over processes holds beside its weights: its processes, and how far each thing
+    is.
 
-    One object holds everything that changes, and is compared by identity. So no framework takes a part of it for a
-    part of the network, and JAX compiles nothing anew because a flag has changed.
+    One object holds everything that changes, and is compared by identity. So no framework takes a
+    part of it for a part of the network, and JAX compiles nothing anew because a flag has changed.
 
     Attributes:
         processes: The processes that train together.
@@ -153,7 +162,9 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def batch_group(self) -> Processes:
-        """The processes whose samples make up the batch of an update: all of them, unless parameters are averaged."""
+        """The processes whose samples make up the batch of an update: all of them, unless
+        parameters are averaged.
+        """
         averaging = self.state.averaging
         return self.state.processes if averaging is None else averaging.together
 
@@ -164,19 +175,27 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def updates_locally(self) -> bool:
-        """Whether processes may have different parameters between updates, until `synchronize` is called."""
+        """Whether processes may have different parameters between updates, until `synchronize` is
+        called.
+        """
         return self.state.averaging is not None
 
-    # Parameters that are averaged ------------------------------------------------------------------------------------
+    # Parameters that are averaged
+    # ------------------------------------------------------------------------------------
 
     def average_by(self, plan: LocalSGD) -> None:
-        """Let each process update its parameters by itself for a while, and average them as a plan has it.
+        """Let each process update its parameters by itself for a while, and average them as a plan
+        has it.
 
         Raises:
-            SettingError: The plan does not fit the number of processes, or the processes take shares of whole batches.
+            SettingError: The plan does not fit the number of processes, or the processes take
+                shares of whole batches.
         """
         if self.state.takes_whole:
-            raise SettingError("takes_whole gives each process the outputs of all at every call: it needs no averaging")
+            raise SettingError(
+                "takes_whole gives each process the outputs of all at every call: it needs no "
+                "averaging"
+            )
         self.state.averaging = Averaging(plan, self.processes)
 
     def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
@@ -202,7 +221,8 @@ class ReplicasOverProcesses(Replicas):
         if averaging is not None and averaging.is_behind:
             averaging.average(self.network, self.processes.count)
 
-    # Blocks in which a process computes otherwise --------------------------------------------------------------------
+    # Blocks in which a process computes otherwise
+    # --------------------------------------------------------------------
 
     def empty_share(self) -> AbstractContextManager[None]:
         """A block in which this process has no samples: what it is called with does not count.
@@ -212,22 +232,30 @@ class ReplicasOverProcesses(Replicas):
         return self.state.set(empty_share=True)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A block in which backward leaves each process its own gradients; the next update adds them."""
+        """A block in which backward leaves each process its own gradients; the next update adds
+        them.
+        """
         return self.state.set(syncs=False)
 
     def local_gradients(self) -> AbstractContextManager[None]:
-        """A block in which gradients are those of the samples of this process, and nothing is done to them."""
+        """A block in which gradients are those of the samples of this process, and nothing is done
+        to them.
+        """
         return self.state.set(syncs=False, weighs=False)
 
     def train_over(self, processes: Processes) -> None:
-        """Train over other processes from now on, or alone; what each of them has stays as it is."""
+        """Train over other processes from now on, or alone; what each of them has stays as it
+        is.
+        """
         self.state.processes = processes
         self.state.syncs = processes.count > 1
 
-    # Losses ----------------------------------------------------------------------------------------------------------
+    # Losses
+    # ----------------------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss_function: LossFunction) -> LossFunction:
-        """A loss that each process computes on its share; one that declares nothing is a mean over samples.
+        """A loss that each process computes on its share; one that declares nothing is a mean over
+        samples.
 
         Raises:
             SettingError: The loss is a sum, and parameters are averaged.
@@ -235,8 +263,8 @@ class ReplicasOverProcesses(Replicas):
         loss = as_loss(loss_function).in_replicas()
         if self.state.averaging is not None and loss.reduction == "sum":
             raise SettingError(
-                "a loss that is a sum over the batch has larger gradients in all processes than in one: "
-                "where parameters are averaged, state it as a mean, or with a denominator"
+                "a loss that is a sum over the batch has larger gradients in all processes than "
+                "in one: where parameters are averaged, state it as a mean, or with a denominator"
             )
         return loss
 
@@ -248,17 +276,27 @@ class ReplicasOverProcesses(Replicas):
         return sum(self.batch_group.exchange("the samples of a micro-batch", own))
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
+        of its own batch.
+        """
         if not self.network.training:
             return loss.whole(self.network.root, *batch)
         return self._compute(loss, lambda value: None, batch, detached=False)
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; the gradients of all processes add up to the batch's."""
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Forward and backward on this process's share; the gradients of all processes add up to
+        the batch's.
+        """
         return self._compute(loss, backward, batch, detached=True)
 
     def _compute(
-        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], detached: bool
+        self,
+        loss: InReplicas,
+        backward: Callable[[Any], None],
+        batch: tuple[Any, ...],
+        detached: bool,
     ) -> Any:
         network = self.network
         shares = self.scatter(batch, loss)
@@ -287,13 +325,21 @@ class ReplicasOverProcesses(Replicas):
                 values = self.run(one_share, shares, in_threads=True)
         total, denominator, extras = telling.finish()
         if not values or detached:
-            whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)
+            whole = network.backend.array(
+                np.asarray(total, network.dtype_name), device=network.device_name
+            )
         else:
-            whole = values[0] + (total - telling.own)  # the graph of the own part, and the number of all
+            whole = values[0] + (
+                total - telling.own
+            )  # the graph of the own part, and the number of all
         return loss.result(whole, denominator, extras)
 
     def take_part(
-        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
+        self,
+        loss: InReplicas,
+        backward: Callable[[Any], None],
+        batch: tuple[Any, ...],
+        tell: Callable[[], None],
     ) -> None:
         """What a process without samples does while the others compute: nothing.
 
@@ -301,8 +347,12 @@ class ReplicasOverProcesses(Replicas):
             tell: Called between forward and backward, where the others begin to tell their loss.
         """
 
-    def combine_losses(self, parts: Sequence[tuple[float, Any, Any]], sizes: Sequence[int]) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave, from all processes'."""
+    def combine_losses(
+        self, parts: Sequence[tuple[float, Any, Any]], sizes: Sequence[int]
+    ) -> tuple[float, Any, Any]:
+        """The loss of the whole batch, its denominator, and what else the loss function gave, from
+        all processes'.
+        """
         losses, denominators, extras = zip(*parts, strict=True)
         averaging, denominator = self.state.averaging, denominators[0]
         if averaging is not None:
@@ -315,30 +365,47 @@ class ReplicasOverProcesses(Replicas):
             return None
         settings = self.network.settings
         sizes = [size for size in sizes if size]
-        return gather(extras, settings.dim, scalars=settings.scalars, others=settings.others, sizes=sizes)
+        return gather(
+            extras, settings.dim, scalars=settings.scalars, others=settings.others, sizes=sizes
+        )
 
     def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
         """Those of the whole batch, and of each process's share; the same in all processes."""
         backend = self.network.backend
-        optimizer = backend.optimizer(rule("sgd", lr=1.0), self.network)  # of which only the gradients are wanted
+        optimizer = backend.optimizer(
+            rule("sgd", lr=1.0), self.network
+        )  # of which only the gradients are wanted
         with self.no_sync():
-            _, gradients = optimizer.gradients(self.adapt_loss(loss_function), *optimizer.prepared(batch))
-        on_host = {name: None if each is None else backend.numpy(each) for name, each in gradients.items()}
+            _, gradients = optimizer.gradients(
+                self.adapt_loss(loss_function), *optimizer.prepared(batch)
+            )
+        on_host = {
+            name: None if each is None else backend.numpy(each) for name, each in gradients.items()
+        }
         self.forget_gradients()
         has_samples = any(each is not None for each in on_host.values())
-        everyone = self.processes.exchange("anomalies", anomalies_of(on_host) if has_samples else None)
-        return Anomalies.of_shares({rank: each for rank, each in enumerate(everyone) if each is not None})
+        everyone = self.processes.exchange(
+            "anomalies", anomalies_of(on_host) if has_samples else None
+        )
+        return Anomalies.of_shares(
+            {rank: each for rank, each in enumerate(everyone) if each is not None}
+        )
 
     def forget_gradients(self) -> None:
-        """Drop the gradients that backward has left in the parameters, where the framework keeps them there."""
+        """Drop the gradients that backward has left in the parameters, where the framework keeps
+        them there.
+        """
 
-    # Calls -----------------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
         network = self.network
         if not network.training or current() is not None:
-            self.note_call((1,) * self.processes.count)  # in evaluation nobody tells the others of its share
+            self.note_call(
+                (1,) * self.processes.count
+            )  # in evaluation nobody tells the others of its share
             return network.root(*args, **kwargs)
         shares = self.scatter((args, kwargs))
         self.note_call(shares.sizes)
@@ -376,9 +443,13 @@ class ReplicasOverProcesses(Replicas):
 
     def rendezvous(self, shares: Shares) -> Meeting:
         """The processes that have samples."""
-        return MeetingOfProcesses(self.batch_group.among([rank for rank, size in enumerate(shares.sizes) if size]))
+        return MeetingOfProcesses(
+            self.batch_group.among([rank for rank, size in enumerate(shares.sizes) if size])
+        )
 
-    def replica_context(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+    def replica_context(
+        self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool
+    ) -> Replica:
         """This process among those that have samples."""
         sizes = tuple(size for size in shares.sizes if size)
         index = sum(size > 0 for size in shares.sizes[: self.batch_group.rank])
@@ -393,11 +464,18 @@ class ReplicasOverProcesses(Replicas):
             seed=seed,
         )
 
-    # Buffers ---------------------------------------------------------------------------------------------------------
+    # Buffers
+    # ---------------------------------------------------------------------------------------------------------
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if sum(sizes) and not self.state.synchronizes_with_loss and (buffers := self.buffer_slots()):
+        """Make the buffers of all processes the same, by the policy in `settings`, after a run in
+        training.
+        """
+        if (
+            sum(sizes)
+            and not self.state.synchronizes_with_loss
+            and (buffers := self.buffer_slots())
+        ):
             digests = self.batch_group.exchange("a digest of the buffers", digest(buffers))
             self.synchronize_differing(buffers, digests, sizes)
 
@@ -426,29 +504,40 @@ class ReplicasOverProcesses(Replicas):
             if not np.array_equal(value, before, equal_nan=True):
                 slot.write(value)
 
-    # Updates ---------------------------------------------------------------------------------------------------------
+    # Updates
+    # ---------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """Add the gradients of all processes before an update; after it all have the same parameters, or average."""
+        """Add the gradients of all processes before an update; after it all have the same
+        parameters, or average.
+        """
         after = [] if self.state.averaging is None else [AverageParameters(self.network)]
         return [SumOverProcesses(self.network)], after
 
-    # Gradients that are added during backward ------------------------------------------------------------------------
+    # Gradients that are added during backward
+    # ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
-        """Let the framework's own engine add gradients while backward goes on, where all processes have samples.
+        """Let the framework's own engine add gradients while backward goes on, where all processes
+        have samples.
 
         Raises:
-            CapabilityError: There is none for this backend, or these processes are connected by another one.
+            CapabilityError: There is none for this backend, or these processes are connected by
+                another one.
         """
-        raise CapabilityError(f"backend {self.network.backend.name!r} adds the gradients of processes after backward")
+        raise CapabilityError(
+            f"backend {self.network.backend.name!r} adds the gradients of processes after backward"
+        )
 
     def reduces(self, sizes: Sequence[int]) -> bool:
         """Whether the next backward adds the gradients of all processes by itself."""
         return False
 
-    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
-        """This process's part of a loss, after a backward pass that adds the gradients of all processes.
+    def reduce(
+        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+    ) -> Any:
+        """This process's part of a loss, after a backward pass that adds the gradients of all
+        processes.
 
         Args:
             part: What computes, from the share, that part.
@@ -456,18 +545,22 @@ class ReplicasOverProcesses(Replicas):
         raise NotImplementedError(f"{type(self.network).__name__} adds gradients after backward")
 
     def take_reduced(self) -> frozenset[str]:
-        """The parameters whose gradients the latest backward has added over all processes; asked once."""
+        """The parameters whose gradients the latest backward has added over all processes; asked
+        once.
+        """
         names, self.state.reduced = self.state.reduced, frozenset()
         return names
 
-    # Backward passes of a loop without an optimizer of this package --------------------------------------------------
+    # Backward passes of a loop without an optimizer of this package
+    # --------------------------------------------------
 
     def note_call(self, sizes: tuple[int, ...]) -> None:
         """Remember the samples of each process in a call."""
         self.state.called = sizes
 
     def own_weight(self) -> float:
-        """What this process's gradients count in their mean, if the latest call is followed by a backward pass.
+        """What this process's gradients count in their mean, if the latest call is followed by a
+        backward pass.
 
         Raises:
             CapabilityError: Such a pass cannot give all processes the same update.
@@ -480,13 +573,15 @@ class ReplicasOverProcesses(Replicas):
             )
         if 0 in sizes:
             raise CapabilityError(
-                f"a backward pass of your own, and process {sizes.index(0)} has no samples in it, so "
-                f"that it would miss the update: {BY_AN_OPTIMIZER}"
+                f"a backward pass of your own, and process {sizes.index(0)} has no samples in it, "
+                f"so that it would miss the update: {BY_AN_OPTIMIZER}"
             )
         return sizes[self.processes.rank] * len(sizes) / sum(sizes)
 
     def weight_of_part(self) -> float:
-        """`own_weight` of a loss of which each process has a part: they add up, and the mean is taken."""
+        """`own_weight` of a loss of which each process has a part: they add up, and the mean is
+        taken.
+        """
         self.own_weight()
         return float(self.processes.count)
 
@@ -498,14 +593,14 @@ class ReplicasOverProcesses(Replicas):
 class DistributedNetwork(ReplicatedNetwork):
     """A network of which every process has a replica, and sees its own share of each batch.
 
-    What is called with a batch is called with this process's share. A loss is that of the whole batch: each share
-    counts by its samples, or by the denominator that the loss declares; so shares may be of any size. In evaluation a
-    process is by itself: the network is the plain one.
+    What is called with a batch is called with this process's share. A loss is that of the whole
+    batch: each share counts by its samples, or by the denominator that the loss declares; so shares
+    may be of any size. In evaluation a process is by itself: the network is the plain one.
 
     Attributes:
         processes: The processes that train together.
-        takes_whole: Whether every process is called with the whole batch, of which it takes its share, and gets the
-            outputs for all of it, without a graph.
+        takes_whole: Whether every process is called with the whole batch, of which it takes its
+            share, and gets the outputs for all of it, without a graph.
         averaging: How the processes train by themselves and average their parameters, if they do.
     """
 
@@ -534,12 +629,18 @@ class DistributedNetwork(ReplicatedNetwork):
 
     @classmethod
     def joined(
-        cls, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool = False
+        cls,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
         made = cls.of(network, settings)  # type: ignore[attr-defined]
         state = made._parallelism.state_class(processes, takes_whole)
-        object.__setattr__(made, "_process_state", state)  # which no framework takes for a part of the network
+        object.__setattr__(
+            made, "_process_state", state
+        )  # which no framework takes for a part of the network
         made.start_equal()
         return made
 
@@ -556,7 +657,9 @@ class DistributedNetwork(ReplicatedNetwork):
         return super().train(mode)  # type: ignore[safe-super]
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The root's, equal in all processes; where parameters are averaged, every process makes the call."""
+        """The root's, equal in all processes; where parameters are averaged, every process makes
+        the call.
+        """
         self.parallelism.synchronize()
         return super().neutral_state()
 
@@ -570,20 +673,25 @@ class DistributedNetwork(ReplicatedNetwork):
     sitting_out = empty_share  # deprecated alias
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A block in which backward leaves each process its own gradients, by the name that PyTorch's users know.
+        """A block in which backward leaves each process its own gradients, by the name that
+        PyTorch's users know.
 
         An optimizer adds them at its next update.
         """
         return self.parallelism.no_sync()
 
 
-def _means(told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]) -> list[np.ndarray]:
+def _means(
+    told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]
+) -> list[np.ndarray]:
     """Averages by share; what is no fraction is the first's that has samples."""
     shares = np.array(sizes) / sum(sizes)
 
     def mean(index: int, value: np.ndarray) -> np.ndarray:
         if value.dtype.kind != "f":
             return value
-        return sum(share * each[index] for share, each in zip(shares, told, strict=True)).astype(value.dtype)
+        return sum(share * each[index] for share, each in zip(shares, told, strict=True)).astype(
+            value.dtype
+        )
 
     return [mean(index, value) for index, value in enumerate(told[first])]

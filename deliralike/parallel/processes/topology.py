@@ -9,12 +9,18 @@ from collections.abc import Mapping, Sequence
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import Alone, Processes
 
-_COUNTS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE")
+_COUNTS = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "LOCAL_WORLD_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
 _PLACES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID")
 
 
 class Nodes:
-    """Nodes with the same number of processes each, in the order of ranks: the first node has the first ones.
+    """Nodes with the same number of processes each, in the order of ranks: the first node has the
+    first ones.
 
     Attributes:
         processes: All of them.
@@ -28,18 +34,21 @@ class Nodes:
         """Make the groups; every process makes the call.
 
         Args:
-            members: How many processes a node has; what the launcher (torchrun, mpiexec, srun) says when None. Another
-                number than that of the machine makes nodes of parts of it, or of several.
+            members: How many processes a node has; what the launcher (torchrun, mpiexec, srun) says
+                when None. Another number than that of the machine makes nodes of parts of it, or of
+                several.
 
         Raises:
-            ProcessError: Nodes would differ in size, their processes do not follow each other, or nobody says how
-                many a node has.
+            ProcessError: Nodes would differ in size, their processes do not follow each other, or
+                nobody says how many a node has.
         """
         self.processes = processes
         self.members = _agreed(processes, members)
         self.count = processes.count // self.members
         self.number, self.member = divmod(processes.rank, self.members)
-        of_node = [range(first, first + self.members) for first in range(0, processes.count, self.members)]
+        of_node = [
+            range(first, first + self.members) for first in range(0, processes.count, self.members)
+        ]
         of_place = [range(place, processes.count, self.members) for place in range(self.members)]
         # every process takes part in making every group, in the same order
         self.node = [_group(processes, ranks) for ranks in of_node][self.number]
@@ -55,7 +64,8 @@ class Nodes:
 
 
 def place_on_node(processes: Processes) -> int:
-    """The number of this process among those on its node, as the launcher counts them; its rank if it does not.
+    """The number of this process among those on its node, as the launcher counts them; its rank if
+    it does not.
 
     Example:
         >>> place_on_node(Alone())
@@ -75,15 +85,20 @@ def _agreed(processes: Processes, members: int | None) -> int:
     everyone = processes.exchange("how many processes a node has", told)
     counts = [count for count, _ in everyone]
     if None in counts:
-        raise ProcessError("the launcher does not say how many processes a node has: say members=...")
+        raise ProcessError(
+            "the launcher does not say how many processes a node has: say members=..."
+        )
     if len(set(counts)) > 1 or counts[0] < 1 or processes.count % counts[0]:
-        raise ProcessError(f"every node needs the same number of processes: {processes.count} processes say, in the "
-                           f"order of ranks, that their nodes have {counts}; or say members=...")  # fmt: skip
+        raise ProcessError(
+            f"every node needs the same number of processes: {processes.count} processes say, in "
+            f"the order of ranks, that their nodes have {counts}; or say members=..."
+        )
     for rank, (count, place) in enumerate(everyone):
         if place is not None and place != rank % count:
             raise ProcessError(
-                f"process {rank} has place {place} on its node, wanted {rank % count}: ranks must go node by node "
-                f"(mpiexec --map-by slot, srun --distribution=block); or say members=..."
+                f"process {rank} has place {place} on its node, wanted {rank % count}: ranks must "
+                "go node by node (mpiexec --map-by slot, srun --distribution=block); or say "
+                "members=..."
             )
     return counts[0]
 
@@ -96,7 +111,10 @@ def _told(processes: Processes, environment: Mapping[str, str]) -> tuple[int | N
     if processes.count == 1:
         return 1, None
     for name, place in zip(_COUNTS, _PLACES, strict=True):
-        if counts := {int(count) for count in re.findall(r"(\d+)(?:\(x\d+\))?(?:,|$)", environment.get(name, ""))}:
+        if counts := {
+            int(count)
+            for count in re.findall(r"(\d+)(?:\(x\d+\))?(?:,|$)", environment.get(name, ""))
+        }:
             own = environment.get(place)
             return (counts.pop() if len(counts) == 1 else 0), None if own is None else int(own)
     return None, None

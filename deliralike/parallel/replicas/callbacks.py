@@ -38,8 +38,8 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
         names = [type(block).__name__ for block in blocks]
         if names != wanted:
             raise StructureError(
-                f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the first replica has "
-                f"{', '.join(wanted)}: give copies of one network"
+                f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the "
+                f"first replica has {', '.join(wanted)}: give copies of one network"
             )
     contexts = [CallbackContext() for _ in wanted]
     for copy_id, blocks in enumerate(replicas):

@@ -1,4 +1,6 @@
-"""Where in a replicated computation we are: the replica whose code runs, and what it may ask of the others."""
+"""Where in a replicated computation we are: the replica whose code runs, and what it may ask of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ class Replica:
         device: Where it runs.
         sizes: The samples in each replica's share.
         meeting: Where the replicas exchange values.
-        all_sum: The sum of an array over all replicas, differentiable; called with the array and a word for errors.
+        all_sum: The sum of an array over all replicas, differentiable; called with the array and a
+            word for errors.
         synchronised: Whether batch normalisation takes its statistics from all replicas.
         seed: Keys the draws of native random layers, together with `index`.
-        position: Its number among the replicas of this process; `index` where there is one process only.
+        position: Its number among the replicas of this process; `index` where there is one process
+            only.
     """
 
     index: int
@@ -35,7 +39,9 @@ class Replica:
     all_sum: Callable[[Any, str], Any]
     synchronised: bool = False
     seed: int = 0
-    position: Any = None  # a number; of replicas in a program of JAX's it may be traced, as the index may
+    position: Any = (
+        None  # a number; of replicas in a program of JAX's it may be traced, as the index may
+    )
 
     def __post_init__(self) -> None:
         """One process has all replicas unless told otherwise."""
@@ -74,7 +80,9 @@ def current() -> Replica | None:
 
 @contextmanager
 def entered(replica: Replica) -> Iterator[Replica]:
-    """Run as this replica: its samples continue the portable random stream where the others' end."""
+    """Run as this replica: its samples continue the portable random stream where the others'
+    end.
+    """
     global _entered
     token = _current.set(replica)
     with _counting:
@@ -85,5 +93,7 @@ def entered(replica: Replica) -> Iterator[Replica]:
     finally:
         with _counting:
             _entered -= 1
-        with suppress(ValueError):  # a replica that was stopped just here is left behind in another context
+        with suppress(
+            ValueError
+        ):  # a replica that was stopped just here is left behind in another context
             _current.reset(token)

@@ -6,7 +6,8 @@ from typing import Any
 
 
 class Holder:
-    """Calls the network that it holds as ``module``, and answers with the network's attributes where it has none.
+    """Calls the network that it holds as ``module``, and answers with the network's attributes
+    where it has none.
 
     Attributes:
         module: The network that was given.

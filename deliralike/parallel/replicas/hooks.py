@@ -1,4 +1,6 @@
-"""The two hooks of an optimizer over a replicated network: gradients to the root before, parameters back after."""
+"""The two hooks of an optimizer over a replicated network: gradients to the root before, parameters
+back after.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class AccumulateGradients:
 
 
 class CopyParameters:
-    """Post-update hook: copies the parameters that were updated from the root to every replica, after other hooks."""
+    """Post-update hook: copies the parameters that were updated from the root to every replica,
+    after other hooks.
+    """
 
     runs_last = True
 

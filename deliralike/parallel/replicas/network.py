@@ -1,4 +1,6 @@
-"""The framework-free half of a replicated network: scatter, replicas, gather, and what the hooks and losses need."""
+"""The framework-free half of a replicated network: scatter, replicas, gather, and what the hooks
+and losses need.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from deliralike.errors import ReplicaError, SettingError, StateError, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    ReplicaError,
+    SettingError,
+    StateError,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.network.enclosing import EnclosingNetwork, Inside
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
@@ -36,17 +44,20 @@ class ReplicaSettings:
     """How a network is replicated.
 
     Attributes:
-        devices: One for each replica; the first is the root's. A device may stand there several times.
+        devices: One for each replica; the first is the root's. A device may stand there several
+            times.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples.
-        buffers: What becomes of buffers that the replicas changed: ``"root"`` keeps the root's, ``"mean"`` averages
-            them by share (whole numbers are the root's), ``"sync"`` takes batch normalisation's statistics from the
-            whole batch (other buffers are the root's).
+        buffers: What becomes of buffers that the replicas changed: ``"root"`` keeps the root's,
+            ``"mean"`` averages them by share (whole numbers are the root's), ``"sync"`` takes batch
+            normalisation's statistics from the whole batch (other buffers are the root's).
         scalars: How 0-d outputs are gathered: ``"stack"``, ``"mean"`` weighted by share, ``"sum"``.
-        others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all, ``"list"`` lists them.
+        others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all,
+            ``"list"`` lists them.
         spec: What to split, copy and keep of the arguments ``(args, kwargs)``; see `scatter`.
-        virtual_shards: Cut every batch into this many shares whatever the number of devices, so that results are
-            bit-identical for any number of them. Each share has a replica of its own.
+        virtual_shards: Cut every batch into this many shares whatever the number of devices, so
+            that results are bit-identical for any number of them. Each share has a replica of its
+            own.
         side_by_side: Run the replicas in threads; else one after the other.
     """
 
@@ -67,15 +78,18 @@ class ReplicaSettings:
         for name, choices in (("buffers", BUFFERS), ("scalars", SCALARS), ("others", OTHERS)):
             if getattr(self, name) not in choices:
                 raise SettingError(
-                    f"{name}={getattr(self, name)!r} is unknown. {suggestion(getattr(self, name), choices)}"
+                    f"{name}={getattr(self, name)!r} is unknown. "
+                    f"{suggestion(getattr(self, name), choices)}"
                 )
         if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
             raise SettingError(
-                f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} devices: give each at "
-                f"least one shard"
+                f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} "
+                "devices: give each at least one shard"
             )
         if self.buffers == "sync" and not self.side_by_side:
-            raise SettingError("buffers='sync' needs replicas that run side by side: they wait for each other")
+            raise SettingError(
+                "buffers='sync' needs replicas that run side by side: they wait for each other"
+            )
 
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
@@ -89,7 +103,9 @@ class ReplicaSettings:
         if self.virtual_shards is None:
             return self.devices
         shards = partition(self.virtual_shards, len(self.devices))
-        return tuple(device for device, count in zip(self.devices, shards, strict=True) for _ in range(count))
+        return tuple(
+            device for device, count in zip(self.devices, shards, strict=True) for _ in range(count)
+        )
 
 
 class OneAtATime:
@@ -111,8 +127,8 @@ class OneAtATime:
         """
         if id(self) in _running.get():
             raise ReplicaError(
-                "a replica calls the replicated network that it belongs to: a loss in replicas computes "
-                "with the network that it is given as its first argument"
+                "a replica calls the replicated network that it belongs to: a loss in replicas "
+                "computes with the network that it is given as its first argument"
             )
         with self._lock:
             token = _running.set(_running.get() | {id(self)})
@@ -148,11 +164,14 @@ class Replicas(Single):
         """The number of samples in a batch that an optimizer is given."""
         return count_samples(batch, self.settings.dim)
 
-    # What a backend provides -----------------------------------------------------------------------------------------
+    # What a backend provides
+    # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients that backward left in each replica but the root, by neutral name, in the order of replicas."""
+        """The gradients that backward left in each replica but the root, by neutral name, in the
+        order of replicas.
+        """
 
     @abstractmethod
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
@@ -167,27 +186,34 @@ class Replicas(Single):
         """
 
     @abstractmethod
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+    def all_sum(
+        self, replica_index: int, meeting: Meeting, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
         """What `Replica.all_sum` is for one replica.
 
         Args:
-            in_threads: Whether each replica runs a backward pass of its own in its thread; else there is one backward
-                pass over the graph of all replicas together.
+            in_threads: Whether each replica runs a backward pass of its own in its thread; else
+                there is one backward pass over the graph of all replicas together.
         """
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """What makes, in a replica's thread, the framework's own settings those of the calling thread.
+        """What makes, in a replica's thread, the framework's own settings those of the calling
+        thread.
 
         Called in the calling thread, before the replicas start.
         """
         return nullcontext
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
-        """A context in which the threads of the libraries below are shared out among the replicas."""
+        """A context in which the threads of the libraries below are shared out among the
+        replicas.
+        """
         return nullcontext()
 
     def draw_seed(self) -> int:
-        """A number from the framework's own generator; it keys the native random draws of one replicated call."""
+        """A number from the framework's own generator; it keys the native random draws of one
+        replicated call.
+        """
         return 0
 
     def prepare_run(self) -> None:
@@ -200,22 +226,31 @@ class Replicas(Single):
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
 
-    # Calls -----------------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their outputs."""
+        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
+        outputs.
+        """
         shares = self.scatter((args, kwargs))
         outputs = self.run(call_with, shares)
         return self.gather(outputs, shares.sizes)
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
-        """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica that takes part."""
+        """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica
+        that takes part.
+        """
         settings = self.settings
         spec, root = self.spec_of(loss)
-        return split_batch(arguments, settings.places, settings.dim, spec, self.network.backend, root)
+        return split_batch(
+            arguments, settings.places, settings.dim, spec, self.network.backend, root
+        )
 
     def spec_of(self, loss: InReplicas | None) -> tuple[Any, str]:
-        """The spec of a loss's batch, or of the network's arguments without a loss, and what errors call them."""
+        """The spec of a loss's batch, or of the network's arguments without a loss, and what errors
+        call them.
+        """
         if loss is None:
             return self.settings.spec, ARGUMENTS
         return loss.spec, "batch"
@@ -233,20 +268,29 @@ class Replicas(Single):
             backend=self.network.backend,
         )
 
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """``function(replica network, its share)`` on each replica that takes part; then buffers are synchronised.
+    def run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+    ) -> list[Any]:
+        """``function(replica network, its share)`` on each replica that takes part; then buffers
+        are synchronised.
 
         Args:
             in_threads: Whether `function` runs a backward pass of its own.
         """
         self.prepare_run()
-        meeting, thread_context, seed = self.rendezvous(shares), self.thread_context(), self.draw_seed()
+        meeting, thread_context, seed = (
+            self.rendezvous(shares),
+            self.thread_context(),
+            self.draw_seed(),
+        )
         jobs, contexts = [], []
         for position, share in enumerate(shares.nests):
             context = self.replica_context(position, shares, meeting, seed, in_threads)
             contexts.append(context)
             jobs.append(partial(self.run_replica, context, thread_context, function, share))
-        in_lanes = self.settings.side_by_side and len(jobs) > 1  # one alone needs no thread beside the caller's
+        in_lanes = (
+            self.settings.side_by_side and len(jobs) > 1
+        )  # one alone needs no thread beside the caller's
         with self.limit_threads(len(jobs) if in_lanes else 1):
             if in_lanes:
                 results = side_by_side(jobs, contexts, meeting)
@@ -255,7 +299,9 @@ class Replicas(Single):
         self.synchronize_buffers(shares.sizes)
         return results
 
-    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+    def run_replica(
+        self, context: Replica, thread_context: Callable, function: Callable, share: Any
+    ) -> Any:
         """``function(replica network, share)`` in one replica, in its thread."""
         with thread_context(), entered(context):
             return function(self.network.replicas[context.position], share)
@@ -268,7 +314,9 @@ class Replicas(Single):
         """Where the replicas that have a share exchange values."""
         return Meeting(len(shares.nests))
 
-    def replica_context(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+    def replica_context(
+        self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool
+    ) -> Replica:
         """What one of this process's replicas may know of itself and the others."""
         return Replica(
             index=position,
@@ -283,20 +331,26 @@ class Replicas(Single):
     def stale_parameter(self, name: str) -> StateError:
         """The error for a parameter of the root whose value the replicas do not have."""
         return StateError(
-            f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer over the "
-            f"replicated network, network.backend.optimizer(rule, network) or {self.network.native_optimizer}, which "
-            f"accumulate the replicas' gradients as well; after a change by hand call copy_parameters()"
+            f"parameter {name!r} has changed and was not copied to the replicas: update it by an "
+            "optimizer over the replicated network, network.backend.optimizer(rule, network) or "
+            f"{self.network.native_optimizer}, which accumulate the replicas' gradients as well; "
+            "after a change by hand call copy_parameters()"
         )
 
-    # Losses ----------------------------------------------------------------------------------------------------------
+    # Losses
+    # ----------------------------------------------------------------------------------------------------------
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
+        """The loss of the whole batch, from losses computed inside the replicas; one graph over all
+        of them.
+        """
         network = self.network
         shares = self.scatter(batch, loss)
         results = self.run(partial(_call, loss.function), shares)
         parts = [loss.taken_apart(result) for result in results]
-        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        values = network.backend.stack(
+            [value for value, _, _ in parts], network.settings.output_device
+        )
         total = None
         if loss.reduction == "denominator":
             total = sum(self.detached_number(denominator) for _, denominator, _ in parts)
@@ -306,11 +360,15 @@ class Replicas(Single):
             value = network.nn.sum(values * weights)
         return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay there.
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay
+        there.
 
         Args:
-            backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
+            backward: ``backward(value)`` runs the native backward pass from a share's weighted
+                loss.
 
         Returns:
             What the loss function gives for the whole batch, without a graph.
@@ -326,11 +384,19 @@ class Replicas(Single):
             return network.nn.stop_gradient(weighted), denominator, extras
 
         parts = self.run(one_share, shares, in_threads=True)
-        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
-        return loss.result(network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes))
+        values = network.backend.stack(
+            [value for value, _, _ in parts], network.settings.output_device
+        )
+        return loss.result(
+            network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes)
+        )
 
-    def forward_backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`forward_backward` with one backward pass, in the calling thread, over the graph of all replicas."""
+    def forward_backward_at_once(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """`forward_backward` with one backward pass, in the calling thread, over the graph of all
+        replicas.
+        """
         result = self.compute_loss(loss, *batch)
         value = first_of(result)
         backward(value)
@@ -340,7 +406,9 @@ class Replicas(Single):
         return detached
 
     def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
-        """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
+        """In a replica: its part of the batch's loss, the denominator of the batch, and what else
+        came.
+        """
         value, denominator, extras = loss.taken_apart(loss.function(replica, *share))
         here = current()
         assert here is not None  # replicas run as such
@@ -358,7 +426,8 @@ class Replicas(Single):
         extras = [extra for _, _, extra in parts]
         return None if extras[0] is None else self.gather(extras, sizes)
 
-    # Updates ---------------------------------------------------------------------------------------------------------
+    # Updates
+    # ---------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """Accumulate the replicas' gradients before an update, copy the parameters after it."""
@@ -373,15 +442,16 @@ class Replicas(Single):
 class ReplicatedNetwork(EnclosingNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
-    It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
-    checkpoint does not tell how many replicas there were. Replicas own their storage, on the same device too. How they
-    compute is the business of `parallelism`.
+    It is an abstract network itself: its state, parameters and blocks are the root's, under the
+    root's names, so a checkpoint does not tell how many replicas there were. Replicas own their
+    storage, on the same device too. How they compute is the business of `parallelism`.
 
     Attributes:
         settings: How it is replicated.
         root: The network that was given; it is the first replica.
         replicas: All replicas, the root first.
-        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
+        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's
+            own.
     """
 
     _parallelism: ClassVar[type[Replicas]] = Replicas  # type: ignore[type-abstract]  # a backend has its own
@@ -408,7 +478,9 @@ class ReplicatedNetwork(EnclosingNetwork):
         self.parallelism.copy_parameters(names)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """The root's, without a prefix. Writing to them directly needs `copy_parameters` afterwards."""
+        """The root's, without a prefix. Writing to them directly needs `copy_parameters`
+        afterwards.
+        """
         return self.root.neutral_slots()
 
     def load_neutral_state(self, state: Any, strict: bool = True) -> Any:

@@ -15,8 +15,8 @@ class ReplicaStopped(BaseException):
 class Meeting:
     """Rounds of exchange between a fixed number of parties.
 
-    Every party must come to the same rounds in the same order. A party that fails or ends early ends the others at
-    once: nobody waits for someone who does not come.
+    Every party must come to the same rounds in the same order. A party that fails or ends early
+    ends the others at once: nobody waits for someone who does not come.
     """
 
     def __init__(self, parties: int) -> None:
@@ -44,7 +44,9 @@ class Meeting:
             present = self._rounds.setdefault(number, {})
             present[index] = (topic, value)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopped or len(present) == self.parties or bool(self._absent(number)))
+            self._changed.wait_for(
+                lambda: self._stopped or len(present) == self.parties or bool(self._absent(number))
+            )
             if self._stopped:
                 raise ReplicaStopped
             self._refuse_absent(index, topic, number, present)
@@ -71,11 +73,13 @@ class Meeting:
     def _refuse_absent(self, index: int, topic: str, number: int, present: dict[int, Any]) -> None:
         if len(present) < self.parties and (absent := self._absent(number)):
             raise ReplicaError(
-                f"replica {index} waits for the others at {topic}, but replica {absent[0]} ended without coming there: "
-                f"every replica must run the same layers"
+                f"replica {index} waits for the others at {topic}, but replica {absent[0]} ended "
+                "without coming there: every replica must run the same layers"
             )
 
-    def _refuse_other_topics(self, index: int, topic: str, present: dict[int, tuple[str, Any]]) -> None:
+    def _refuse_other_topics(
+        self, index: int, topic: str, present: dict[int, tuple[str, Any]]
+    ) -> None:
         for party, (other, _) in sorted(present.items()):
             if other != topic:
                 raise ReplicaError(

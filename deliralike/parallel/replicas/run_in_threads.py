@@ -21,19 +21,21 @@ _PATIENCE = 1.0  # seconds; longer than what a job does while it is being stoppe
 
 
 def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting) -> list[Any]:
-    """Run every job in a thread of its own, in a copy of the caller's context; the results in order.
+    """Run every job in a thread of its own, in a copy of the caller's context; the results in
+    order.
 
     The threads are kept for later calls, but for those whose job failed or was stopped.
 
-    When one fails the others are stopped: at once where they wait for each other, else at their next step of Python.
+    When one fails the others are stopped: at once where they wait for each other, else at their
+    next step of Python.
 
     Args:
         places: What to call each job in an error.
         meeting: Where the jobs exchange values.
 
     Raises:
-        Exception: The first failure in the order of jobs, of its own type and with its own traceback; a note says in
-            which place it was raised.
+        Exception: The first failure in the order of jobs, of its own type and with its own
+            traceback; a note says in which place it was raised.
     """
     workers = [_Worker(index, job, meeting) for index, job in enumerate(jobs)]
     try:
@@ -89,7 +91,9 @@ class _Worker:
         self.lane.give(f"replica {self.index}", self.run)
 
     def give_lane_back(self) -> None:
-        """Keep the thread for others, unless its job broke off: what that left in the thread is unknown."""
+        """Keep the thread for others, unless its job broke off: what that left in the thread is
+        unknown.
+        """
         if self.lane is not None:
             if self.stopped or self.failure is not None:
                 self.lane.end()
@@ -121,17 +125,20 @@ class _Worker:
             self.result = self.context.run(self.job)
         except ReplicaStopped:
             raise
-        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+        except BaseException as error:  # noqa: BLE001
             if not self.stopped:  # else it may be what a framework made of `ReplicaStopped`
                 self.failure = error
-            self._end()  # before the others are stopped, so that another that fails now does not break in here
+            # before the others are stopped, so that another that fails now does not break in here
+            self._end()
             _stop([other for other in self.others if other is not self], self.meeting)
 
     def _end(self) -> None:
         with self._switch:
             self._running = False
             if self.stopped:
-                _take_back(self._thread)  # what was sent and has not come yet must not come in the thread's next job
+                _take_back(
+                    self._thread
+                )  # what was sent and has not come yet must not come in the thread's next job
 
     def stop(self) -> None:
         """Raise `ReplicaStopped` in the thread, at its next step of Python."""
@@ -142,15 +149,17 @@ class _Worker:
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
-    """Raise an exception in a thread at its next step of Python; it takes the place of one that has not come yet."""
+    """Raise an exception in a thread at its next step of Python; it takes the place of one that has
+    not come yet.
+    """
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 def _take_back(thread: int) -> None:
     """Let what was sent to this thread come here, and go no further.
 
-    Python can drop it, but would still look for it at every step, and before 3.12 a thread with a debugger or coverage
-    then never gets past its next call.
+    Python can drop it, but would still look for it at every step, and before 3.12 a thread with a
+    debugger or coverage then never gets past its next call.
     """
     try:
         _raise_in(thread, ReplicaStopped)
@@ -171,8 +180,8 @@ def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
 def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
     """Wait until all have ended.
 
-    Python swallows an exception that comes in a destructor or a callback, so whoever should have stopped is stopped
-    again.
+    Python swallows an exception that comes in a destructor or a callback, so whoever should have
+    stopped is stopped again.
     """
     for worker in workers:
         while not worker.ended.wait(_PATIENCE):
@@ -180,12 +189,15 @@ def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
                 worker.stop()
 
 
-# Threads of the libraries below -------------------------------------------------------------------------------------
+# Threads of the libraries below
+# -------------------------------------------------------------------------------------
 
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Hold the threads of every BLAS in this process at `count` for each caller, then restore them."""
+    """Hold the threads of every BLAS in this process at `count` for each caller, then restore
+    them.
+    """
     with _controller(len(sys.modules)).limit(limits=count, user_api="blas"):
         yield
 
@@ -198,7 +210,8 @@ def blas_threads_now() -> int:
 
 @lru_cache(maxsize=1)
 def _controller(modules: int) -> threadpoolctl.ThreadpoolController:
-    # Looking through all loaded libraries takes milliseconds: anew only when modules, and libraries with them, came in.
+    # Looking through all loaded libraries takes milliseconds: anew only when modules, and libraries
+    # with them, came in.
     return threadpoolctl.ThreadpoolController()
 
 

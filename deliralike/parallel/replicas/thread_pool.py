@@ -14,7 +14,9 @@ Work = Callable[[], None]
 
 
 class Lane:
-    """One thread that runs what it is given, one after the other; it never ends the interpreter's exit."""
+    """One thread that runs what it is given, one after the other; it never ends the interpreter's
+    exit.
+    """
 
     def __init__(self) -> None:
         """Start the thread."""
@@ -23,7 +25,9 @@ class Lane:
         self._thread.start()
 
     def give(self, name: str, work: Work) -> None:
-        """Let the thread run something, which must not raise; meanwhile the thread has that name."""
+        """Let the thread run something, which must not raise; meanwhile the thread has that
+        name.
+        """
         self._thread.name = name
         self._work.put(work)
 
@@ -60,7 +64,9 @@ def _watch_forks() -> None:
     global _watching_forks
     if not _watching_forks:
         _watching_forks = True
-        os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget)
+        os.register_at_fork(
+            before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget
+        )
 
 
 def _forget() -> None:

@@ -1,6 +1,8 @@
-"""A backend that was written from docs/howto/backend.md alone: deliralike on autograd's NumPy, on one CPU.
+"""A backend that was written from docs/howto/backend.md alone: deliralike on autograd's NumPy, on
+one CPU.
 
-It has no replicas, no weight files of its own, no state of its generator and no optimizers of a framework to wrap.
+It has no replicas, no weight files of its own, no state of its generator and no optimizers of a
+framework to wrap.
 """
 
 from importlib.metadata import version
@@ -21,7 +23,11 @@ class StrangerBackend(Backend):
     name = "stranger"
     dtypes = arrays.DTYPES
     capabilities = frozenset({"double_backward"})
-    array, numpy, is_array = staticmethod(arrays.array), staticmethod(arrays.numpy), staticmethod(arrays.is_array)
+    array, numpy, is_array = (
+        staticmethod(arrays.array),
+        staticmethod(arrays.numpy),
+        staticmethod(arrays.is_array),
+    )
     split, concatenate, stack = map(staticmethod, (arrays.split, arrays.concatenate, arrays.stack))
     seed = staticmethod(functional.seed)
 
@@ -48,7 +54,9 @@ class StrangerBackend(Backend):
     def gradients(self, loss_function, network, *inputs):
         leaves, inputs = [], self.prepare(inputs, network)
         slots = trainable(network)
-        floating = nest.map(lambda x: leaves.append(x) or len(leaves) - 1 if _is_floating(x) else None, inputs)
+        floating = nest.map(
+            lambda x: leaves.append(x) or len(leaves) - 1 if _is_floating(x) else None, inputs
+        )
 
         def loss(boxes):
             boxes, rest = boxes[: len(slots)], boxes[len(slots) :]
@@ -57,15 +65,21 @@ class StrangerBackend(Backend):
                 return loss_function(network, *batch)
 
         result, found = differentiated(loss, [*(slot.value for slot in slots.values()), *leaves])
-        by_input = nest.map(lambda place: None if place is None else found[len(slots) + place], floating)
+        by_input = nest.map(
+            lambda place: None if place is None else found[len(slots) + place], floating
+        )
         value, *beside = result if isinstance(result, tuple) else (result,)
-        return Gradients(float(value), dict(zip(slots, found)), by_input, self.to_numpy(tuple(beside)))
+        return Gradients(
+            float(value), dict(zip(slots, found)), by_input, self.to_numpy(tuple(beside))
+        )
 
     def optimizer(self, rule, network, parameters=None, groups=None):
         return StrangerOptimizer(network, Groups.of(rule, groups), parameters)
 
     def wrap_optimizer(self, native, network):
-        raise CapabilityError("backend 'stranger' has no optimizers of its framework's own: use a rule")
+        raise CapabilityError(
+            "backend 'stranger' has no optimizers of its framework's own: use a rule"
+        )
 
 
 def _is_floating(value):

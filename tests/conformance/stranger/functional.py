@@ -1,4 +1,5 @@
-"""The primitives of `nn` on autograd's NumPy; where its derivatives follow other conventions, by other means."""
+"""The primitives of `nn` on autograd's NumPy; where its derivatives follow other conventions, by
+other means."""
 
 import itertools
 
@@ -43,13 +44,19 @@ class StrangerFunctions(Functions):
         staticmethod(getattr(anp, f)) for f in ("exp", "log", "sqrt", "sin", "cos", "tanh")
     )
     abs, erf, sigmoid = staticmethod(anp.abs), staticmethod(special.erf), staticmethod(_sigmoid)
-    matmul, einsum, stop_gradient = staticmethod(anp.matmul), staticmethod(anp.einsum), staticmethod(getval)
+    matmul, einsum, stop_gradient = (
+        staticmethod(anp.matmul),
+        staticmethod(anp.einsum),
+        staticmethod(getval),
+    )
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
         if isinstance(start, np.ndarray):
             return Variable(np.array(start, construction.dtype), is_parameter=True)
-        return construction.declare(Variable(np.zeros(tuple(shape), construction.dtype), is_parameter=True), start)
+        return construction.declare(
+            Variable(np.zeros(tuple(shape), construction.dtype), is_parameter=True), start
+        )
 
     def Buffer(self, value):
         dtype = require_construction("a buffer").dtype if value.dtype.kind == "f" else value.dtype
@@ -57,7 +64,11 @@ class StrangerFunctions(Functions):
 
     def constant(self, value, like):
         value = np.array(value)
-        return value.astype(like.dtype) if value.dtype.kind == "f" and like.dtype.kind == "f" else value
+        return (
+            value.astype(like.dtype)
+            if value.dtype.kind == "f" and like.dtype.kind == "f"
+            else value
+        )
 
     def zeros(self, shape, like):
         return np.zeros(tuple(shape), like.dtype)
@@ -76,12 +87,19 @@ class StrangerFunctions(Functions):
         return self.where(x <= 0, 0.0, x)
 
     def clip(self, x, low, high):
-        return self.where(x < low, low, self.where(x > high, high, x))  # anp.clip has derivative 0 at its bounds
+        return self.where(
+            x < low, low, self.where(x > high, high, x)
+        )  # anp.clip has derivative 0 at its bounds
 
     def where(self, condition, x, y):
         shape = np.broadcast_shapes(*(np.shape(getval(each)) for each in (condition, x, y)))
-        dtype = np.result_type(*(each if isinstance(each, int | float) else each.dtype for each in (x, y)))
-        x, y = (self.broadcast_to(each if isbox(each) else np.asarray(each, dtype), shape) for each in (x, y))
+        dtype = np.result_type(
+            *(each if isinstance(each, int | float) else each.dtype for each in (x, y))
+        )
+        x, y = (
+            self.broadcast_to(each if isbox(each) else np.asarray(each, dtype), shape)
+            for each in (x, y)
+        )
         return anp.where(np.broadcast_to(getval(condition), shape), x, y)
 
     def sum(self, x, dim=None, keepdim=False):
@@ -91,7 +109,9 @@ class StrangerFunctions(Functions):
         return anp.mean(x, axis=_axes(dim), keepdims=keepdim)
 
     def max(self, x, dim, keepdim=False):
-        first = np.expand_dims(self.argmax(x, dim), dim)  # anp.max shares the gradient among equal maxima
+        first = np.expand_dims(
+            self.argmax(x, dim), dim
+        )  # anp.max shares the gradient among equal maxima
         y = self.select_along(x, first, dim)
         return y if keepdim else self.squeeze(y, dim)
 
@@ -109,14 +129,18 @@ class StrangerFunctions(Functions):
         return anp.transpose(x, tuple(d % len(dims) for d in dims))
 
     def broadcast_to(self, x, shape):
-        new_axes = (1,) * (len(shape) - x.ndim)  # autograd's derivative of broadcast_to knows no new axes
+        new_axes = (1,) * (
+            len(shape) - x.ndim
+        )  # autograd's derivative of broadcast_to knows no new axes
         return anp.broadcast_to(anp.reshape(x, (*new_axes, *x.shape)), tuple(shape))
 
     def concatenate(self, arrays, dim=0):
         return anp.concatenate(list(arrays), dim)
 
     def pad_constant(self, x, pads, value=0.0):
-        inside = tuple(slice(max(0, -before), n - max(0, -after)) for n, (before, after) in zip(x.shape, pads))
+        inside = tuple(
+            slice(max(0, -before), n - max(0, -after)) for n, (before, after) in zip(x.shape, pads)
+        )
         outside = [(max(0, before), max(0, after)) for before, after in pads]
         return anp.pad(x[inside], outside, "constant", constant_values=value)
 
@@ -132,9 +156,16 @@ class StrangerFunctions(Functions):
         return x[tuple(places)]
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
-        taps = self._taps(self.pad_constant(x, ((0, 0), (0, 0), *pads)), weight.shape[2:], stride, dilation)
-        size, under = taps[0].shape[2:], [anp.reshape(tap, (len(x), groups, weight.shape[1], -1)) for tap in taps]
-        rows = anp.reshape(weight, (groups, len(weight) // groups, -1))  # (groups, out, in * kernel)
+        taps = self._taps(
+            self.pad_constant(x, ((0, 0), (0, 0), *pads)), weight.shape[2:], stride, dilation
+        )
+        size, under = (
+            taps[0].shape[2:],
+            [anp.reshape(tap, (len(x), groups, weight.shape[1], -1)) for tap in taps],
+        )
+        rows = anp.reshape(
+            weight, (groups, len(weight) // groups, -1)
+        )  # (groups, out, in * kernel)
         columns = anp.reshape(anp.stack(under, 3), (len(x), groups, rows.shape[2], -1))
         return anp.reshape(anp.matmul(rows, columns), (len(x), len(weight), *size))
 
@@ -146,12 +177,15 @@ class StrangerFunctions(Functions):
             x = self._apart(x, dim, step)
         split = anp.reshape(weight, (groups, len(weight) // groups, *weight.shape[1:]))
         turned = anp.reshape(anp.swapaxes(split, 1, 2), (-1, len(weight) // groups, *kernel))
-        return self.convolve(x, turned[(..., *(slice(None, None, -1),) * n)], (1,) * n, pads, dilation, groups)
+        return self.convolve(
+            x, turned[(..., *(slice(None, None, -1),) * n)], (1,) * n, pads, dilation, groups
+        )
 
     def _apart(self, x, dim, step):
         """The elements along an axis with ``step - 1`` zeros between each two."""
         spread = self.pad_constant(
-            self.expand_dims(x, dim + 1), [(0, step - 1 if d == dim + 1 else 0) for d in range(x.ndim + 1)]
+            self.expand_dims(x, dim + 1),
+            [(0, step - 1 if d == dim + 1 else 0) for d in range(x.ndim + 1)],
         )
         together = anp.reshape(spread, (*x.shape[:dim], x.shape[dim] * step, *x.shape[dim + 1 :]))
         return together[(*(slice(None),) * dim, slice(0, (x.shape[dim] - 1) * step + 1))]
@@ -166,17 +200,24 @@ class StrangerFunctions(Functions):
 
     def _taps(self, x, kernel, stride, dilation):
         """What lies under each element of a kernel, at every position."""
-        counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation)]
+        counts = [
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation)
+        ]
         steps = list(zip(counts, stride, dilation))
-        cuts = [[slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(at, steps)]
-                for at in itertools.product(*map(range, kernel))]  # fmt: skip
+        cuts = [
+            [slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(at, steps)]
+            for at in itertools.product(*map(range, kernel))
+        ]
         return [x[(slice(None), slice(None), *cut)] for cut in cuts]
 
     def gradient(self, function, x):
         def value(at):
             found = function(at)
             checks.scalar(found, "gradient: the function's value")
-            return found + 0.0 * anp.sum(at)  # autograd warns where a function does not depend on its argument
+            return found + 0.0 * anp.sum(
+                at
+            )  # autograd warns where a function does not depend on its argument
 
         return grad(value)(x)
 
@@ -184,5 +225,7 @@ class StrangerFunctions(Functions):
         stream = random.current()
         if stream is None:
             return (_chance["generator"].random(tuple(shape)) >= p).astype(like.dtype)
-        mask = random.keep_mask(stream.seed, layer.block_path, stream.step, stream.first_sample, tuple(shape), p)
+        mask = random.keep_mask(
+            stream.seed, layer.block_path, stream.step, stream.first_sample, tuple(shape), p
+        )
         return mask.astype(like.dtype)

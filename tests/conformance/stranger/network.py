@@ -1,4 +1,5 @@
-"""The network base: parameters and buffers are kept by name, and read as the arrays that they hold."""
+"""The network base: parameters and buffers are kept by name, and read as the arrays that they
+hold."""
 
 import numpy as np
 from autograd.tracer import getval
@@ -58,12 +59,18 @@ class AbstractStrangerNetwork(AbstractNetwork):
             super().__setattr__(name, value)
 
     def __getattribute__(self, name):
-        found = super().__getattribute__(name)  # a network that is being built may tie parameters: it gets them as such
-        return found.value if isinstance(found, Variable) and current_construction() is None else found
+        found = super().__getattribute__(
+            name
+        )  # a network that is being built may tie parameters: it gets them as such
+        return (
+            found.value if isinstance(found, Variable) and current_construction() is None else found
+        )
 
     def neutral_slots(self):
         held = {name: value for name, value in vars(self).items() if isinstance(value, Variable)}
-        slots = dict(sorted(held.items(), key=lambda item: not item[1].is_parameter))  # parameters first; stable
+        slots = dict(
+            sorted(held.items(), key=lambda item: not item[1].is_parameter)
+        )  # parameters first; stable
         for path, child in self._children():
             slots |= {f"{path}.{name}": slot for name, slot in child.neutral_slots().items()}
         return slots
@@ -80,7 +87,11 @@ class AbstractStrangerNetwork(AbstractNetwork):
                 child._add_blocks(f"{path}.{name}".lstrip("."), found)
 
     def _children(self):
-        return [(name, value) for name, value in vars(self).items() if isinstance(value, AbstractStrangerNetwork)]
+        return [
+            (name, value)
+            for name, value in vars(self).items()
+            if isinstance(value, AbstractStrangerNetwork)
+        ]
 
     def train(self, mode=True):
         for _, block in self.named_blocks():
@@ -89,5 +100,9 @@ class AbstractStrangerNetwork(AbstractNetwork):
 
     @property
     def dtype_name(self):
-        floating = (slot.value.dtype for slot in self.neutral_slots().values() if slot.value.dtype.kind == "f")
+        floating = (
+            slot.value.dtype
+            for slot in self.neutral_slots().values()
+            if slot.value.dtype.kind == "f"
+        )
         return str(next(floating, self.dtype_built))

@@ -1,4 +1,5 @@
-"""Gradients by one trace over all parameters (and inputs), and optimizers that follow the neutral rules on NumPy."""
+"""Gradients by one trace over all parameters (and inputs), and optimizers that follow the neutral
+rules on NumPy."""
 
 from contextlib import contextmanager
 
@@ -13,7 +14,8 @@ from deliralike.optim.rules import Rule
 
 
 def differentiated(function, arrays):
-    """What ``function(boxes)`` gives, without graph, and the gradient of its first value for each array, None without.
+    """What ``function(boxes)`` gives, without graph, and the gradient of its first value for each
+    array, None without.
 
     autograd's own `grad` knows one argument, and gives zeros where the value does not depend on it.
     """
@@ -22,8 +24,10 @@ def differentiated(function, arrays):
         result = function([new_box(array, trace, start) for array, start in zip(arrays, starts)])
     value = result[0] if isinstance(result, tuple) else result
     found = _backward(value) if isbox(value) else {}
-    gradients = [None if start not in found else np.asarray(found[start][0], array.dtype)
-                 for array, start in zip(arrays, starts)]  # fmt: skip
+    gradients = [
+        None if start not in found else np.asarray(found[start][0], array.dtype)
+        for array, start in zip(arrays, starts)
+    ]
     return nest.map(lambda leaf: getval(leaf) if isbox(leaf) else leaf, result), gradients
 
 
@@ -37,7 +41,11 @@ def _backward(value):
 
 def trainable(network, owns=lambda name: True):
     """Parameters that take a gradient, each once, by their first names."""
-    slots = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable and owns(name)}
+    slots = {
+        name: slot
+        for name, slot in network.neutral_slots().items()
+        if slot.trainable and owns(name)
+    }
     first = {id(slot): name for name, slot in reversed(slots.items())}
     return {name: slot for name, slot in slots.items() if first[id(slot)] == name}
 
@@ -61,7 +69,11 @@ class StrangerOptimizer(AbstractOptimizer):
     def __init__(self, network, groups, pattern=None):
         super().__init__(network, pattern)
         self._groups, self._state, self._counts = groups, {}, {}
-        owned = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter and self.owns(name)}
+        owned = {
+            name: slot
+            for name, slot in network.neutral_slots().items()
+            if slot.is_parameter and self.owns(name)
+        }
         self._places = groups.assigned(owned)
 
     def gradients(self, loss_function, *batch):

@@ -1,7 +1,9 @@
-"""The cases on which the zoo's architectures are tested, one module a family; each has ``CASES`` and may have ``FULL``.
+"""The cases on which the zoo's architectures are tested, one module a family; each has ``CASES``
+and may have ``FULL``.
 
-``CASES``: a list of `tests.zoo.case.Case`. ``FULL``: for names of the zoo, functions that make the whole reference (its
-names and shapes are compared on PyTorch's meta device, where nothing is computed).
+``CASES``: a list of `tests.zoo.case.Case`. ``FULL``: for names of the zoo, functions that make the
+whole reference (its names and shapes are compared on PyTorch's meta device, where nothing is
+computed).
 """
 
 from importlib import import_module

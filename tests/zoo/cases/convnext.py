@@ -12,7 +12,13 @@ ConvNeXt = Later("torchvision.models.convnext.ConvNeXt")
 NAMES = tuple(f"convnext_{size}" for size in ("tiny", "small", "base", "large"))
 FULL = {name: partial(get_model, name) for name in NAMES}
 
-SMALL = {"layers": (1, 2), "widths": (8, 12), "layer_scale": 0.5, "stochastic_depth": 0.0, "num_classes": 5}
+SMALL = {
+    "layers": (1, 2),
+    "widths": (8, 12),
+    "layer_scale": 0.5,
+    "stochastic_depth": 0.0,
+    "num_classes": 5,
+}
 
 
 def reference():
@@ -21,6 +27,5 @@ def reference():
 
 
 CASES = [
-    Case("convnext_tiny", SMALL, (3, 19, 17), covers=NAMES,
-         reference=reference),
-]  # fmt: skip
+    Case("convnext_tiny", SMALL, (3, 19, 17), covers=NAMES, reference=reference),
+]

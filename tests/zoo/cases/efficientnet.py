@@ -15,9 +15,24 @@ MBConvConfig = Later("torchvision.models.efficientnet.MBConvConfig")
 NAMES = (*(f"efficientnet_b{i}" for i in range(8)), *(f"efficientnet_v2_{size}" for size in "sml"))
 FULL = {name: partial(get_model, name) for name in NAMES}
 
-STAGES = (("fused", 1, 3, 1, 16, 1), ("fused", 2, 3, 2, 24, 1), ("mb", 1, 3, 1, 16, 1), ("mb", 2, 5, 2, 16, 2))
-SETTINGS = {"stages": STAGES, "stem_channels": 16, "last_channels": 20, "width_mult": 1.0, "depth_mult": 1.0,
-            "dropout": 0.0, "stochastic_depth": 0.0, "num_classes": 5, "eps": 1e-3, "momentum": 0.01}  # fmt: skip
+STAGES = (
+    ("fused", 1, 3, 1, 16, 1),
+    ("fused", 2, 3, 2, 24, 1),
+    ("mb", 1, 3, 1, 16, 1),
+    ("mb", 2, 5, 2, 16, 2),
+)
+SETTINGS = {
+    "stages": STAGES,
+    "stem_channels": 16,
+    "last_channels": 20,
+    "width_mult": 1.0,
+    "depth_mult": 1.0,
+    "dropout": 0.0,
+    "stochastic_depth": 0.0,
+    "num_classes": 5,
+    "eps": 1e-3,
+    "momentum": 0.01,
+}
 
 
 def reference():
@@ -32,6 +47,12 @@ def reference():
 
 
 CASES = [
-    Case("efficientnet_b0", SETTINGS, (3, 19, 23), covers=NAMES, reference=reference,
-         zero=("features.3.0.block.2.1.bias", "features.4.?.block.3.1.bias")),
-]  # fmt: skip
+    Case(
+        "efficientnet_b0",
+        SETTINGS,
+        (3, 19, 23),
+        covers=NAMES,
+        reference=reference,
+        zero=("features.3.0.block.2.1.bias", "features.4.?.block.3.1.bias"),
+    ),
+]

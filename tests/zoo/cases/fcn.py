@@ -1,4 +1,5 @@
-"""Torchvision's FCN and DeepLab V3, beside torchvision's; on a narrow VGG, since it cannot narrow residual networks."""
+"""Torchvision's FCN and DeepLab V3, beside torchvision's; on a narrow VGG, since it cannot narrow
+residual networks."""
 
 from functools import partial
 
@@ -48,12 +49,36 @@ def outputs(model, x):
 
 
 CASES = [
-    Case("fcn_resnet50", {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
-         (3, 64, 71), call=outputs, covers=RESNETS["fcn"], reference=partial(reference, FCN, FCNHead)),
-    Case("deeplabv3_resnet50", {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
-         (3, 64, 71), call=outputs, covers=RESNETS["deeplabv3"], reference=partial(reference, DeepLabV3, DeepLabHead)),
-    Case("deeplabv3_mobilenet_v3_large", {**MOBILE, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0}, (3, 33, 47),
-         call=outputs, zero=ZERO, reference=partial(mobile_reference, partial(_deeplabv3_mobilenetv3, aux=True))),
-    Case("lraspp_mobilenet_v3_large", MOBILE, (3, 33, 47), call=outputs, zero=ZERO,
-         reference=partial(mobile_reference, _lraspp_mobilenetv3)),
-]  # fmt: skip
+    Case(
+        "fcn_resnet50",
+        {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
+        (3, 64, 71),
+        call=outputs,
+        covers=RESNETS["fcn"],
+        reference=partial(reference, FCN, FCNHead),
+    ),
+    Case(
+        "deeplabv3_resnet50",
+        {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
+        (3, 64, 71),
+        call=outputs,
+        covers=RESNETS["deeplabv3"],
+        reference=partial(reference, DeepLabV3, DeepLabHead),
+    ),
+    Case(
+        "deeplabv3_mobilenet_v3_large",
+        {**MOBILE, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
+        (3, 33, 47),
+        call=outputs,
+        zero=ZERO,
+        reference=partial(mobile_reference, partial(_deeplabv3_mobilenetv3, aux=True)),
+    ),
+    Case(
+        "lraspp_mobilenet_v3_large",
+        MOBILE,
+        (3, 33, 47),
+        call=outputs,
+        zero=ZERO,
+        reference=partial(mobile_reference, _lraspp_mobilenetv3),
+    ),
+]

@@ -1,7 +1,8 @@
-"""Adversarial networks and variational autoencoders beside plain PyTorch, and the diffusion U-Net beside diffusers'.
+"""Adversarial networks and variational autoencoders beside plain PyTorch, and the diffusion U-Net
+beside diffusers'.
 
-DCGAN and the perceptron are those of PyTorch's examples, the convolutional autoencoder is PyTorch-VAE's; none of them
-can be installed, so they are written down here.
+DCGAN and the perceptron are those of PyTorch's examples, the convolutional autoencoder is
+PyTorch-VAE's; none of them can be installed, so they are written down here.
 """
 
 from functools import partial
@@ -32,7 +33,9 @@ def generator(latent=100, width=64, out=3, levels=4):
     for level in reversed(range(levels)):
         channels = width * 2**level
         layers += [nn.BatchNorm2d(channels), nn.ReLU()]
-        layers += [nn.ConvTranspose2d(channels, channels // 2 if level else out, 4, 2, 1, bias=False)]
+        layers += [
+            nn.ConvTranspose2d(channels, channels // 2 if level else out, 4, 2, 1, bias=False)
+        ]
     return Main(*layers, nn.Tanh())
 
 
@@ -40,7 +43,11 @@ def discriminator(channels=3, width=64, levels=4, norm=nn.BatchNorm2d, bias=Fals
     layers = [nn.Conv2d(channels, width, 4, 2, 1, bias=bias), nn.LeakyReLU(0.2)]
     for level in range(1, levels):
         out = width * 2**level
-        layers += [nn.Conv2d(out // 2, out, 4, 2, 1, bias=bias), *([norm(out)] if norm else []), nn.LeakyReLU(0.2)]
+        layers += [
+            nn.Conv2d(out // 2, out, 4, 2, 1, bias=bias),
+            *([norm(out)] if norm else []),
+            nn.LeakyReLU(0.2),
+        ]
     return Main(*layers, nn.Conv2d(width * 2 ** (levels - 1), scores, 4, 1, 0, bias=bias))
 
 
@@ -70,22 +77,31 @@ class Vanilla(nn.Module):
         flat = hidden[-1] * coarsest**2
         ins = (channels, *hidden[:-1])
         self.encoder = nn.Sequential(
-            *(nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU())
-              for a, b in zip(ins, hidden, strict=True))
-        )  # fmt: skip
+            *(
+                nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU())
+                for a, b in zip(ins, hidden, strict=True)
+            )
+        )
         self.fc_mu = nn.Linear(flat, latent)
         self.fc_var = nn.Linear(flat, latent)
         self.decoder_input = nn.Linear(latent, flat)
         back = hidden[::-1]
         self.decoder = nn.Sequential(
-            *(nn.Sequential(nn.ConvTranspose2d(a, b, 3, 2, 1, 1), nn.BatchNorm2d(b), nn.LeakyReLU())
-              for a, b in zip(back[:-1], back[1:], strict=True))
-        )  # fmt: skip
+            *(
+                nn.Sequential(
+                    nn.ConvTranspose2d(a, b, 3, 2, 1, 1), nn.BatchNorm2d(b), nn.LeakyReLU()
+                )
+                for a, b in zip(back[:-1], back[1:], strict=True)
+            )
+        )
         last = hidden[0]
         self.final_layer = nn.Sequential(
-            nn.ConvTranspose2d(last, last, 3, 2, 1, 1), nn.BatchNorm2d(last), nn.LeakyReLU(),
-            nn.Conv2d(last, channels, 3, padding=1), nn.Tanh(),
-        )  # fmt: skip
+            nn.ConvTranspose2d(last, last, 3, 2, 1, 1),
+            nn.BatchNorm2d(last),
+            nn.LeakyReLU(),
+            nn.Conv2d(last, channels, 3, padding=1),
+            nn.Tanh(),
+        )
 
     def forward(self, x, noise):
         found = self.encoder(x).flatten(1)
@@ -95,7 +111,8 @@ class Vanilla(nn.Module):
 
 
 class Waves(nn.Module):
-    """Diffusers' embedding of time steps in double precision; its own rounds to single precision in any network."""
+    """Diffusers' embedding of time steps in double precision; its own rounds to single precision in
+    any network."""
 
     def __init__(self, width, flip, shift):
         super().__init__()
@@ -103,22 +120,47 @@ class Waves(nn.Module):
 
     def forward(self, time):
         half = self.width // 2
-        angles = time[:, None].double() * 1e4 ** (-torch.arange(half, dtype=torch.float64) / (half - self.shift))
+        angles = time[:, None].double() * 1e4 ** (
+            -torch.arange(half, dtype=torch.float64) / (half - self.shift)
+        )
         waves = [angles.sin(), angles.cos()]
         return torch.cat(waves[::-1] if self.flip else waves, 1)
 
 
-def unet(size=32, channels=3, features=(128, 256, 256, 256), attention=(0, 1, 0, 0), layers=2, groups=32,
-         exact=False, **settings):  # fmt: skip
-    """Diffusers' network with the settings of google/ddpm-cifar10-32, or others; `exact` in double precision."""
-    chosen = {"downsample_padding": 0, "flip_sin_to_cos": False, "freq_shift": 1, "norm_eps": 1e-6,
-              "attention_head_dim": None} | settings  # fmt: skip
+def unet(
+    size=32,
+    channels=3,
+    features=(128, 256, 256, 256),
+    attention=(0, 1, 0, 0),
+    layers=2,
+    groups=32,
+    exact=False,
+    **settings,
+):
+    """Diffusers' network with the settings of google/ddpm-cifar10-32, or others; `exact` in double
+    precision."""
+    chosen = {
+        "downsample_padding": 0,
+        "flip_sin_to_cos": False,
+        "freq_shift": 1,
+        "norm_eps": 1e-6,
+        "attention_head_dim": None,
+    } | settings
     network = UNet2DModel(
-        sample_size=size, in_channels=channels, out_channels=channels, block_out_channels=features,
-        down_block_types=tuple("AttnDownBlock2D" if attends else "DownBlock2D" for attends in attention),
-        up_block_types=tuple("AttnUpBlock2D" if attends else "UpBlock2D" for attends in reversed(attention)),
-        layers_per_block=layers, norm_num_groups=groups, **chosen,
-    )  # fmt: skip
+        sample_size=size,
+        in_channels=channels,
+        out_channels=channels,
+        block_out_channels=features,
+        down_block_types=tuple(
+            "AttnDownBlock2D" if attends else "DownBlock2D" for attends in attention
+        ),
+        up_block_types=tuple(
+            "AttnUpBlock2D" if attends else "UpBlock2D" for attends in reversed(attention)
+        ),
+        layers_per_block=layers,
+        norm_num_groups=groups,
+        **chosen,
+    )
     if exact:
         network.time_proj = Waves(features[0], chosen["flip_sin_to_cos"], chosen["freq_shift"])
     return network
@@ -142,27 +184,72 @@ FULL = {
     "ddpm_small": partial(unet, 28, 1, **SMALL),
 }
 
-TINY = {"features": (8, 12), "attention": (False, True), "layers": 1, "num_groups": 4, "in_channels": 2,
-        "out_channels": 2}  # fmt: skip
+TINY = {
+    "features": (8, 12),
+    "attention": (False, True),
+    "layers": 1,
+    "num_groups": 4,
+    "in_channels": 2,
+    "out_channels": 2,
+}
 TINY_REFERENCE = {"features": (8, 12), "attention": (0, 1), "layers": 1, "groups": 4, "exact": True}
 PICTURE, TIME = (2, 4, 6), Input((), below=1000)
 
 CASES = [
-    Case("dcgan_generator", {"latent_size": 7, "width": 4, "out_channels": 2, "image_size": 16}, batch=3,
-         reference=partial(generator, 7, 4, 2, 2), call=lambda net, noise: net(noise[:, :, None, None])),
+    Case(
+        "dcgan_generator",
+        {"latent_size": 7, "width": 4, "out_channels": 2, "image_size": 16},
+        batch=3,
+        reference=partial(generator, 7, 4, 2, 2),
+        call=lambda net, noise: net(noise[:, :, None, None]),
+    ),
     Case("dcgan_generator", {"latent_size": 7, "width": 3, "image_size": 8, "dims": 3}, of="in 3d"),
-    Case("dcgan_discriminator", {"in_channels": 2, "width": 4, "image_size": 16}, batch=3,
-         reference=partial(discriminator, 2, 4, 2), call=lambda net, x: net(x).view(-1)),
-    Case("wgan_gp_critic", {"in_channels": 2, "width": 4, "image_size": 16, "num_classes": 2}, batch=3,
-         reference=partial(discriminator, 2, 4, 2, partial(nn.GroupNorm, 1), True, 2),
-         call=lambda net, x: net(x).flatten(1)),
-    Case("wgan_critic", {"in_channels": 2, "width": 4, "image_size": 16, "norm": "instance", "num_classes": 0}, batch=3,
-         of="headless", covers=("wgan_critic", "wgan_gp_critic"), zero=("main.[!24]*",),
-         reference=None),
-    Case("wgan_critic", {"width": 3, "image_size": 16, "norm": None, "dims": 1}, of="in 1d", batch=3),
-    Case("vae", {"in_features": 13, "hidden": 9, "latent_size": 4}, batch=3, reference=partial(Perceptron, 13, 9, 4)),
-    Case("conv_vae", {"in_channels": 2, "latent_size": 5, "features": (4, 6), "image_size": 12}, batch=3,
-         zero=("*coder.?.0.bias", "final_layer.0.bias"), reference=partial(Vanilla, 2, 5, (4, 6), 3)),
-    Case("ddpm_cifar10", TINY, [PICTURE, TIME], covers=("ddpm_cifar10", "ddpm_celebahq", "ddpm_small"),
-         reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, zero=("*to_k.bias",)),
-]  # fmt: skip
+    Case(
+        "dcgan_discriminator",
+        {"in_channels": 2, "width": 4, "image_size": 16},
+        batch=3,
+        reference=partial(discriminator, 2, 4, 2),
+        call=lambda net, x: net(x).view(-1),
+    ),
+    Case(
+        "wgan_gp_critic",
+        {"in_channels": 2, "width": 4, "image_size": 16, "num_classes": 2},
+        batch=3,
+        reference=partial(discriminator, 2, 4, 2, partial(nn.GroupNorm, 1), True, 2),
+        call=lambda net, x: net(x).flatten(1),
+    ),
+    Case(
+        "wgan_critic",
+        {"in_channels": 2, "width": 4, "image_size": 16, "norm": "instance", "num_classes": 0},
+        batch=3,
+        of="headless",
+        covers=("wgan_critic", "wgan_gp_critic"),
+        zero=("main.[!24]*",),
+        reference=None,
+    ),
+    Case(
+        "wgan_critic", {"width": 3, "image_size": 16, "norm": None, "dims": 1}, of="in 1d", batch=3
+    ),
+    Case(
+        "vae",
+        {"in_features": 13, "hidden": 9, "latent_size": 4},
+        batch=3,
+        reference=partial(Perceptron, 13, 9, 4),
+    ),
+    Case(
+        "conv_vae",
+        {"in_channels": 2, "latent_size": 5, "features": (4, 6), "image_size": 12},
+        batch=3,
+        zero=("*coder.?.0.bias", "final_layer.0.bias"),
+        reference=partial(Vanilla, 2, 5, (4, 6), 3),
+    ),
+    Case(
+        "ddpm_cifar10",
+        TINY,
+        [PICTURE, TIME],
+        covers=("ddpm_cifar10", "ddpm_celebahq", "ddpm_small"),
+        reference=partial(unet, 8, 2, **TINY_REFERENCE),
+        call=sample,
+        zero=("*to_k.bias",),
+    ),
+]

@@ -14,7 +14,12 @@ InceptionAux = Later("torchvision.models.googlenet.InceptionAux")
 
 FULL = {"googlenet": partial(get_model, "googlenet", init_weights=False)}
 
-BLOCKS = {"3a": (4, 3, 5, 2, 3, 4), "4a": (3, 4, 5, 3, 4, 2), "4d": (5, 2, 6, 3, 3, 4), "5a": (4, 5, 6, 2, 3, 3)}
+BLOCKS = {
+    "3a": (4, 3, 5, 2, 3, 4),
+    "4a": (3, 4, 5, 3, 4, 2),
+    "4d": (5, 2, 6, 3, 3, 4),
+    "5a": (4, 5, 6, 2, 3, 3),
+}
 
 
 def reference():
@@ -24,7 +29,9 @@ def reference():
         setattr(net, f"inception{name}", nn.Identity())
     width = 192
     for name, (one, inside, two, inside_three, three, pooled) in BLOCKS.items():
-        setattr(net, f"inception{name}", Inception(width, one, inside, two, inside_three, three, pooled))
+        setattr(
+            net, f"inception{name}", Inception(width, one, inside, two, inside_three, three, pooled)
+        )
         width = one + two + three + pooled
     net.aux1, net.aux2 = InceptionAux(14, 5, dropout=0.0), InceptionAux(18, 5, dropout=0.0)
     net.fc = nn.Linear(width, 5)
@@ -38,6 +45,17 @@ def call(net, x):
 
 
 CASES = [
-    Case("googlenet", {"blocks": BLOCKS, "num_classes": 5, "dropout": 0.0, "dropout_aux": 0.0, "transform_input": True},
-         (3, 35, 47), reference=reference, call=call),
-]  # fmt: skip
+    Case(
+        "googlenet",
+        {
+            "blocks": BLOCKS,
+            "num_classes": 5,
+            "dropout": 0.0,
+            "dropout_aux": 0.0,
+            "transform_input": True,
+        },
+        (3, 35, 47),
+        reference=reference,
+        call=call,
+    ),
+]

@@ -25,7 +25,11 @@ def reference(aux_logits=False):
     net = Inception3(5, aux_logits, init_weights=False, dropout=0.0)
     for name in ("5c", "5d", "6c", "6d", "6e", "7c"):
         setattr(net, f"Mixed_{name}", nn.Identity())
-    net.Mixed_5b, net.Mixed_6a, net.Mixed_6b = InceptionA(192, 8), InceptionB(232), InceptionC(712, 9)
+    net.Mixed_5b, net.Mixed_6a, net.Mixed_6b = (
+        InceptionA(192, 8),
+        InceptionB(232),
+        InceptionC(712, 9),
+    )
     net.Mixed_7a, net.Mixed_7b = InceptionD(768), InceptionE(1280)
     return net
 

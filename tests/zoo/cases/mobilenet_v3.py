@@ -23,7 +23,8 @@ BLOCKS = (
 
 
 class ExactHardsigmoid(nn.Module):
-    """PyTorch's own takes a sixth in single precision for its gradient, whatever the type of the input."""
+    """PyTorch's own takes a sixth in single precision for its gradient, whatever the type of the
+    input."""
 
     def forward(self, x):
         return nn.functional.relu6(x + 3.0) / 6.0
@@ -35,7 +36,11 @@ def reference(dilated):
     for at, (kernel, inside, outside, squeeze, activation, stride) in enumerate(BLOCKS):
         kind = {"ReLU": "RE", "Hardswish": "HS"}[activation]
         dilation = 2 if dilated and at > 1 else 1
-        rows.append(InvertedResidualConfig(width, kernel, inside, outside, squeeze, kind, stride, dilation, 1.0))
+        rows.append(
+            InvertedResidualConfig(
+                width, kernel, inside, outside, squeeze, kind, stride, dilation, 1.0
+            )
+        )
         width = outside
     net = MobileNetV3(rows, 24, 5, dropout=0.0)
     for block in net.modules():
@@ -47,8 +52,20 @@ def reference(dilated):
 ZERO = ("features.*.block.[23].1.bias",)  # of a projection: what follows it is normalised
 SMALL = {"blocks": BLOCKS, "hidden": 24, "num_classes": 5, "dropout": 0.0}
 CASES = [
-    Case("mobilenet_v3_large", SMALL, (3, 17, 22), reference=partial(reference, False), covers=NAMES,
-         zero=ZERO),
-    Case("mobilenet_v3_large", SMALL | {"dilated": True}, (3, 17, 22), of="dilated",
-         reference=partial(reference, True), zero=ZERO),
-]  # fmt: skip
+    Case(
+        "mobilenet_v3_large",
+        SMALL,
+        (3, 17, 22),
+        reference=partial(reference, False),
+        covers=NAMES,
+        zero=ZERO,
+    ),
+    Case(
+        "mobilenet_v3_large",
+        SMALL | {"dilated": True},
+        (3, 17, 22),
+        of="dilated",
+        reference=partial(reference, True),
+        zero=ZERO,
+    ),
+]

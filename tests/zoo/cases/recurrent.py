@@ -1,4 +1,5 @@
-"""LSTM and GRU classifiers, beside the same of plain modules; lengths are handled by PyTorch's packed sequences."""
+"""LSTM and GRU classifiers, beside the same of plain modules; lengths are handled by PyTorch's
+packed sequences."""
 
 from functools import partial
 
@@ -9,28 +10,53 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from deliralike.zoo import Input
 from tests.zoo.case import Case
 
-TOKENS = {"num_classes": 3, "vocab_size": 11, "in_features": 4, "hidden_size": 5, "num_layers": 2,
-          "bidirectional": True}  # fmt: skip
+TOKENS = {
+    "num_classes": 3,
+    "vocab_size": 11,
+    "in_features": 4,
+    "hidden_size": 5,
+    "num_layers": 2,
+    "bidirectional": True,
+}
 VECTORS = {"num_classes": 3, "vocab_size": 0, "in_features": 4, "hidden_size": 5, "pooling": "mean"}
-PLAIN = {"num_classes": 3, "vocab_size": 11, "in_features": 4, "hidden_size": 5, "bidirectional": True}
+PLAIN = {
+    "num_classes": 3,
+    "vocab_size": 11,
+    "in_features": 4,
+    "hidden_size": 5,
+    "bidirectional": True,
+}
 
 
 class Reference(nn.Module):
     """Embedding, recurrent layers, last states or mean, linear layer."""
 
-    def __init__(self, cell, num_classes=2, vocab_size=30000, in_features=128, hidden_size=256, num_layers=1,
-                 bidirectional=False, pooling="last"):  # fmt: skip
+    def __init__(
+        self,
+        cell,
+        num_classes=2,
+        vocab_size=30000,
+        in_features=128,
+        hidden_size=256,
+        num_layers=1,
+        bidirectional=False,
+        pooling="last",
+    ):
         super().__init__()
         self.bidirectional, self.pooling = bidirectional, pooling
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
         layer = {"lstm": nn.LSTM, "gru": nn.GRU}[cell]
-        self.rnn = layer(in_features, hidden_size, num_layers, batch_first=True, bidirectional=bidirectional)
+        self.rnn = layer(
+            in_features, hidden_size, num_layers, batch_first=True, bidirectional=bidirectional
+        )
         self.fc = nn.Linear(hidden_size * (1 + bidirectional), num_classes)
 
     def forward(self, x, lengths=None):
         x = self.embedding(x) if self.embedding is not None else x
         lengths = torch.full((x.shape[0],), x.shape[1]) if lengths is None else lengths
-        outputs, state = self.rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+        outputs, state = self.rnn(
+            pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        )
         if self.pooling == "mean":
             outputs, _ = pad_packed_sequence(outputs, batch_first=True)
             return self.fc(outputs.sum(1) / lengths[:, None])
@@ -41,10 +67,25 @@ class Reference(nn.Module):
 FULL = {f"{cell}_classifier": partial(Reference, cell) for cell in ("lstm", "gru")}
 
 CASES = [
-    Case("lstm_classifier", TOKENS, [Input((5,), below=11), Input((), below=6)], batch=4,
-         reference=partial(Reference, "lstm", **TOKENS)),
-    Case("gru_classifier", VECTORS, [(4, 4), Input((), below=5)], batch=4,
-         reference=partial(Reference, "gru", **VECTORS)),
-    Case("gru_classifier", PLAIN, (Input((4,), below=11)), of="of whole sequences",
-         reference=partial(Reference, "gru", **PLAIN)),
-]  # fmt: skip
+    Case(
+        "lstm_classifier",
+        TOKENS,
+        [Input((5,), below=11), Input((), below=6)],
+        batch=4,
+        reference=partial(Reference, "lstm", **TOKENS),
+    ),
+    Case(
+        "gru_classifier",
+        VECTORS,
+        [(4, 4), Input((), below=5)],
+        batch=4,
+        reference=partial(Reference, "gru", **VECTORS),
+    ),
+    Case(
+        "gru_classifier",
+        PLAIN,
+        (Input((4,), below=11)),
+        of="of whole sequences",
+        reference=partial(Reference, "gru", **PLAIN),
+    ),
+]

@@ -17,7 +17,10 @@ NAMES = zoo.list("regnet_*")
 
 def full(name):
     """Torchvision works out depths and widths with PyTorch, which the meta device cannot do."""
-    with torch.device("cpu"), patch.object(regnet.found(), "_regnet", lambda params, *args, **kwargs: params):
+    with (
+        torch.device("cpu"),
+        patch.object(regnet.found(), "_regnet", lambda params, *args, **kwargs: params),
+    ):
         params = get_model(name)
     return regnet.RegNet(params)
 
@@ -35,6 +38,17 @@ def reference(squeeze):
 
 SMALL = {"layers": LAYERS, "widths": WIDTHS, "group_width": 8, "num_classes": 5}
 CASES = [
-    Case("regnet_y_400mf", SMALL | {"squeeze": 0.5}, (3, 17, 22), reference=partial(reference, 0.5), covers=NAMES),
-    Case("regnet_x_400mf", SMALL | {"squeeze": 0.0, "dims": 1, "num_classes": 0}, (3, 35), of="in 1d, headless"),
+    Case(
+        "regnet_y_400mf",
+        SMALL | {"squeeze": 0.5},
+        (3, 17, 22),
+        reference=partial(reference, 0.5),
+        covers=NAMES,
+    ),
+    Case(
+        "regnet_x_400mf",
+        SMALL | {"squeeze": 0.0, "dims": 1, "num_classes": 0},
+        (3, 35),
+        of="in 1d, headless",
+    ),
 ]

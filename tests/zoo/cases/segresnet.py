@@ -10,11 +10,48 @@ SegResNet = Later("monai.networks.nets.SegResNet")
 FULL = {"segresnet": SegResNet}
 
 CASES = [
-    Case("segresnet", {"in_channels": 2, "init_filters": 4, "blocks_down": (1, 2, 1), "blocks_up": (1, 2),
-                       "num_groups": 2}, (2, 4, 8, 4),
-         reference=partial(SegResNet, 3, 4, 2, 2, blocks_down=(1, 2, 1), blocks_up=(1, 2),
-                           norm=("group", {"num_groups": 2}))),
-    Case("segresnet", {"init_filters": 3, "blocks_down": (1, 1), "blocks_up": (1,), "dims": 2, "norm": "batch",
-                       "upsample": "deconv"}, (1, 6, 4), of="deconv", zero=("*.deconv.bias",),
-         reference=partial(SegResNet, 2, 3, norm="batch", blocks_down=(1, 1), blocks_up=(1,), upsample_mode="deconv")),
-]  # fmt: skip
+    Case(
+        "segresnet",
+        {
+            "in_channels": 2,
+            "init_filters": 4,
+            "blocks_down": (1, 2, 1),
+            "blocks_up": (1, 2),
+            "num_groups": 2,
+        },
+        (2, 4, 8, 4),
+        reference=partial(
+            SegResNet,
+            3,
+            4,
+            2,
+            2,
+            blocks_down=(1, 2, 1),
+            blocks_up=(1, 2),
+            norm=("group", {"num_groups": 2}),
+        ),
+    ),
+    Case(
+        "segresnet",
+        {
+            "init_filters": 3,
+            "blocks_down": (1, 1),
+            "blocks_up": (1,),
+            "dims": 2,
+            "norm": "batch",
+            "upsample": "deconv",
+        },
+        (1, 6, 4),
+        of="deconv",
+        zero=("*.deconv.bias",),
+        reference=partial(
+            SegResNet,
+            2,
+            3,
+            norm="batch",
+            blocks_down=(1, 1),
+            blocks_up=(1,),
+            upsample_mode="deconv",
+        ),
+    ),
+]

@@ -21,14 +21,26 @@ def reference():
     """Torchvision's class has no settings for its blocks, so they are put in here."""
     net = SqueezeNet("1_0", 5, 0.0)
     net.features = nn.Sequential(
-        nn.Conv2d(3, 8, 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, stride=2, ceil_mode=True), Fire(8, 4, 6, 6),
-        nn.MaxPool2d(3, stride=2, ceil_mode=True), Fire(12, 5, 8, 8), Fire(16, 4, 7, 7),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 7, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, ceil_mode=True),
+        Fire(8, 4, 6, 6),
+        nn.MaxPool2d(3, stride=2, ceil_mode=True),
+        Fire(12, 5, 8, 8),
+        Fire(16, 4, 7, 7),
+    )
     net.classifier[1] = nn.Conv2d(14, 5, 1)
     return net
 
 
 CASES = [
-    Case("squeezenet1_0", SMALL | {"num_classes": 5}, (3, 13, 28), reference=reference, covers=NAMES),
-    Case("squeezenet1_0", SMALL | {"num_classes": 0, "dims": 1, "plan": (None, (4, 6))}, (3, 13), of="in 1d, headless"),
+    Case(
+        "squeezenet1_0", SMALL | {"num_classes": 5}, (3, 13, 28), reference=reference, covers=NAMES
+    ),
+    Case(
+        "squeezenet1_0",
+        SMALL | {"num_classes": 0, "dims": 1, "plan": (None, (4, 6))},
+        (3, 13),
+        of="in 1d, headless",
+    ),
 ]

@@ -18,7 +18,19 @@ def dry(*args, **settings):
 
 
 CASES = [
-    Case("vnet", {"dropout": 0.0, "skip_dropout": 0.0, "in_channels": 2, "out_channels": 2, "dims": 2, "act": "prelu",
-                  "bias": True}, (2, 16, 32), zero=("*.conv.bias", "*_conv.bias"),
-         reference=partial(dry, 2, 2, 2, act="prelu", bias=True)),
-]  # fmt: skip
+    Case(
+        "vnet",
+        {
+            "dropout": 0.0,
+            "skip_dropout": 0.0,
+            "in_channels": 2,
+            "out_channels": 2,
+            "dims": 2,
+            "act": "prelu",
+            "bias": True,
+        },
+        (2, 16, 32),
+        zero=("*.conv.bias", "*_conv.bias"),
+        reference=partial(dry, 2, 2, 2, act="prelu", bias=True),
+    ),
+]

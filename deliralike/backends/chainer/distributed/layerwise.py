@@ -1,4 +1,6 @@
-"""The Chainer network whose gradients are averaged over processes, and whose updates wait for the next forward."""
+"""The Chainer network whose gradients are averaged over processes, and whose updates wait for the
+next forward.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):
-    """See `LayerwiseNetwork`. Chainer tells nobody that a gradient is complete, nor which parameters a function takes.
+    """See `LayerwiseNetwork`. Chainer tells nobody that a gradient is complete, nor which
+    parameters a function takes.
 
-    So gradients are sent in `step`, and the next forward pass waits for the whole network: also that of the chain that
-    was given, or of a link of it, when one is called in this thread.
+    So gradients are sent in `step`, and the next forward pass waits for the whole network: also
+    that of the chain that was given, or of a link of it, when one is called in this thread.
     """
 
     _calls: _FinishBefore | None = None
@@ -34,7 +37,9 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             weakref.finalize(self, chainer._get_link_hooks().pop, self._calls.name, None)
 
     def bind(self, optimizer: Any) -> None:
-        """Refuse updates of the native optimizer by itself, which would follow this process's gradients alone."""
+        """Refuse updates of the native optimizer by itself, which would follow this process's
+        gradients alone.
+        """
         optimizer.native.add_hook(self._refuse_alone, f"{type(self).__name__}-{id(self)}")
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
@@ -48,14 +53,16 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
     def _refuse_alone(self, native: Any) -> None:
         if not self._is_updating:
             raise CapabilityError(
-                f"an update of {type(native).__name__} by itself would follow the gradients of this "
-                f"process alone: call step() of the DataParallelOptimizer around it"
+                f"an update of {type(native).__name__} by itself would follow the gradients of "
+                "this process alone: call step() of the DataParallelOptimizer around it"
             )
 
     def trainable(self):
         slots = self.network.neutral_slots().items()
         first = {id(slot.native): name for name, slot in reversed(slots) if slot.trainable}
-        self._own = {name: slot.native for name, slot in slots if first.get(id(slot.native)) == name}
+        self._own = {
+            name: slot.native for name, slot in slots if first.get(id(slot.native)) == name
+        }
         return {name: described(parameter.array) for name, parameter in self._own.items()}
 
     def gradient(self, name):
@@ -72,7 +79,11 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
         """Hyperparameters are attributes of the optimizer's, and of each parameter's own rule."""
-        rules = [parameter.update_rule for parameter in self._own.values() if parameter.update_rule is not None]
+        rules = [
+            parameter.update_rule
+            for parameter in self._own.values()
+            if parameter.update_rule is not None
+        ]
         held = [vars(each.hyperparam) for each in (optimizer.native, *rules)]
         noted = [dict(each) for each in held]
 

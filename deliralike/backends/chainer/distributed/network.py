@@ -12,7 +12,11 @@ from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
 from deliralike.optim.loss import InReplicas
-from deliralike.parallel.processes.network import DistributedNetwork, ProcessState, ReplicasOverProcesses
+from deliralike.parallel.processes.network import (
+    DistributedNetwork,
+    ProcessState,
+    ReplicasOverProcesses,
+)
 from deliralike.parallel.replicas.context import current
 
 
@@ -39,30 +43,37 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         if self.state.takes_whole and self.network.training:
             return refusing(super().call(args, kwargs))
         call = super().call
-        return averaging(self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight)
+        return averaging(
+            self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight
+        )
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
+        of its own batch.
+        """
         network = self.network
         if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
             return super().compute_loss(loss, *batch)
         call = super().compute_loss
         return averaging(network, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
 
-    # Gradients that ChainerMN adds -----------------------------------------------------------------------------------
+    # Gradients that ChainerMN adds
+    # -----------------------------------------------------------------------------------
 
     def reduce_in_backward(self) -> None:  # type: ignore[override]
-        """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward pass.
+        """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward
+        pass.
 
-        It does so at every update whose gradients are of one backward pass; with micro-batches they are added when the
-        update is made.
+        It does so at every update whose gradients are of one backward pass; with micro-batches they
+        are added when the update is made.
 
         Raises:
             CapabilityError: The processes are not those of ChainerMN.
         """
         if not hasattr(self.processes, "communicator_for"):
             raise CapabilityError(
-                f"{self.processes}: ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')"
+                f"{self.processes}: ChainerMN adds gradients over its own processes alone: "
+                "deliralike.join('chainermn')"
             )
         self.reduce_by(self.processes.communicator_for(self.network.device_name))
 
@@ -71,26 +82,42 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.state.communicator = communicator
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Whether gradients are not to be added to others first; a process without samples gives zeros."""
+        """Whether gradients are not to be added to others first; a process without samples gives
+        zeros.
+        """
         return self.state.communicator is not None and self.state.syncs
 
-    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
-        """This process's part of a loss and its own gradients, of which ChainerMN will take the mean over processes."""
+    def reduce(
+        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+    ) -> Any:
+        """This process's part of a loss and its own gradients, of which ChainerMN will take the
+        mean over processes.
+        """
         weighted = part(share)
         backward(weighted * self.processes.count)
         return weighted
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; where ChainerMN adds gradients, they are the batch's then."""
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Forward and backward on this process's share; where ChainerMN adds gradients, they are
+        the batch's then.
+        """
         result = super().forward_backward(loss, backward, *batch)
         if self.reduces(()):
             self._mean_gradients()
         return result
 
     def _mean_gradients(self) -> None:
-        """Take the mean over processes, in place; a parameter that no process has used keeps None."""
+        """Take the mean over processes, in place; a parameter that no process has used keeps
+        None.
+        """
         slots = self.network.root.neutral_slots().items()
-        parameters = {name: slot.native for name, slot in slots if slot.trainable and slot.native.is_initialized}
+        parameters = {
+            name: slot.native
+            for name, slot in slots
+            if slot.trainable and slot.native.is_initialized
+        }
         has = [parameter.grad is not None for parameter in parameters.values()]
         used = self.processes.exchange("which parameters have gradients", has)
         for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
@@ -101,7 +128,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Also of a link of ChainerMN's, which would count each process's mean alike."""
-        return super().is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
+        return super().is_synchronised(link) or isinstance(
+            link, chainermn.links.MultiNodeBatchNormalization
+        )
 
     def forget_gradients(self) -> None:
         """Drop the gradients by ``cleargrads``."""
@@ -109,28 +138,37 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of Chainer in several processes; see
+    `deliralike.parallel.processes.network.DistributedNetwork`.
 
-    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
-    says, with shares of any size.
+    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
+    whatever `buffers` says, with shares of any size.
 
-    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the gradients of all
-    processes, each counted by its samples, in a `no_sync` block too: so any optimizer of Chainer's updates alike in all
-    processes.
+    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the
+    gradients of all processes, each counted by its samples, in a `no_sync` block too: so any
+    optimizer of Chainer's updates alike in all processes.
     """
 
     _parallelism = ChainerReplicasOverProcesses
 
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
-        """The parameters that may have gradients, by neutral name, a tied one under its first name only."""
+        """The parameters that may have gradients, by neutral name, a tied one under its first name
+        only.
+        """
         slots = self.root.neutral_slots().items()
-        own = [(name, slot.native) for name, slot in slots if slot.trainable and slot.native.is_initialized]
+        own = [
+            (name, slot.native)
+            for name, slot in slots
+            if slot.trainable and slot.native.is_initialized
+        ]
         first = {id(parameter): name for name, parameter in reversed(own)}
         return {name: parameter for name, parameter in own if first[id(parameter)] == name}
 
 
 def _own(parameter: chainer.Parameter) -> Any:
-    """The gradient, or zeros, as one block that belongs to this parameter alone: ChainerMN writes into it."""
+    """The gradient, or zeros, as one block that belongs to this parameter alone: ChainerMN writes
+    into it.
+    """
     if parameter.grad is None:
         return parameter.xp.zeros_like(parameter.array)
     return parameter.grad.copy(order="C")

@@ -11,18 +11,22 @@ from deliralike.network.base import AbstractNetwork
 
 
 def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
-    """The optimizer inside one of ChainerMN's, whose communicator adds the network's gradients from now on.
+    """The optimizer inside one of ChainerMN's, whose communicator adds the network's gradients from
+    now on.
 
-    So no batch is lost: ChainerMN's own first update sends the root's weights and leaves the parameters as they are,
-    but the network's processes start with the same weights already. Any other optimizer is given back as it is.
+    So no batch is lost: ChainerMN's own first update sends the root's weights and leaves the
+    parameters as they are, but the network's processes start with the same weights already. Any
+    other optimizer is given back as it is.
 
     Raises:
         ArgumentError: The network does not train in the processes of the communicator.
         CapabilityError: Double buffering, which updates with the gradients of the step before.
     """
     if isinstance(native, chainermn.optimizers._DoubleBufferingOptimizer):
-        raise CapabilityError("double buffering updates with the gradients of the step before, which are not those of "
-                              "one process: create_multi_node_optimizer(..., double_buffering=False)")  # fmt: skip
+        raise CapabilityError(
+            "double buffering updates with the gradients of the step before, which are not those "
+            "of one process: create_multi_node_optimizer(..., double_buffering=False)"
+        )
     if not isinstance(native, chainermn.optimizers._MultiNodeOptimizer):
         return native
     _connect(native.communicator, network)
@@ -33,8 +37,10 @@ def _connect(communicator: Any, network: AbstractNetwork) -> None:
     own = network.parallelism.processes
     place = (own.rank, own.count)
     if place != (communicator.rank, communicator.size):
-        raise ArgumentError(f"the optimizer's communicator has process {communicator.rank} of {communicator.size}, "
-                            f"and the network is process {place[0]} of {place[1]}: give it "
-                            f"DistributedDataParallel(network, join('chainermn'))")  # fmt: skip
+        raise ArgumentError(
+            f"the optimizer's communicator has process {communicator.rank} of {communicator.size}, "
+            f"and the network is process {place[0]} of {place[1]}: give it "
+            f"DistributedDataParallel(network, join('chainermn'))"
+        )
     if isinstance(network, DistributedChainerNetwork):
         network.parallelism.reduce_by(communicator)

@@ -1,4 +1,6 @@
-"""Backward passes of a loop of the user's own, in which a network's gradients are averaged over processes."""
+"""Backward passes of a loop of the user's own, in which a network's gradients are averaged over
+processes.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,36 @@ if TYPE_CHECKING:
 
 
 def averaging(
-    network: DistributedChainerNetwork, call: Callable[[Any], Any], arguments: Any, weight: Callable[[], float]
+    network: DistributedChainerNetwork,
+    call: Callable[[Any], Any],
+    arguments: Any,
+    weight: Callable[[], float],
 ) -> Any:
-    """What a call gives for some arguments; a backward pass to it gives parameters the means of all processes.
+    """What a call gives for some arguments; a backward pass to it gives parameters the means of all
+    processes.
 
     Args:
         weight: After the call, what the gradients of this process count in their mean.
     """
     given = {id(leaf): leaf for leaf in nest.leaves(arguments) if _has_graph(leaf)}
     inside = {key: chainer.Variable(leaf.array) for key, leaf in given.items()}
-    leaves, structure = nest.flatten(call(nest.map(lambda leaf: inside.get(id(leaf), leaf), arguments)))
+    leaves, structure = nest.flatten(
+        call(nest.map(lambda leaf: inside.get(id(leaf), leaf), arguments))
+    )
     left = [leaf for leaf in leaves if _has_graph(leaf) and leaf.creator_node is not None]
     if not left:
         return structure.unflatten(leaves)
     node = _Means(network, left, list(inside.values()), weight)
-    outputs = dict(zip(map(id, left), node.apply((*node.parameters.values(), *given.values())), strict=True))
+    outputs = dict(
+        zip(map(id, left), node.apply((*node.parameters.values(), *given.values())), strict=True)
+    )
     return structure.unflatten([outputs.get(id(leaf), leaf) for leaf in leaves])
 
 
 def refusing(outputs: Any) -> Any:
-    """Outputs of the whole batch, for which a backward pass is an error; Chainer would do nothing."""
+    """Outputs of the whole batch, for which a backward pass is an error; Chainer would do
+    nothing.
+    """
 
     def leaf(value: Any) -> Any:
         return _OfAll().apply((chainer.Variable(value),))[0] if _is_floating(value) else value
@@ -45,12 +57,16 @@ def refusing(outputs: Any) -> Any:
 class _Means(chainer.FunctionNode):
     """A whole network as one function of its parameters and inputs.
 
-    The gradient of the outputs is multiplied by the weight of this process on its way in, and divided by it where it
-    goes on to what the inputs came from.
+    The gradient of the outputs is multiplied by the weight of this process on its way in, and
+    divided by it where it goes on to what the inputs came from.
     """
 
     def __init__(
-        self, network: DistributedChainerNetwork, outputs: Sequence[Any], inputs: list[Any], weight: Callable[[], float]
+        self,
+        network: DistributedChainerNetwork,
+        outputs: Sequence[Any],
+        inputs: list[Any],
+        weight: Callable[[], float],
     ) -> None:
         self.network, self.outputs_inside, self.inputs_inside = network, outputs, inputs
         self.parameters = network.trainable_parameters()
@@ -82,15 +98,21 @@ class _Means(chainer.FunctionNode):
         by_index = dict(zip(indexes, found, strict=True))
         own = {names[index]: by_index.pop(index) for index in indexes if index < len(names)}
         averaged = self._averaged(own)
-        before = {index: None if each is None else each / self.weight for index, each in by_index.items()}
-        return tuple(averaged[names[index]] if index < len(names) else before[index] for index in indexes)
+        before = {
+            index: None if each is None else each / self.weight for index, each in by_index.items()
+        }
+        return tuple(
+            averaged[names[index]] if index < len(names) else before[index] for index in indexes
+        )
 
     def _averaged(self, gradients: dict[str, Any]) -> dict[str, Any]:
         if not gradients:
             return gradients
         raw = {name: None if each is None else arrays.raw(each) for name, each in gradients.items()}
         means = self.network.parallelism.mean_gradients(raw)
-        return {name: None if each is None else chainer.Variable(each) for name, each in means.items()}
+        return {
+            name: None if each is None else chainer.Variable(each) for name, each in means.items()
+        }
 
 
 class _OfAll(chainer.FunctionNode):

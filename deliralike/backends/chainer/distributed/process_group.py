@@ -15,9 +15,10 @@ class ChainerMNProcesses(MPIProcesses):
     """The processes of a ChainerMN communicator; messages go from host to host, by its MPI.
 
     Args:
-        communicator: What ``chainermn.create_communicator`` gave a program; where gradients go by ChainerMN, it adds
-            them. Without, all processes that were started together, and a communicator for the device of each network:
-            ``"naive"`` on the host, ``"pure_nccl"`` on a GPU.
+        communicator: What ``chainermn.create_communicator`` gave a program; where gradients go by
+            ChainerMN, it adds them. Without, all processes that were started together, and a
+            communicator for the device of each network: ``"naive"`` on the host, ``"pure_nccl"`` on
+            a GPU.
         timeout: Seconds after which a process that does not come is given up.
     """
 
@@ -33,4 +34,6 @@ class ChainerMNProcesses(MPIProcesses):
         if self._given is not None:
             return self._given
         chainer.get_device(device).use()
-        return chainermn.create_communicator("naive" if device == arrays.HOST else "pure_nccl", mpi_comm=self.comm)
+        return chainermn.create_communicator(
+            "naive" if device == arrays.HOST else "pure_nccl", mpi_comm=self.comm
+        )

@@ -1,8 +1,10 @@
-"""Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of matrix products.
+"""Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of
+matrix products.
 
-With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each function's derivatives are
-the other two functions, to any order. Columns lie as ``(channels * kernel, batch * windows)`` and results as
-``(channels, batch, ...)`` in memory, which makes every step one product without a copy; outside, shapes are as usual.
+With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each
+function's derivatives are the other two functions, to any order. Columns lie as ``(channels *
+kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which makes every
+step one product without a copy; outside, shapes are as usual.
 """
 
 from __future__ import annotations
@@ -37,11 +39,21 @@ class Geometry:
 
     def plain(self) -> bool:
         """Whether each window is one element, in order: then the columns are the input itself."""
-        return self.size == self.count and set(self.kernel) == {1} == set(self.stride) and not any(map(any, self.pads))
+        return (
+            self.size == self.count
+            and set(self.kernel) == {1} == set(self.stride)
+            and not any(map(any, self.pads))
+        )
 
     def inner(self) -> tuple:
         """The part of the padded input that is the input."""
-        return (..., *(slice(before, before + n) for (before, _), n in zip(self.pads, self.size, strict=True)))
+        return (
+            ...,
+            *(
+                slice(before, before + n)
+                for (before, _), n in zip(self.pads, self.size, strict=True)
+            ),
+        )
 
     def padded(self) -> tuple[int, ...]:
         """The size with padding."""
@@ -49,7 +61,9 @@ class Geometry:
 
 
 class Convolve(chainer.FunctionNode):
-    """``C(x, w)``: ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out, *count)``."""
+    """``C(x, w)``: ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out,
+    *count)``.
+    """
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__()
@@ -72,7 +86,9 @@ class Convolve(chainer.FunctionNode):
 
 
 class Transposed(chainer.FunctionNode):
-    """The transpose of ``C`` in `x`: ``(batch, out, *count)`` and the weight give ``(batch, in, *size)``."""
+    """The transpose of ``C`` in `x`: ``(batch, out, *count)`` and the weight give ``(batch, in,
+    *size)``.
+    """
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__()
@@ -96,7 +112,9 @@ class Transposed(chainer.FunctionNode):
 
 
 class WeightGradient(chainer.FunctionNode):
-    """The transpose of ``C`` in `w`: ``(batch, in, *size)`` and ``(batch, out, *count)`` give the weight's shape."""
+    """The transpose of ``C`` in `w`: ``(batch, in, *size)`` and ``(batch, out, *count)`` give the
+    weight's shape.
+    """
 
     def __init__(self, geometry: Geometry) -> None:
         super().__init__()
@@ -145,7 +163,9 @@ def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
 
 
 def _channels_first(y: Any, groups: int) -> Any:
-    """(batch, channels, ...) as (groups, channels/groups, batch * ...); a view when it lies so in memory already."""
+    """(batch, channels, ...) as (groups, channels/groups, batch * ...); a view when it lies so in
+    memory already.
+    """
     return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, -1)
 
 
@@ -155,7 +175,9 @@ def _channels_second(y: Any, shape: Sequence[int]) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """The matrix product of each group; half precision is summed up in single precision, as on a GPU."""
+    """The matrix product of each group; half precision is summed up in single precision, as on a
+    GPU.
+    """
     if x.dtype == np.float16 and array_module(x) is np:
         return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
     return array_module(x).matmul(x, y)

@@ -1,4 +1,6 @@
-"""Functions that Chainer lacks or computes otherwise, as its function nodes; every one can be differentiated twice."""
+"""Functions that Chainer lacks or computes otherwise, as its function nodes; every one can be
+differentiated twice.
+"""
 
 from __future__ import annotations
 
@@ -71,18 +73,31 @@ class Pad(chainer.FunctionNode):
 
     def forward(self, inputs):
         (x,), xp = inputs, array_module(inputs[0])
-        inner = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, self.pads, strict=True))]
+        inner = x[
+            tuple(
+                slice(max(-b, 0), n - max(-a, 0))
+                for n, (b, a) in zip(x.shape, self.pads, strict=True)
+            )
+        ]
         if all(before <= 0 and after <= 0 for before, after in self.pads):
             return (inner,)
-        y = xp.full([n + b + a for n, (b, a) in zip(x.shape, self.pads, strict=True)], self.value, x.dtype)
-        y[tuple(slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(y.shape, self.pads, strict=True))] = inner
+        y = xp.full(
+            [n + b + a for n, (b, a) in zip(x.shape, self.pads, strict=True)], self.value, x.dtype
+        )
+        y[
+            tuple(
+                slice(max(b, 0), n - max(a, 0))
+                for n, (b, a) in zip(y.shape, self.pads, strict=True)
+            )
+        ] = inner
         return (y,)
 
     def backward(self, indexes, gradients):
         return Pad([(-before, -after) for before, after in self.pads]).apply(gradients)
 
 
-# Selecting --------------------------------------------------------------------------------------------------------
+# Selecting
+# --------------------------------------------------------------------------------------------------------
 
 
 class Select(chainer.FunctionNode):
@@ -119,7 +134,9 @@ class Collect(chainer.FunctionNode):
 
 def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
     times = index.size // length if length and index.size % length == 0 else 0
-    if times and (index == np.arange(index.size) // times).all():  # each in turn, equally often: nearest upsampling
+    if (
+        times and (index == np.arange(index.size) // times).all()
+    ):  # each in turn, equally often: nearest upsampling
         return gy.reshape(*gy.shape[:axis], length, times, *gy.shape[axis + 1 :]).sum(axis + 1)
     gx = np.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
     if index.size:
@@ -146,7 +163,11 @@ class SelectAlong(chainer.FunctionNode):
 
     def forward(self, inputs):
         (x,) = inputs
-        inner = x[tuple(slice(None) if a == self.axis else slice(n) for a, n in enumerate(self.index.shape))]
+        inner = x[
+            tuple(
+                slice(None) if a == self.axis else slice(n) for a, n in enumerate(self.index.shape)
+            )
+        ]
         return (array_module(x).take_along_axis(inner, self.index, self.axis),)
 
     def backward(self, indexes, gradients):
@@ -210,11 +231,14 @@ class PickSpread(chainer.FunctionNode):
         return PickSum(self.where, self.weights).apply(gradients)
 
 
-# Batch statistics -------------------------------------------------------------------------------------------------
+# Batch statistics
+# -------------------------------------------------------------------------------------------------
 
 
 def batch_norm_node(eps: float, ndim: int) -> chainer.FunctionNode:
-    """Chainer's batch normalisation over all axes but the second; after `apply` it has `mean` and (biased) `var`."""
+    """Chainer's batch normalisation over all axes but the second; after `apply` it has `mean` and
+    (biased) `var`.
+    """
     return _norms.BatchNormalization(eps, axis=(0, *range(2, ndim)), impl_selector=_general)
 
 
@@ -223,7 +247,9 @@ def _general(*_: Any) -> Any:
 
 
 class Statistics(chainer.FunctionNode):
-    """Mean and biased variance of each channel, computed elsewhere; here they get their derivative."""
+    """Mean and biased variance of each channel, computed elsewhere; here they get their
+    derivative.
+    """
 
     def __init__(self, mean: Any, var: Any) -> None:
         super().__init__()

@@ -13,38 +13,65 @@ from deliralike.nn.geometry import conv_size
 
 
 class Windows:
-    """Which elements the windows over the last axes hold: one strided slice for each place in the kernel."""
+    """Which elements the windows over the last axes hold: one strided slice for each place in the
+    kernel.
+    """
 
     def __init__(
-        self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], count: Sequence[int]
+        self,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        count: Sequence[int],
     ) -> None:
         """Take the shape of a window and the number of windows along each axis."""
         self.kernel, self.stride, self.dilation, self.count = kernel, stride, dilation, count
 
     def slices(self) -> list[tuple]:
         """In row-major order of the kernel."""
-        starts = product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=True)))
+        starts = product(
+            *(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=True))
+        )
         return [
-            (..., *(slice(i, i + s * (n - 1) + 1, s) for i, s, n in zip(start, self.stride, self.count, strict=True)))
+            (
+                ...,
+                *(
+                    slice(i, i + s * (n - 1) + 1, s)
+                    for i, s, n in zip(start, self.stride, self.count, strict=True)
+                ),
+            )
             for start in starts
         ]
 
 
-def windows_over(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Windows:
+def windows_over(
+    size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Windows:
     """As many windows as fit."""
     return Windows(
-        kernel, stride, dilation, tuple(map(conv_size, size, kernel, stride, [(0, 0)] * len(kernel), dilation))
+        kernel,
+        stride,
+        dilation,
+        tuple(map(conv_size, size, kernel, stride, [(0, 0)] * len(kernel), dilation)),
     )
 
 
 def zeros_like(x: Any, shape: Sequence[int]) -> Any:
-    """Zeros of another shape whose axes lie in memory in the same order, so that arithmetic with `x` runs along."""
+    """Zeros of another shape whose axes lie in memory in the same order, so that arithmetic with
+    `x` runs along.
+    """
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
-    return array_module(x).zeros([shape[axis] for axis in order], x.dtype).transpose(np.argsort(order).tolist())
+    return (
+        array_module(x)
+        .zeros([shape[axis] for axis in order], x.dtype)
+        .transpose(np.argsort(order).tolist())
+    )
 
 
 class MaxWindows(chainer.FunctionNode):
-    """The maximum of each window; the first of equal ones takes the gradient. Any number of axes, with dilation."""
+    """The maximum of each window; the first of equal ones takes the gradient. Any number of axes,
+    with dilation.
+    """
 
     def __init__(self, windows: Windows) -> None:
         super().__init__()

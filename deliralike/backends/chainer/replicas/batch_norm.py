@@ -1,4 +1,6 @@
-"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics of all replicas."""
+"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics
+of all replicas.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormali
 class AllSum(chainer.FunctionNode):
     """The sum of an array over replicas that each run a backward pass of their own, in threads.
 
-    Every replica gets the sum, so each one's gradient is the sum of all gradients: the function is its own transpose.
+    Every replica gets the sum, so each one's gradient is the sum of all gradients: the function is
+    its own transpose.
     """
 
     def __init__(self, meeting: Meeting, index: int, topic: str) -> None:
@@ -54,12 +57,14 @@ def all_sum(meeting: Meeting, index: int, in_threads: bool) -> Callable[[Any, st
     return in_own_graph if in_threads else in_one_graph
 
 
-# Chainer's own batch normalisation -----------------------------------------------------------------------------------
+# Chainer's own batch normalisation
+# -----------------------------------------------------------------------------------
 
 
 @contextmanager
 def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
-    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics of all replicas.
+    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics
+    of all replicas.
 
     Links of subclasses that compute something else are left alone.
     """
@@ -75,29 +80,42 @@ def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
 
 def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
     here, config = current(), chainer.config
-    if here is None or not config.train or (here.count < 2 and isinstance(link, L.BatchNormalization)):
+    if (
+        here is None
+        or not config.train
+        or (here.count < 2 and isinstance(link, L.BatchNormalization))
+    ):
         return type(link).forward(link, x, finetune=finetune)
     if link.avg_mean is None:
-        link._initialize_params(tuple(size for axis, size in enumerate(x.shape) if axis not in link.axis))
-    # one share alone comes here with a link of ChainerMN's, which by itself would wait for processes without samples
+        link._initialize_params(
+            tuple(size for axis, size in enumerate(x.shape) if axis not in link.axis)
+        )
+    # one share alone comes here with a link of ChainerMN's, which by itself would wait for
+    # processes without samples
     axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
     topic = f"{type(link).__name__} {link.name or ''}".strip()
     total = partial(here.all_sum, topic=f"{topic}: a sum")
-    count = sum(here.exchange(f"{topic}: the number of values", math.prod(x.shape[axis] for axis in axes)))
+    count = sum(
+        here.exchange(f"{topic}: the number of values", math.prod(x.shape[axis] for axis in axes))
+    )
     gamma, beta = _scale_and_shift(link)
     wide = F.cast(x, gamma.dtype)
     mean = total(F.sum(wide, axes)) * (1.0 / count)
     var = total(F.sum(F.square(wide - _spread(mean, axes, x.shape)), axes)) * (1.0 / count)
     if not config.in_recomputing:
         _move_statistics(link, mean.array, var.array * (count / max(count - 1.0, 1.0)), finetune)
-    return F.cast(F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes), x.dtype)
+    return F.cast(
+        F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes), x.dtype
+    )
 
 
 def _scale_and_shift(link: Any) -> tuple[Any, Any]:
     """One and zero where the link has none."""
     gamma, beta = getattr(link, "gamma", None), getattr(link, "beta", None)
     like = link.avg_mean
-    return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(like) if beta is None else beta
+    return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(
+        like
+    ) if beta is None else beta
 
 
 def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:

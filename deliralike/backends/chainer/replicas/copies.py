@@ -1,4 +1,6 @@
-"""Copies of a network that own their storage, and how they follow what the user changes on the first one."""
+"""Copies of a network that own their storage, and how they follow what the user changes on the
+first one.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,23 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
 from deliralike.errors import StructureError
 
-_NAMES = ("_params", "_persistent", "_children")  # of a link's parameters, persistent values and children
+_NAMES = (
+    "_params",
+    "_persistent",
+    "_children",
+)  # of a link's parameters, persistent values and children
 _HOOKS = "_local_link_hooks"
 _PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType, Variable)
-# Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its own.
+# Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its
+# own.
 _HOOKS_OF_ONE_LINK = (SpectralNormalization, WeightStandardization)
 
 
 class Copies:
     """A network and its copies, link by link.
 
-    Parameters, persistent values and arrays are copied; settings and other objects are shared, unless links or
-    parameters are in them. Update rules stay with the root alone.
+    Parameters, persistent values and arrays are copied; settings and other objects are shared,
+    unless links or parameters are in them. Update rules stay with the root alone.
 
     Attributes:
         links: For each link of the root, in Chainer's order, that link and its copies.
@@ -37,7 +44,9 @@ class Copies:
     """
 
     def __init__(self, root: chainer.Link, devices: Sequence[str]) -> None:
-        """Copy the root to each device but the first, which is its own; nothing is drawn, the root stays as it is."""
+        """Copy the root to each device but the first, which is its own; nothing is drawn, the root
+        stays as it is.
+        """
         self.root = root
         self._memos: list[dict[int, Any]] = []
         with _bare(root):
@@ -51,27 +60,36 @@ class Copies:
     def _copied(self, device: str) -> chainer.Link:
         memo = {id(value): value for link in self.root.links() for value in _shared(link)}
         memo |= {
-            id(hooks): OrderedDict() for link in self.root.links() if (hooks := vars(link).get(_HOOKS)) is not None
+            id(hooks): OrderedDict()
+            for link in self.root.links()
+            if (hooks := vars(link).get(_HOOKS)) is not None
         }
         new = copy.deepcopy(self.root, memo)
         self._memos.append(memo)
         return new if new.device == chainer.get_device(device) else new.to_device(device)
 
-    # Following -----------------------------------------------------------------------------------------------------
+    # Following
+    # -----------------------------------------------------------------------------------------------------
 
     def remember(self) -> None:
-        """Take what the root's links hold now for known: what a run has changed in each copy is the copy's own."""
+        """Take what the root's links hold now for known: what a run has changed in each copy is the
+        copy's own.
+        """
         self._seen = [dict(vars(link)) for link, *_ in self.links]
         self._hooks = [_hooks(link) for link, *_ in self.links]
         self._structure_seen = self._structure()
 
     def follow(self) -> bool:
-        """Carry over what has changed on the root since; False if its links or parameters are others now."""
+        """Carry over what has changed on the root since; False if its links or parameters are
+        others now.
+        """
         if self._structure() != self._structure_seen:
             return False
         for (link, *others), seen in zip(self.links, self._seen, strict=True):
             now = vars(link)
-            changed = [name for name, value in now.items() if name not in seen or seen[name] is not value]
+            changed = [
+                name for name, value in now.items() if name not in seen or seen[name] is not value
+            ]
             gone = [name for name in seen if name not in now]
             if changed or gone:
                 self._carry(link, others, [name for name in changed if name != _HOOKS], gone)
@@ -84,11 +102,19 @@ class Copies:
         """Which links and parameters there are, as numbers that can be compared."""
         return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
 
-    def _carry(self, link: chainer.Link, others: Sequence[chainer.Link], changed: list[str], gone: list[str]) -> None:
+    def _carry(
+        self,
+        link: chainer.Link,
+        others: Sequence[chainer.Link],
+        changed: list[str],
+        gone: list[str],
+    ) -> None:
         for other, memo in zip(others, self._memos, strict=True):
             for name in changed:
                 value = vars(link)[name]
-                vars(other)[name] = copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
+                vars(other)[name] = (
+                    copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
+                )
             for name in gone:
                 vars(other).pop(name, None)
 
@@ -96,7 +122,9 @@ class Copies:
         for (link, *others), seen in zip(self.links, self._hooks, strict=True):
             if (hooks := _hooks(link)) != seen:
                 for other, memo in zip(others, self._memos, strict=True):
-                    vars(other)[_HOOKS] = OrderedDict((name, _hook_of_copy(hook, memo)) for name, hook in hooks)
+                    vars(other)[_HOOKS] = OrderedDict(
+                        (name, _hook_of_copy(hook, memo)) for name, hook in hooks
+                    )
 
     def _follow_parameters(self) -> None:
         for parameter, *others in self.parameters:
@@ -106,25 +134,29 @@ class Copies:
                 if parameter.is_initialized and not other.is_initialized:
                     copy_parameter(parameter, other)
 
-    # Parameters ------------------------------------------------------------------------------------------------------
+    # Parameters
+    # ------------------------------------------------------------------------------------------------------
 
     def left_behind(self) -> chainer.Parameter | None:
         """A parameter of the root whose values a copy does not have; None where all do.
 
-        Chainer counts no changes of an array, so values are compared, which takes as long as copying them. Copies are
-        always written together, so the first one tells of all.
+        Chainer counts no changes of an array, so values are compared, which takes as long as
+        copying them. Copies are always written together, so the first one tells of all.
         """
         pairs = ((parameter, others[0]) for parameter, *others in self.parameters if others)
         return next((parameter for parameter, other in pairs if _differs(parameter, other)), None)
 
     def share(self, given: Copies) -> None:
-        """Hold the very arrays that the copies of a network hold whose parameters the root shares."""
+        """Hold the very arrays that the copies of a network hold whose parameters the root
+        shares.
+        """
         for (_, *others), (_, *theirs) in zip(self.parameters, given.parameters, strict=True):
             for other, its in zip(others, theirs, strict=True):
                 if its.is_initialized:
                     other.array = its.array
 
-    # Persistent values -----------------------------------------------------------------------------------------------
+    # Persistent values
+    # -----------------------------------------------------------------------------------------------
 
     def copy_persistent(self) -> None:
         """The root's persistent values to every copy."""
@@ -134,7 +166,9 @@ class Copies:
                     _copy_persistent(link, other, name)
 
     def average_persistent(self, sizes: Sequence[int]) -> None:
-        """Average floating persistent values over those that took part, weighted by their shares, on the root."""
+        """Average floating persistent values over those that took part, weighted by their shares,
+        on the root.
+        """
         for links in self.links:
             for name in links[0]._persistent:
                 values = [vars(link).get(name) for link in links[: len(sizes)]]
@@ -146,7 +180,9 @@ def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequen
     first = values[0]
     if not arrays.is_array(first):
         if any(value != first for value in values):
-            vars(link)[name] = sum(value * size for value, size in zip(values, sizes, strict=True)) / sum(sizes)
+            vars(link)[name] = sum(
+                value * size for value, size in zip(values, sizes, strict=True)
+            ) / sum(sizes)
         return
     device = chainer.backend.get_device_from_array(first)
     values = [device.send(value) for value in values]
@@ -169,7 +205,8 @@ def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None
         vars(other)[name] = other.device.send(value.copy())
 
 
-# Parameters ----------------------------------------------------------------------------------------------------------
+# Parameters
+# ----------------------------------------------------------------------------------------------------------
 
 
 def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None:
@@ -212,7 +249,9 @@ class _CopyOf(chainer.Initializer):
 
 
 class _SharedStart(chainer.Initializer):
-    """Start values for a parameter and its copies: whoever comes first draws them, all others take the same."""
+    """Start values for a parameter and its copies: whoever comes first draws them, all others take
+    the same.
+    """
 
     def __init__(self, start: Any) -> None:
         super().__init__(getattr(start, "dtype", None))
@@ -229,13 +268,16 @@ class _SharedStart(chainer.Initializer):
 
 @contextmanager
 def starting_together(copies: Copies) -> Iterator[None]:
-    """Parameters without a shape yet take the same start values in all copies, drawn once, in the order of layers.
+    """Parameters without a shape yet take the same start values in all copies, drawn once, in the
+    order of layers.
 
-    Layers run in the same order everywhere, so the draws come in the order in which one network would make them.
+    Layers run in the same order everywhere, so the draws come in the order in which one network
+    would make them.
     """
     pending = [parameters for parameters in copies.parameters if not parameters[0].is_initialized]
     starts = [
-        (parameters, parameters[0].initializer, _SharedStart(parameters[0].initializer)) for parameters in pending
+        (parameters, parameters[0].initializer, _SharedStart(parameters[0].initializer))
+        for parameters in pending
     ]
     for parameters, _, together in starts:
         _set_start(parameters, together)
@@ -260,7 +302,13 @@ def _bare(root: chainer.Link) -> Iterator[None]:
     with ExitStack() as stack:
         for parameter in _unique(_parameters(root)):
             stack.callback(
-                partial(_set_state, parameter, parameter.update_rule, parameter._grad, parameter._grad_valid)
+                partial(
+                    _set_state,
+                    parameter,
+                    parameter.update_rule,
+                    parameter._grad,
+                    parameter._grad_valid,
+                )
             )
             _set_state(parameter, None, None, True)
         yield
@@ -270,7 +318,8 @@ def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid:
     parameter.update_rule, parameter._grad, parameter._grad_valid = rule, gradient, is_valid
 
 
-# Taking a network apart ----------------------------------------------------------------------------------------------
+# Taking a network apart
+# ----------------------------------------------------------------------------------------------
 
 
 def _unique(things: Iterable[Any]) -> list[Any]:
@@ -288,8 +337,9 @@ def _aligned(columns: Iterable[list[Any]]) -> list[tuple]:
     for replica, column in enumerate(others, start=1):
         if [type(each) for each in column] != [type(each) for each in first]:
             raise StructureError(
-                f"the network is {_listed(first)} on replica 0 and {_listed(column)} on replica {replica}: a copy, "
-                f"copy.deepcopy(network), must have the links and parameters of the network"
+                f"the network is {_listed(first)} on replica 0 and {_listed(column)} on replica "
+                f"{replica}: a copy, copy.deepcopy(network), must have the links and parameters of "
+                "the network"
             )
     return list(zip(first, *others, strict=True))
 
@@ -313,13 +363,25 @@ def _shared(link: chainer.Link) -> Iterator[Any]:
 def _holds_own(value: Any) -> bool:
     """Whether a copy needs a copy of this: arrays, links and parameters, at whatever depth."""
     return (
-        arrays.is_array(value) and not isinstance(value, Variable) or _holds_links(value, set()) or _holds_arrays(value)
+        arrays.is_array(value)
+        and not isinstance(value, Variable)
+        or _holds_links(value, set())
+        or _holds_arrays(value)
     )
 
 
 def _holds_arrays(value: Any) -> bool:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
-    return any(arrays.is_array(item) and not isinstance(item, Variable) or _holds_arrays(item) for item in items)
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple | set)
+        else ()
+    )
+    return any(
+        arrays.is_array(item) and not isinstance(item, Variable) or _holds_arrays(item)
+        for item in items
+    )
 
 
 def _holds_links(value: Any, seen: set[int]) -> bool:

@@ -29,7 +29,12 @@ from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.network import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicas.network import (
+    OneAtATime,
+    Replicas,
+    ReplicaSettings,
+    ReplicatedNetwork,
+)
 from deliralike.parallel.replicas.rendezvous import Meeting
 from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, blas_threads_now
 
@@ -37,28 +42,35 @@ from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, bl
 class _ReplicatedType(ChainerNetworkType):
     """Builds the wrapper; the network inside has its paths and start values already."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - a metaclass
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
 
 
 class ChainerReplicas(Replicas, ChainerSingle):
-    """How a replicated network of Chainer computes: in threads, with the settings of the calling one."""
+    """How a replicated network of Chainer computes: in threads, with the settings of the calling
+    one.
+    """
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
         self._draws: list[Draws] = []  # of each replica, in the run that goes on
         self._reports: Any = None
 
-    # Calls -----------------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------------
 
     def prepare_run(self) -> None:
-        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers mean new replicas."""
+        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers
+        mean new replicas.
+        """
         network = self.network
         network._refuse_other_device()
         if not network._copies.follow():
             network._replicate()
 
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+    def run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+    ) -> list[Any]:
         """See `Replicas.run`; one call after another.
 
         Raises:
@@ -71,13 +83,19 @@ class ChainerReplicas(Replicas, ChainerSingle):
             return self._run(function, shares, in_threads)
 
     def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes of an array."""
+        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes
+        of an array.
+        """
         stale = self.network._copies.left_behind()
         if stale is not None:
-            names = {id(parameter): name for name, parameter in reversed(self.network._tables[0].items())}
+            names = {
+                id(parameter): name for name, parameter in reversed(self.network._tables[0].items())
+            }
             raise self.stale_parameter(names[id(stale)])
 
-    def _run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool) -> list[Any]:
+    def _run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool
+    ) -> list[Any]:
         copies = self.network._copies
         self._draws = [Draws() for _ in shares.nests]
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
@@ -97,7 +115,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
         """Whether a batch normalisation has the statistics of the whole batch."""
         return self.settings.buffers == "sync"
 
-    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+    def run_replica(
+        self, context: Replica, thread_context: Callable, function: Callable, share: Any
+    ) -> Any:
         """``function(replica network, share)`` in one replica, on its device."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
@@ -105,7 +125,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
         with all_of(device, reports, draws):
             return super().run_replica(context, thread_context, function, share)
 
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+    def all_sum(
+        self, replica_index: int, meeting: Meeting, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
         """The differentiable sum over all replicas."""
         return all_sum(meeting, replica_index, in_threads)
 
@@ -120,23 +142,34 @@ class ChainerReplicas(Replicas, ChainerSingle):
         return blas_threads(max(1, blas_threads_now() // replicas))
 
     def draw_seed(self) -> int:
-        """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
+        """The number that NumPy's generator would give next; it is drawn only if a replica makes
+        use of it.
+        """
         return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
 
-    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+    # Parameters, gradients and buffers
+    # -------------------------------------------------------------------------------
 
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
         """The gradients in each replica but the root, by neutral name."""
         for table in self.network._tables[1:]:
-            yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
+            yield {
+                name: parameter.grad
+                for name, parameter in table.items()
+                if parameter.is_initialized
+            }
 
     def accumulate_gradients(self) -> None:
-        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in the replicas."""
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in
+        the replicas.
+        """
         network = self.network
         for parameter, *others in network._copies.parameters:
             for other in others:
                 if other.is_initialized and other.grad is not None:
-                    parameter.grad = network.backend.add(parameter.grad, other.grad, network.device_name)
+                    parameter.grad = network.backend.add(
+                        parameter.grad, other.grad, network.device_name
+                    )
         self.clear_replica_gradients()
 
     def clear_replica_gradients(self) -> None:
@@ -155,39 +188,48 @@ class ChainerReplicas(Replicas, ChainerSingle):
                     copy_parameter(parameter, other)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the persistent values of all replicas the same, by the policy in `ReplicaSettings`."""
+        """Make the persistent values of all replicas the same, by the policy in
+        `ReplicaSettings`.
+        """
         if self.settings.buffers == "mean" and sum(sizes):
             self.network._copies.average_persistent(sizes)
         self.network._copies.copy_persistent()
 
 
-class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType):
+class DataParallelChainerNetwork(
+    ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType
+):
     """A Chainer network that runs as several replicas side by side, each on its share of a batch.
 
-    ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without a prefix: a file
-    saved here loads in the bare network, and the other way round. What is set on the module later (attributes, hooks,
-    frozen parameters, training mode, other layers) reaches the replicas at the next call; weights that are written
-    into its arrays do after `copy_parameters`, and a call before that is an error. Calls from several threads run one
-    after another.
+    ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without
+    a prefix: a file saved here loads in the bare network, and the other way round. What is set on
+    the module later (attributes, hooks, frozen parameters, training mode, other layers) reaches the
+    replicas at the next call; weights that are written into its arrays do after `copy_parameters`,
+    and a call before that is an error. Calls from several threads run one after another.
 
-    In portable mode dropout does not depend on the number of replicas. Else our own layers draw from a generator that
-    each replica has for the call; ``F.dropout`` and whatever draws from NumPy's generator itself does so in the order
-    in which the threads come to it. Function hooks and link hooks are called from several threads at once.
+    In portable mode dropout does not depend on the number of replicas. Else our own layers draw
+    from a generator that each replica has for the call; ``F.dropout`` and whatever draws from
+    NumPy's generator itself does so in the order in which the threads come to it. Function hooks
+    and link hooks are called from several threads at once.
 
     Args:
-        module: A ``chainer.Link`` or a network written once, on the first device. It becomes the first replica.
-        devices: Names such as ``"@numpy"`` and ``"@cupy:0"``, or Chainer's device objects. One may stand several times.
+        module: A ``chainer.Link`` or a network written once, on the first device. It becomes the
+            first replica.
+        devices: Names such as ``"@numpy"`` and ``"@cupy:0"``, or Chainer's device objects. One may
+            stand several times.
         output_device: Where outputs are gathered; the first device when None.
         batch_dim: The axis that counts samples.
         settings: See `deliralike.parallel.replicas.network.ReplicaSettings`.
 
     Raises:
         DeviceError: There is no such device, or the module is on another one than the first.
-        SettingError: A setting makes no sense, or the module, or a part of it, is replicated already.
+        SettingError: A setting makes no sense, or the module, or a part of it, is replicated
+            already.
 
-    Better than in delira: every sample goes to exactly one replica; replicas own their arrays, on one device too; they
-    run in threads with the caller's ``chainer.config``; parameters without a shape start equal in all of them; names,
-    counts and files are the bare network's; one device is enough.
+    Better than in delira: every sample goes to exactly one replica; replicas own their arrays, on
+    one device too; they run in threads with the caller's ``chainer.config``; parameters without a
+    shape start equal in all of them; names, counts and files are the bare network's; one device is
+    enough.
 
     Example:
         >>> import chainer
@@ -199,22 +241,36 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     _parallelism = ChainerReplicas
     native_optimizer = "DataParallelChainerOptimizer"
 
-    def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,
-                 **settings: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        module: chainer.Link,
+        devices: Sequence[Any],
+        output_device: Any = None,
+        batch_dim: int = 0,
+        **settings: Any,
+    ) -> None:
         AbstractChainerNetwork.__init__(self)
         names = tuple(self.backend.check_device(device) for device in devices)
         output = None if output_device is None else self.backend.check_device(output_device)
-        self.settings = ReplicaSettings.of(devices=names, output_device=output, dim=batch_dim, **settings)
-        root = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        self.settings = ReplicaSettings.of(
+            devices=names, output_device=output, dim=batch_dim, **settings
+        )
+        root = (
+            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        )
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
-        object.__setattr__(self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root)
+        object.__setattr__(
+            self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root
+        )
         object.__setattr__(self, "_one_at_a_time", OneAtATime())
         self._refuse_other_device()
         self._refuse_replicated()
         self._replicate()
 
     @classmethod
-    def of(cls, network: AbstractChainerNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
+    def of(
+        cls, network: AbstractChainerNetwork, settings: ReplicaSettings
+    ) -> DataParallelChainerNetwork:
         """A network, replicated as these settings say."""
         others = {field.name: getattr(settings, field.name) for field in fields(settings)}
         devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
@@ -223,8 +279,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def _refuse_other_device(self) -> None:
         if str(self.module.device) != self.settings.devices[0]:
             raise DeviceError(
-                f"the network is on {str(self.module.device)!r}, the first device is {self.settings.devices[0]!r}: "
-                f"move it there before it is replicated, or name its device first"
+                f"the network is on {str(self.module.device)!r}, the first device is "
+                f"{self.settings.devices[0]!r}: move it there before it is replicated, or name its "
+                "device first"
             )
 
     def _refuse_replicated(self) -> None:
@@ -233,7 +290,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         for name, link in self.module.namedlinks():
             if isinstance(link, DataParallelChainerNetwork):
                 what = "the network" if link is self.module else f"the link {name!r} of the network"
-                raise SettingError(f"{what} is replicated already: replicate what it was made from, network.root")
+                raise SettingError(
+                    f"{what} is replicated already: replicate what it was made from, network.root"
+                )
 
     def _replicate(self) -> None:
         """Make the replicas from the root as it is now."""
@@ -247,7 +306,8 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """All replicas, the root first."""
         return self._copies.networks
 
-    # Training mode ---------------------------------------------------------------------------------------------------
+    # Training mode
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def training(self) -> bool:  # type: ignore[override]
@@ -262,11 +322,14 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """The root's."""
         return self.root.named_blocks()
 
-    # Chainer's own interface, which is the module's -------------------------------------------------------------------
+    # Chainer's own interface, which is the module's
+    # -------------------------------------------------------------------
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
         """The parameters that an optimizer updates: the root's."""
-        return iter({id(parameter): parameter for parameter in self.module.params(include_uninit)}.values())
+        return iter(
+            {id(parameter): parameter for parameter in self.module.params(include_uninit)}.values()
+        )
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
         """The module's, without a prefix."""
@@ -300,7 +363,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def serialize(self, serializer: Any) -> None:
         """The module's entries, without a prefix; what is loaded goes to every replica."""
         self.module.serialize(serializer)
-        if not isinstance(serializer, chainer.Serializer):  # which writes: replicas left behind stay an error
+        if not isinstance(
+            serializer, chainer.Serializer
+        ):  # which writes: replicas left behind stay an error
             self.parallelism.copy_state()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
@@ -319,7 +384,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
                 parameter.cleargrad()
 
     def zerograds(self) -> None:
-        """Set the gradients to zero in every replica; those of parameters without a shape are cleared."""
+        """Set the gradients to zero in every replica; those of parameters without a shape are
+        cleared.
+        """
         self.cleargrads()
         for parameter in (each for parameters in self._copies.parameters for each in parameters):
             if parameter.is_initialized:
@@ -333,7 +400,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
         if mode != "copy":
             tie_as(self.module, module, {})
-        wrapped = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        wrapped = (
+            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        )
         made = type(self).of(wrapped, self.settings)
         if mode == "share":
             made._copies.share(self._copies)
@@ -347,23 +416,29 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """
         if getattr(visitor, "_device", None) != self.device:
             raise DeviceError(
-                f"the replicas are on {', '.join(self.settings.places)} and do not move together: move the network "
-                f"first, then replicate it anew"
+                f"the replicas are on {', '.join(self.settings.places)} and do not move together: "
+                "move the network first, then replicate it anew"
             )
 
     def __repr__(self) -> str:
         """The devices, and the tree of the network inside."""
         inside = repr(self.root).replace("\n", "\n  ")
-        return f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
+        return (
+            f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
+        )
 
     __str__ = __repr__
 
-    # By the names of delira's ----------------------------------------------------------------------------------------
+    # By the names of delira's
+    # ----------------------------------------------------------------------------------------
 
     @property
     def modules(self) -> list[chainer.Link]:
         """The module and its copies, one for each device."""
-        return [each.native if isinstance(each, WrappedChainerNetwork) else each for each in self.replicas]
+        return [
+            each.native if isinstance(each, WrappedChainerNetwork) else each
+            for each in self.replicas
+        ]
 
     @property
     def devices(self) -> list[str]:
@@ -381,9 +456,12 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     ) -> tuple[list[tuple], list[dict[str, Any]]]:
         """The positional and keyword arguments of each device.
 
-        Better than in delira: positional and keyword arguments share one count; nothing is lost, doubled or empty.
+        Better than in delira: positional and keyword arguments share one count; nothing is lost,
+        doubled or empty.
         """
-        shares = split_batch((inputs, kwargs), target_devices, dim, backend=cls.backend, root="arguments").nests
+        shares = split_batch(
+            (inputs, kwargs), target_devices, dim, backend=cls.backend, root="arguments"
+        ).nests
         return [share[0] for share in shares], [share[1] for share in shares]
 
     @classmethod
@@ -398,4 +476,6 @@ def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwo
 
 
 def _by_name(network: Any) -> dict[str, chainer.Parameter]:
-    return {name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter}
+    return {
+        name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter
+    }

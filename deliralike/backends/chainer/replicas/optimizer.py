@@ -6,20 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.replicas.network import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.replicas.network import (
+    DataParallelChainerNetwork,
+    replicated_networks,
+)
 from deliralike.errors import OptimizerError, ShapeError
 from deliralike.optim.loss import InReplicas
 
 
 class ParallelOptimizerCumulateGradientsHook:
-    """Optimizer hook: adds the replicas' gradients to the root's before the update, and clears them in the replicas.
+    """Optimizer hook: adds the replicas' gradients to the root's before the update, and clears them
+    in the replicas.
 
-    For any Chainer optimizer whose target is a replicated network or holds some. Add it before other hooks, so that
-    these see the accumulated gradients.
+    For any Chainer optimizer whose target is a replicated network or holds some. Add it before
+    other hooks, so that these see the accumulated gradients.
 
-    Better than in delira: losses that are means inside the replicas are weighted by share (see `in_replicas`), a
-    parameter without a gradient in some replica is no error, and a gradient that is not finite in any replica is
-    noticed by Chainer's dynamic loss scaling.
+    Better than in delira: losses that are means inside the replicas are weighted by share (see
+    `in_replicas`), a parameter without a gradient in some replica is no error, and a gradient that
+    is not finite in any replica is noticed by Chainer's dynamic loss scaling.
     """
 
     name = "DataParallelCumulateGradients"
@@ -38,7 +42,8 @@ class ParallelOptimizerCumulateGradientsHook:
 class ParallelOptimizerUpdateModelParameters:
     """Optimizer hook: copies the root's parameters to the replicas after the update.
 
-    Better than in delira: the replicas' running statistics stay as the network's ``buffers`` policy has set them.
+    Better than in delira: the replicas' running statistics stay as the network's ``buffers`` policy
+    has set them.
     """
 
     name = "DataParallelUpdateModelParams"
@@ -54,9 +59,10 @@ class ParallelOptimizerUpdateModelParameters:
 class DataParallelChainerOptimizer(chainer.Optimizer):
     """A Chainer optimizer that keeps replicated networks in step.
 
-    After `setup` the order is: accumulate the replicas' gradients, the user's hooks, the update, the user's hooks for
-    afterwards, copy the parameters to the replicas. All attributes are those of the optimizer inside, for reading
-    and for setting, so that Chainer's updaters, extensions and serializers work with it.
+    After `setup` the order is: accumulate the replicas' gradients, the user's hooks, the update,
+    the user's hooks for afterwards, copy the parameters to the replicas. All attributes are those
+    of the optimizer inside, for reading and for setting, so that Chainer's updaters, extensions and
+    serializers work with it.
 
     Attributes:
         optimizer: The optimizer inside.
@@ -64,8 +70,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
     Raises:
         OptimizerError: It is no Chainer optimizer.
 
-    Better than in delira: `setup` returns the optimizer; ``lr``, ``t``, ``epoch``, ``hyperparam`` … are really those
-    of the optimizer inside; it is a ``chainer.Optimizer``; `update` also takes a loss that the replicas compute.
+    Better than in delira: `setup` returns the optimizer; ``lr``, ``t``, ``epoch``, ``hyperparam`` …
+    are really those of the optimizer inside; it is a ``chainer.Optimizer``; `update` also takes a
+    loss that the replicas compute.
 
     Example:
         >>> import chainer
@@ -82,8 +89,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         """Wrap an optimizer; nothing of it changes."""
         if not isinstance(optimizer, chainer.Optimizer):
             raise OptimizerError(
-                f"DataParallelChainerOptimizer wraps an optimizer such as chainer.optimizers.SGD(), not {optimizer!r}: "
-                f"from_optimizer_class makes one from its class"
+                "DataParallelChainerOptimizer wraps an optimizer such as "
+                f"chainer.optimizers.SGD(), not {optimizer!r}: from_optimizer_class makes one from "
+                "its class"
             )
         object.__setattr__(self, "optimizer", optimizer)
 
@@ -93,7 +101,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         return self.optimizer
 
     @classmethod
-    def from_optimizer_class(cls, optim_cls: type, *args: Any, **kwargs: Any) -> DataParallelChainerOptimizer:
+    def from_optimizer_class(
+        cls, optim_cls: type, *args: Any, **kwargs: Any
+    ) -> DataParallelChainerOptimizer:
         """Make the optimizer inside from its class and arguments.
 
         Raises:
@@ -101,8 +111,8 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         """
         if not (isinstance(optim_cls, type) and issubclass(optim_cls, chainer.Optimizer)):
             raise OptimizerError(
-                f"from_optimizer_class: optim_cls={optim_cls!r} is no class of optimizers, wanted one such as "
-                f"chainer.optimizers.Adam; its arguments follow it"
+                f"from_optimizer_class: optim_cls={optim_cls!r} is no class of optimizers, wanted "
+                "one such as chainer.optimizers.Adam; its arguments follow it"
             )
         return cls(optim_cls(*args, **kwargs))
 
@@ -117,14 +127,20 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         setattr(self.optimizer, name, value)
 
     def setup(self, link: chainer.Link) -> DataParallelChainerOptimizer:
-        """Set the optimizer inside up for a network that is replicated or holds such; returns this optimizer."""
+        """Set the optimizer inside up for a network that is replicated or holds such; returns this
+        optimizer.
+        """
         self.optimizer.setup(link)
         self.optimizer.add_hook(ParallelOptimizerCumulateGradientsHook())
         self.optimizer.add_hook(ParallelOptimizerUpdateModelParameters())
         return self
 
-    def add_hook(self, hook: Callable[..., Any], name: str | None = None, timing: str = "auto") -> None:
-        """Add a hook; those before the update see accumulated gradients, those after it come before the copy."""
+    def add_hook(
+        self, hook: Callable[..., Any], name: str | None = None, timing: str = "auto"
+    ) -> None:
+        """Add a hook; those before the update see accumulated gradients, those after it come before
+        the copy.
+        """
         self.optimizer.add_hook(hook, name, timing)
         after = self.optimizer._hookable._post_update_hooks
         if ParallelOptimizerUpdateModelParameters.name in after:
@@ -134,7 +150,8 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         """One step: on ``lossfun(*args)``, or on gradients that are there already.
 
         Args:
-            lossfun: As for any Chainer optimizer, or a loss from `in_replicas`, which is computed in the replicas.
+            lossfun: As for any Chainer optimizer, or a loss from `in_replicas`, which is computed
+                in the replicas.
 
         Raises:
             ShapeError: The loss is no scalar, as when each replica has computed its own.
@@ -171,7 +188,8 @@ class _Scalar:
         loss = self.function(*args, **kwargs)
         if loss.size != 1:
             raise ShapeError(
-                f"a loss is one number, this one has shape {loss.shape}: where each replica computes a loss, say how "
-                f"they become one, with DataParallelChainerNetwork(..., scalars='mean') or with in_replicas"
+                f"a loss is one number, this one has shape {loss.shape}: where each replica "
+                "computes a loss, say how they become one, with DataParallelChainerNetwork(..., "
+                "scalars='mean') or with in_replicas"
             )
         return loss

@@ -1,4 +1,6 @@
-"""What of Chainer's is each thread's own, and how a replica's thread gets that of the calling thread."""
+"""What of Chainer's is each thread's own, and how a replica's thread gets that of the calling
+thread.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,25 @@ _reports = chainer.reporter
 
 
 def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
-    """A context for another thread, in which Chainer's settings and hooks are those of this one, user's own included.
+    """A context for another thread, in which Chainer's settings and hooks are those of this one,
+    user's own included.
 
     Hooks are the same objects: in several threads at once they are called in any order.
     """
     settings = dict(vars(chainer.config._local))
-    hooks = {"function_hooks": chainer.get_function_hooks(), "link_hooks": chainer._get_link_hooks()}
+    hooks = {
+        "function_hooks": chainer.get_function_hooks(),
+        "link_hooks": chainer._get_link_hooks(),
+    }
     mode = {"allowed": _running.allowed, "last": _running.last}
 
     @contextmanager
     def carry() -> Iterator[None]:
-        with _held(vars(chainer.config._local), settings), _held(vars(_thread), hooks), _held(vars(_running), mode):
+        with (
+            _held(vars(chainer.config._local), settings),
+            _held(vars(_thread), hooks),
+            _held(vars(_running), mode),
+        ):
             yield
 
     return carry
@@ -44,23 +54,38 @@ def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Reports:
-    """What the replicas report to Chainer's reporter, each for itself; afterwards it becomes one report.
+    """What the replicas report to Chainer's reporter, each for itself; afterwards it becomes one
+    report.
 
     A link of a replica reports under the name that the root's link has.
     """
 
-    def __init__(self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]) -> None:
+    def __init__(
+        self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]
+    ) -> None:
         """Look at the calling thread's reporter, if it has one."""
         reporters = _reports._get_reporters()
         self.target = reporters[-1] if reporters else None
         self.shares = shares
-        self.reporters = [] if self.target is None else [self._reporter(links, wrapper) for _ in shares]
+        self.reporters = (
+            [] if self.target is None else [self._reporter(links, wrapper) for _ in shares]
+        )
 
     def _reporter(self, links: Sequence[tuple], wrapper: chainer.Link) -> Any:
         new, names = _reports.Reporter(), dict(self.target._observer_names)
         if id(wrapper) in names:
-            names |= {id(each): names[id(wrapper)] for link in links[:2] for each in link if _is_root(link[0], wrapper)}
-        names |= {id(each): names[id(link)] for link, *copies in links if id(link) in names for each in copies}
+            names |= {
+                id(each): names[id(wrapper)]
+                for link in links[:2]
+                for each in link
+                if _is_root(link[0], wrapper)
+            }
+        names |= {
+            id(each): names[id(link)]
+            for link, *copies in links
+            if id(link) in names
+            for each in copies
+        }
         new._observer_names = names
         return new
 
@@ -74,10 +99,17 @@ class Reports:
             yield
 
     def settle(self) -> None:
-        """Report to the calling thread's reporter: of numbers the mean weighted by share, else the first replica's."""
-        for name in dict.fromkeys(name for reporter in self.reporters for name in reporter.observation):
-            found = [(each.observation[name], share) for each, share in zip(self.reporters, self.shares, strict=True)
-                     if name in each.observation]  # fmt: skip
+        """Report to the calling thread's reporter: of numbers the mean weighted by share, else the
+        first replica's.
+        """
+        for name in dict.fromkeys(
+            name for reporter in self.reporters for name in reporter.observation
+        ):
+            found = [
+                (each.observation[name], share)
+                for each, share in zip(self.reporters, self.shares, strict=True)
+                if name in each.observation
+            ]
             self.target.observation[name] = _mean(found)
 
 

@@ -1,7 +1,7 @@
 """The functions of ``torch.nn.parallel``, with their signatures, for nnx modules.
 
-Devices are numbers (places in ``backend.devices()``), names or ``jax.Device``; CPUs count, and one may stand several
-times.
+Devices are numbers (places in ``backend.devices()``), names or ``jax.Device``; CPUs count, and one
+may stand several times.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from deliralike.parallel.replicas.run_in_threads import one_after_the_other
 class DataParallel(DataParallelJaxNetwork):
     """A module as several replicas, with the signature of ``torch.nn.DataParallel``.
 
-    Better here: CPU devices and repeated devices work; shares differ by at most one sample; replicas are made once and
-    not at every call; the optimizer's step is one compiled program. State has no ``module.`` prefix.
+    Better here: CPU devices and repeated devices work; shares differ by at most one sample;
+    replicas are made once and not at every call; the optimizer's step is one compiled program.
+    State has no ``module.`` prefix.
 
     Args:
         device_ids: One for each replica; all devices of the default kind when None.
@@ -41,7 +42,11 @@ class DataParallel(DataParallelJaxNetwork):
     """
 
     def __init__(
-        self, module: Any, device_ids: Sequence[Any] | None = None, output_device: Any = None, dim: int = 0
+        self,
+        module: Any,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
     ) -> None:
         output = None if output_device is None else named(output_device)
         super().__init__(module, _devices(device_ids), output, dim)
@@ -57,8 +62,8 @@ def data_parallel(
 ) -> Any:
     """``module(*inputs)`` over several devices. The function to `DataParallel`.
 
-    Better here: CPU devices work, and inside your own ``nnx.grad`` over one device, named several times, gradients land
-    on the module given.
+    Better here: CPU devices work, and inside your own ``nnx.grad`` over one device, named several
+    times, gradients land on the module given.
 
     Example:
         >>> import jax.numpy as jnp
@@ -73,22 +78,24 @@ def data_parallel(
 def scatter(inputs: Any, devices: Sequence[Any], dim: int = 0) -> list[Any]:
     """The shares of a nest, one for each device, fewer where there are fewer samples.
 
-    Better here: no share is empty, nests of any type keep it, and arrays that disagree on the batch size are an error
-    that names both.
+    Better here: no share is empty, nests of any type keep it, and arrays that disagree on the batch
+    size are an error that names both.
 
     Example:
         >>> import jax.numpy as jnp
         >>> [len(share["x"]) for share in scatter({"x": jnp.ones((5, 2))}, ["cpu", "cpu", "cpu"])]
         [2, 2, 1]
     """
-    return split_batch(inputs, list(map(named, devices)), dim, None, AbstractJaxNetwork.backend).nests
+    return split_batch(
+        inputs, list(map(named, devices)), dim, None, AbstractJaxNetwork.backend
+    ).nests
 
 
 def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
     """The replicas' outputs as one nest on a device.
 
-    Better here: arrays without axes become a vector; None, numbers and strings that are equal come once; outputs that
-    differ in structure are an error that names the path.
+    Better here: arrays without axes become a vector; None, numbers and strings that are equal come
+    once; outputs that differ in structure are an error that names the path.
 
     Example:
         >>> import jax.numpy as jnp
@@ -99,7 +106,8 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
-    """A module and copies of it, one for each device; copies own their storage and have random streams of their own.
+    """A module and copies of it, one for each device; copies own their storage and have random
+    streams of their own.
 
     Raises:
         DeviceError: The module is not on the first device.
@@ -116,7 +124,9 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
     wrapped.parallelism.refuse_replicas()
     place = wrapped.device_name
     if place != names[0]:
-        raise DeviceError(f"the module is on {place!r}, the first device is {names[0]!r}: name its device first")
+        raise DeviceError(
+            f"the module is on {place!r}, the first device is {names[0]!r}: name its device first"
+        )
     copies = [Mirror(network, name, index) for index, name in enumerate(names[1:], start=1)]
     for copy in copies:
         copy.draw_otherwise(copy.streams())
@@ -131,8 +141,8 @@ def parallel_apply(
 ) -> list[Any]:
     """Each module's output for its own inputs, which go to its own device; the outputs in order.
 
-    Modules are called one after the other; JAX goes on while a device computes. An error keeps its type, and a note
-    says which module raised it.
+    Modules are called one after the other; JAX goes on while a device computes. An error keeps its
+    type, and a note says which module raised it.
 
     Raises:
         ArgumentError: There are not as many inputs as modules.
@@ -146,24 +156,31 @@ def parallel_apply(
     """
     kwargs_tup = [{}] * len(modules) if kwargs_tup is None else kwargs_tup
     wrapped = [AbstractJaxNetwork.backend.wrap(module) for module in modules]
-    places = [each.device_name for each in wrapped] if devices is None else list(map(named, devices))
+    places = (
+        [each.device_name for each in wrapped] if devices is None else list(map(named, devices))
+    )
     if not len(modules) == len(inputs) == len(kwargs_tup) == len(places):
         raise ArgumentError(
-            f"parallel_apply: {len(modules)} modules, {len(inputs)} inputs, {len(kwargs_tup)} dicts of keyword "
-            f"arguments and {len(places)} devices: give as many of each"
+            f"parallel_apply: {len(modules)} modules, {len(inputs)} inputs, {len(kwargs_tup)} "
+            f"dicts of keyword arguments and {len(places)} devices: give as many of each"
         )
 
     def job(module: Any, place: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        args, kwargs = nest.map(lambda leaf: arrays.moved(leaf, place) if isinstance(leaf, jax.Array) else leaf,
-                                (args if isinstance(args, tuple) else (args,), kwargs))  # fmt: skip
+        args, kwargs = nest.map(
+            lambda leaf: arrays.moved(leaf, place) if isinstance(leaf, jax.Array) else leaf,
+            (args if isinstance(args, tuple) else (args,), kwargs),
+        )
         return module(*args, **kwargs)
 
     jobs = [partial(job, *each) for each in zip(modules, places, inputs, kwargs_tup, strict=True)]
-    return one_after_the_other(jobs, [f"replica {i} of {len(jobs)} on {place}" for i, place in enumerate(places)])
+    return one_after_the_other(
+        jobs, [f"replica {i} of {len(jobs)} on {place}" for i, place in enumerate(places)]
+    )
 
 
 def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
-    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the first replica's first.
+    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the
+    first replica's first.
 
     `DataParallel` does so when it makes its replicas.
 
@@ -177,7 +194,9 @@ def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
         >>> [layer.copy_id for layer in layers]
         [0, 1]
     """
-    call_replication_callbacks([[block for _, block in named_modules(module)] for module in modules])
+    call_replication_callbacks(
+        [[block for _, block in named_modules(module)] for module in modules]
+    )
 
 
 def named(device: Any) -> str:
@@ -187,7 +206,9 @@ def named(device: Any) -> str:
     if isinstance(device, int):
         present = arrays.devices()
         if not 0 <= device < len(present):
-            raise DeviceError(f"backend 'jax' has no device number {device} here: it has {len(present)}")
+            raise DeviceError(
+                f"backend 'jax' has no device number {device} here: it has {len(present)}"
+            )
         return present[device]
     return AbstractJaxNetwork.backend.check_device(device)
 

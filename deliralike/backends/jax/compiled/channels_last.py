@@ -1,9 +1,11 @@
-"""Traced programs whose convolutions have their channels last, as XLA's kernels for a CPU want them.
+"""Traced programs whose convolutions have their channels last, as XLA's kernels for a CPU want
+them.
 
-XLA's convolutions on a CPU want ``(batch, *positions, channels)`` and copy what comes in another order, before and
-after each one. Here the output of a convolution keeps that order through all that goes element by element, window by
-window or along an axis, up to the next convolution; a reduction or an unknown operation ends it. Every value stays the
-same up to rounding, and whoever writes a network sees ``(batch, channels, *positions)`` as ever.
+XLA's convolutions on a CPU want ``(batch, *positions, channels)`` and copy what comes in another
+order, before and after each one. Here the output of a convolution keeps that order through all that
+goes element by element, window by window or along an axis, up to the next convolution; a reduction
+or an unknown operation ends it. Every value stays the same up to rounding, and whoever writes a
+network sees ``(batch, channels, *positions)`` as ever.
 """
 
 from __future__ import annotations
@@ -16,17 +18,66 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
-_BY_ELEMENT = frozenset((
-    "abs", "add", "and", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf",
-    "erf_inv", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p",
-    "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reduce_precision", "rem", "round",
-    "rsqrt", "select_n", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh", "xor",
-))  # fmt: skip
+_BY_ELEMENT = frozenset(
+    (
+        "abs",
+        "add",
+        "and",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "cos",
+        "cosh",
+        "div",
+        "eq",
+        "erf",
+        "erf_inv",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "ge",
+        "gt",
+        "integer_pow",
+        "is_finite",
+        "le",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "ne",
+        "neg",
+        "not",
+        "or",
+        "pow",
+        "reduce_precision",
+        "rem",
+        "round",
+        "rsqrt",
+        "select_n",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "sub",
+        "tan",
+        "tanh",
+        "xor",
+    )
+)
 
 
 @dataclass(frozen=True)
 class Last:
-    """An array that the program knows as ``(batch, channels, *positions)``, kept with its channels last."""
+    """An array that the program knows as ``(batch, channels, *positions)``, kept with its channels
+    last.
+    """
 
     value: Any
 
@@ -35,15 +86,17 @@ def channels_last(program: ClosedJaxpr) -> Callable[..., list[Any]]:
     """The function of flat arguments that a program computes, with other orders of axes within.
 
     Args:
-        program: Traced by ``jax.make_jaxpr``. What it calls through ``jax.jit`` is gone through as well; loops,
-            branches and functions with derivatives of their own are taken as they are.
+        program: Traced by ``jax.make_jaxpr``. What it calls through ``jax.jit`` is gone through as
+            well; loops, branches and functions with derivatives of their own are taken as they are.
     """
     return lambda *arguments: [_first(x) for x in _run(program, arguments)]
 
 
 def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     jaxpr = program.jaxpr
-    known = dict(zip(jaxpr.constvars, program.consts, strict=True)) | dict(zip(jaxpr.invars, arguments, strict=True))
+    known = dict(zip(jaxpr.constvars, program.consts, strict=True)) | dict(
+        zip(jaxpr.invars, arguments, strict=True)
+    )
 
     def read(atoms: Sequence[Any]) -> list[Any]:
         return [atom.val if isinstance(atom, Literal) else known[atom] for atom in atoms]
@@ -51,7 +104,13 @@ def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     for equation in jaxpr.eqns:
         with equation.ctx.manager:
             found = _compute(equation, read(equation.invars))
-        known.update(zip(equation.outvars, found if equation.primitive.multiple_results else [found], strict=True))
+        known.update(
+            zip(
+                equation.outvars,
+                found if equation.primitive.multiple_results else [found],
+                strict=True,
+            )
+        )
     return read(jaxpr.outvars)
 
 
@@ -63,7 +122,9 @@ def _compute(equation: Any, values: list[Any]) -> Any:
         return Last(_convolved(equation, _last(values[0]), _first(values[1])))
     last = [isinstance(x, Last) for x in values]
     if name in _BY_ELEMENT and any(last):
-        return Last(_bound(equation, [_last(x) if isinstance(x, Last) or np.ndim(x) else x for x in values]))
+        return Last(
+            _bound(equation, [_last(x) if isinstance(x, Last) or np.ndim(x) else x for x in values])
+        )
     if name == "concatenate" and any(last):
         axis = _places(len(equation.outvars[0].aval.shape))[equation.params["dimension"]]
         return Last(_bound(equation, [_last(x) for x in values], dimension=axis))
@@ -74,10 +135,13 @@ def _compute(equation: Any, values: list[Any]) -> Any:
 
 def _bound(equation: Any, values: Sequence[Any], **changed: Any) -> Any:
     """What an equation's operation gives for other values, some of its parameters changed."""
-    return equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params | changed))
+    return equation.primitive.bind(
+        *values, **equation.primitive.get_bind_params(equation.params | changed)
+    )
 
 
-# Orders of axes -------------------------------------------------------------------------------------------------------
+# Orders of axes
+# -------------------------------------------------------------------------------------------------------
 
 
 def _order(rank: int) -> tuple[int, ...]:
@@ -98,7 +162,8 @@ def _last(x: Any) -> Any:
     return x.value if isinstance(x, Last) else lax.transpose(x, _order(np.ndim(x)))
 
 
-# Operations on one array with its channels last -----------------------------------------------------------------------
+# Operations on one array with its channels last
+# -----------------------------------------------------------------------
 
 
 def _is_neutral(numbers: Any) -> bool:
@@ -110,17 +175,27 @@ def _convolved(equation: Any, x: Any, weight: Any) -> Any:
     params = equation.params
     if not _is_pointwise(params, weight):
         places = _places(x.ndim)
-        return _bound(equation, [x, weight], dimension_numbers=params["dimension_numbers"]._replace(
-            lhs_spec=places, out_spec=places))  # fmt: skip
+        return _bound(
+            equation,
+            [x, weight],
+            dimension_numbers=params["dimension_numbers"]._replace(
+                lhs_spec=places, out_spec=places
+            ),
+        )
     thinned = lax.slice(x, (0,) * x.ndim, x.shape, (1, *params["window_strides"], 1))
     return lax.dot_general(
-        thinned, lax.reshape(weight, weight.shape[:2]), (((x.ndim - 1,), (1,)), ((), ())),
-        precision=params["precision"], preferred_element_type=params["preferred_element_type"],
-    )  # fmt: skip
+        thinned,
+        lax.reshape(weight, weight.shape[:2]),
+        (((x.ndim - 1,), (1,)), ((), ())),
+        precision=params["precision"],
+        preferred_element_type=params["preferred_element_type"],
+    )
 
 
 def _is_pointwise(params: dict[str, Any], weight: Any) -> bool:
-    """Whether a convolution is one product of matrices, which needs no copy of the kernel either."""
+    """Whether a convolution is one product of matrices, which needs no copy of the kernel
+    either.
+    """
     one_by_one = all(size == 1 for size in (*weight.shape[2:], *params["lhs_dilation"]))
     whole = params["feature_group_count"] == params["batch_group_count"] == 1
     return one_by_one and whole and not np.any(params["padding"])
@@ -139,17 +214,31 @@ def _per_axis(*names: str) -> Callable[[Any, Any, list[Any]], Any]:
     def rule(equation: Any, x: Any, rest: list[Any]) -> Any:
         given = {name: equation.params[name] for name in names if equation.params[name] is not None}
         order = _order(x.ndim)
-        return Last(_bound(equation, [x, *rest], **{name: tuple(of[i] for i in order) for name, of in given.items()}))
+        return Last(
+            _bound(
+                equation,
+                [x, *rest],
+                **{name: tuple(of[i] for i in order) for name, of in given.items()},
+            )
+        )
 
     return rule
 
 
 def _split(equation: Any, x: Any, rest: list[Any]) -> list[Last]:
-    return [Last(part) for part in _bound(equation, [x], axis=_places(x.ndim)[equation.params["axis"]])]
+    return [
+        Last(part) for part in _bound(equation, [x], axis=_places(x.ndim)[equation.params["axis"]])
+    ]
 
 
 def _reversed(equation: Any, x: Any, rest: list[Any]) -> Last:
-    return Last(_bound(equation, [x], dimensions=tuple(_places(x.ndim)[i] for i in equation.params["dimensions"])))
+    return Last(
+        _bound(
+            equation,
+            [x],
+            dimensions=tuple(_places(x.ndim)[i] for i in equation.params["dimensions"]),
+        )
+    )
 
 
 def _broadcast(equation: Any, x: Any, rest: list[Any]) -> Any:
@@ -160,10 +249,15 @@ def _broadcast(equation: Any, x: Any, rest: list[Any]) -> Any:
 
 
 _RULES: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _reduced),
+    **dict.fromkeys(
+        ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
+        _reduced,
+    ),
     **dict.fromkeys(
         ("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
-        _per_axis("window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"),
+        _per_axis(
+            "window_dimensions", "window_strides", "padding", "base_dilation", "window_dilation"
+        ),
     ),
     "pad": _per_axis("padding_config"),
     "slice": _per_axis("start_indices", "limit_indices", "strides"),

@@ -1,6 +1,8 @@
-"""Checks of values that a compiled program is given: noted while it is traced, made on the host before each call.
+"""Checks of values that a compiled program is given: noted while it is traced, made on the host
+before each call.
 
-Only what enters a program and is checked as it is can be followed: labels, say, and not what is computed of them.
+Only what enters a program and is checked as it is can be followed: labels, say, and not what is
+computed of them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _call: ContextVar[_Call | None] = ContextVar("deliralike_jax_call", default=None
 
 
 def note(traced: Any, check: Check) -> None:
-    """Make a check of what a traced value stands for, now and at each later call, if it came with the batch."""
+    """Make a check of what a traced value stands for, now and at each later call, if it came with
+    the batch.
+    """
     call = _call.get()
     for place, each in enumerate([] if call is None else call.traced):
         if each is traced:
@@ -45,8 +49,12 @@ def note(traced: Any, check: Check) -> None:
             _make(check, call.given[place])
 
 
-def checked(function: Callable[..., Any], place: int, compiled: Callable[[Callable[..., Any]], Any]) -> Any:
-    """A function as a program, whose checks are made at each call; argument number `place` is the list of a batch."""
+def checked(
+    function: Callable[..., Any], place: int, compiled: Callable[[Callable[..., Any]], Any]
+) -> Any:
+    """A function as a program, whose checks are made at each call; argument number `place` is the
+    list of a batch.
+    """
     by_shapes: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
 
     @wraps(function)

@@ -1,4 +1,6 @@
-"""Gradients within a loss, and what a network changes in itself while it is differentiated there."""
+"""Gradients within a loss, and what a network changes in itself while it is differentiated
+there.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _changed: ContextVar[_Changed | None] = ContextVar("deliralike_inner_changes", d
 
 
 def store(variable: nnx.Variable, value: Any) -> None:
-    """Set a variable, also one of an outer trace within `gradient`, where nnx itself refuses that."""
+    """Set a variable, also one of an outer trace within `gradient`, where nnx itself refuses
+    that.
+    """
     changed = _changed.get()
     if changed is None:
         variable.set_value(value)
@@ -24,7 +28,9 @@ def store(variable: nnx.Variable, value: Any) -> None:
 
 
 def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """The gradient of a scalar function; variables that it stores have their new values afterwards."""
+    """The gradient of a scalar function; variables that it stores have their new values
+    afterwards.
+    """
     changed: _Changed = {}
 
     def followed(at: jax.Array) -> tuple[jax.Array, list[Any]]:
@@ -34,7 +40,10 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
             return value, [variable.get_value() for variable, _ in changed.values()]
         finally:
             _changed.reset(token)
-            for variable, before in changed.values():  # no value may leave the trace but through the result
+            for (
+                variable,
+                before,
+            ) in changed.values():  # no value may leave the trace but through the result
                 _overwrite(variable, before)
 
     found, after = jax.grad(followed, has_aux=True)(x)

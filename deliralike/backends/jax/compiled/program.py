@@ -1,7 +1,8 @@
 """Compiled programs over a network: its variables go in as arguments, and come out changed.
 
-A program is traced on a copy of the network built around traced variables. It is used again as long as the loss
-function, the network's settings (training mode, frozen parameters, blocks) and the other arguments stay the same.
+A program is traced on a copy of the network built around traced variables. It is used again as long
+as the loss function, the network's settings (training mode, frozen parameters, blocks) and the
+other arguments stay the same.
 """
 
 from __future__ import annotations
@@ -49,40 +50,65 @@ class Members:
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
         self.slots = _each_once(slots)
-        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}  # by any name of a tied one
+        owned = {
+            id(slot.native) for name, slot in slots.items() if owns(name)
+        }  # by any name of a tied one
         self.owned = {name: slot for name, slot in self.slots.items() if id(slot.native) in owned}
         self.parameters = {name: slot.native for name, slot in self.owned.items() if slot.trainable}
-        self.frozen = {name: slot.native for name, slot in self.slots.items() if name not in self.parameters}
+        self.frozen = {
+            name: slot.native for name, slot in self.slots.items() if name not in self.parameters
+        }
         known = {id(slot.native) for slot in self.slots.values()}
         nodes = [node for _, node in walk(network)]
-        self.others = [node for node in nodes if isinstance(node, nnx.Variable) and id(node) not in known]
+        self.others = [
+            node for node in nodes if isinstance(node, nnx.Variable) and id(node) not in known
+        ]
         self.nodes = [node for node in nodes if not isinstance(node, nnx.Variable)]
-        self.held = [dict(vars(node)) for node in self.nodes]  # keeps what is compared by identity alive
+        self.held = [
+            dict(vars(node)) for node in self.nodes
+        ]  # keeps what is compared by identity alive
         self._ids = [[*map(id, held.values())] for held in self.held]
         self._trainable = [slot.trainable for slot in self.slots.values()]
         self._read = [
-            {name: _reader(variable) for name, variable in named.items()} for named in (self.parameters, self.frozen)
+            {name: _reader(variable) for name, variable in named.items()}
+            for named in (self.parameters, self.frozen)
         ]
         self._read_others = [_reader(variable) for variable in self.others]
         self._write = {name: _writer(variable) for name, variable in self.parameters.items()}
 
     def mark(self) -> tuple:
-        """What changes when a setting, a block or a frozen parameter does, but not when a value does."""
-        settings = (value for node in self.nodes for name, value in vars(node).items() if name[:8] != "_pytree_")
+        """What changes when a setting, a block or a frozen parameter does, but not when a value
+        does.
+        """
+        settings = (
+            value
+            for node in self.nodes
+            for name, value in vars(node).items()
+            if name[:8] != "_pytree_"
+        )
         frozen = (slot.trainable for slot in self.slots.values())
         return (*map(_mark, settings), *frozen)
 
     def set_since(self, before: Members) -> list[str]:
-        """The attributes that are marked otherwise than in an earlier look at the same network, as ``Class.name``."""
+        """The attributes that are marked otherwise than in an earlier look at the same network, as
+        ``Class.name``.
+        """
         found = []
         for node, held, then in zip(self.nodes, self.held, before.held, strict=False):
-            changed = (name for name, value in held.items() if _mark(value) != _mark(then.get(name)))
+            changed = (
+                name for name, value in held.items() if _mark(value) != _mark(then.get(name))
+            )
             found += [f"{type(node).__name__}.{name}" for name in changed if name[:8] != "_pytree_"]
         return list(dict.fromkeys(found))
 
     def is_untouched(self) -> bool:
-        """Whether every setting, block and parameter is the very object that it was: quicker than a mark."""
-        same = all([*map(id, vars(node).values())] == ids for node, ids in zip(self.nodes, self._ids, strict=True))
+        """Whether every setting, block and parameter is the very object that it was: quicker than a
+        mark.
+        """
+        same = all(
+            [*map(id, vars(node).values())] == ids
+            for node, ids in zip(self.nodes, self._ids, strict=True)
+        )
         return same and [slot.trainable for slot in self.slots.values()] == self._trainable
 
     def values(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array], list[Any]]:
@@ -94,7 +120,9 @@ class Members:
     def dtype(self) -> np.dtype | None:
         """The type of the first floating parameter; None where there is none."""
         types = (read().dtype for each in self._read for read in each.values())
-        return next((dtype for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), None)
+        return next(
+            (dtype for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), None
+        )
 
     def only_owned(self, named: dict[str, Any]) -> dict[str, Any]:
         """Those of named values whose parameters are owned."""
@@ -105,7 +133,9 @@ class Members:
     ) -> tuple[Any, list[nnx.Variable]]:
         """A copy of the network around other arrays, and the copy's buffers and random states."""
         pairs = [(v, parameters[name]) for name, v in self.parameters.items()]
-        pairs += [(v, frozen[name]) for name, v in self.frozen.items()] + list(zip(self.others, others, strict=True))
+        pairs += [(v, frozen[name]) for name, v in self.frozen.items()] + list(
+            zip(self.others, others, strict=True)
+        )
         new = {id(variable): variable.copy(value) for variable, value in pairs}
         return copied_around(self.network, new), [new[id(variable)] for variable in self.others]
 
@@ -130,13 +160,17 @@ def _mark(value: Any) -> Any:
 
 
 def _is_plain(variable: nnx.Variable) -> bool:
-    """Whether a variable is an array and nothing else: no reference to one, no hook that wants to see it."""
+    """Whether a variable is an array and nothing else: no reference to one, no hook that wants to
+    see it.
+    """
     hooks = any(variable.has_metadata(name) for name in ("on_get_value", "on_set_value"))
     return not hooks and isinstance(variable.get_raw_value(), jax.Array)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
-    return variable.get_raw_value if _is_plain(variable) else variable.get_value  # the latter takes ten times as long
+    return (
+        variable.get_raw_value if _is_plain(variable) else variable.get_value
+    )  # the latter takes ten times as long
 
 
 def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
@@ -154,7 +188,9 @@ class Programs:
         self._warned = False
 
     def members(self) -> Members:
-        """The network's variables; looked through anew only where something but a value has changed."""
+        """The network's variables; looked through anew only where something but a value has
+        changed.
+        """
         arrays.refuse_fork()
         if self._members:
             latest = self._members[next(reversed(self._members))]
@@ -174,7 +210,8 @@ class Programs:
             if len(self._compiled) == _KEPT and not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. {self._cause()}",
+                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. "
+                    f"{self._cause()}",
                     stacklevel=4,
                 )
             _keep(self._compiled, key, make())
@@ -187,15 +224,18 @@ class Programs:
         changed = looks[-1].set_since(looks[-2]) if len(looks) >= _KEPT // 2 else []
         if changed:
             return (
-                f"Steps set {', '.join(changed)} to other objects, and a network is compiled for each setting: "
-                f"change it less often, or make it an array, an nnx.Variable or nn.Buffer"
+                f"Steps set {', '.join(changed)} to other objects, and a network is compiled for "
+                "each setting: change it less often, or make it an array, an nnx.Variable or "
+                "nn.Buffer"
             )
         return "Does each step bring a new loss function (a lambda made in the loop), or new values that are no arrays?"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call, taken apart: arrays and floats are passed on, all else is compiled in."""
+    """The arguments of a call, taken apart: arrays and floats are passed on, all else is compiled
+    in.
+    """
 
     spec: Any
     static: tuple
@@ -209,20 +249,29 @@ class Arguments:
     def together(self, arrays: Sequence[Any]) -> tuple:
         """The arguments with other arrays in their places."""
         rest = iter(arrays)
-        return nest.unflatten(self.spec, [next(rest) if is_array else value for is_array, value in self.static])
+        return nest.unflatten(
+            self.spec, [next(rest) if is_array else value for is_array, value in self.static]
+        )
 
 
 def taken_apart(arguments: tuple) -> Arguments:
     """Take a nest of arguments apart."""
     leaves, spec = nest.flatten(arguments)
     passed = [isinstance(leaf, jax.Array | np.ndarray | np.generic | float) for leaf in leaves]
-    static = tuple((True, None) if is_array else (False, leaf) for is_array, leaf in zip(passed, leaves, strict=True))
-    return Arguments(spec, static, [leaf for is_array, leaf in zip(passed, leaves, strict=True) if is_array])
+    static = tuple(
+        (True, None) if is_array else (False, leaf)
+        for is_array, leaf in zip(passed, leaves, strict=True)
+    )
+    return Arguments(
+        spec, static, [leaf for is_array, leaf in zip(passed, leaves, strict=True) if is_array]
+    )
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where in the portable random stream a program runs: the seed is compiled in, the rest is passed."""
+    """Where in the portable random stream a program runs: the seed is compiled in, the rest is
+    passed.
+    """
 
     seed: int | None
     numbers: tuple[Any, ...]
@@ -235,7 +284,11 @@ class Where:
 def where() -> Where:
     """Where we are now."""
     stream = random.current()
-    return Where(None, ()) if stream is None else Where(stream.seed, (stream.step, stream.first_sample))
+    return (
+        Where(None, ())
+        if stream is None
+        else Where(stream.seed, (stream.step, stream.first_sample))
+    )
 
 
 @jax.tree_util.register_static
@@ -250,26 +303,41 @@ def packed(result: Any) -> Any:
     """A nest that a compiled program can give back."""
     leaves, spec = nest.flatten(result)
     leaves = [leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf for leaf in leaves]
-    return [leaf if isinstance(leaf, jax.Array | np.ndarray) else Plain(leaf) for leaf in leaves], Plain(spec)
+    return [
+        leaf if isinstance(leaf, jax.Array | np.ndarray) else Plain(leaf) for leaf in leaves
+    ], Plain(spec)
 
 
 def unpacked(result: Any) -> Any:
     """The nest that was packed."""
     leaves, spec = result
-    return nest.unflatten(spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves])
+    return nest.unflatten(
+        spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves]
+    )
 
 
-def forward(members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, Any]:
-    """The loss on a copy of the network around traced values; the result and changed buffers beside it."""
+def forward(
+    members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple
+) -> tuple[Any, Any]:
+    """The loss on a copy of the network around traced values; the result and changed buffers beside
+    it.
+    """
     result, changed = ran(members, loss_function, values, batch)
     return loss_in(result), (packed(result), changed)
 
 
-def ran(members: Members, function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, list[Any]]:
-    """What a function gives on a copy of the network around traced values, and the buffers that it has changed."""
+def ran(
+    members: Members, function: Callable[..., Any], values: tuple, batch: tuple
+) -> tuple[Any, list[Any]]:
+    """What a function gives on a copy of the network around traced values, and the buffers that it
+    has changed.
+    """
     network, others = members.rebuilt(*values)
     result = function(network, *batch)
-    changed = [None if new.get_value() is old else new.get_value() for new, old in zip(others, values[2], strict=True)]
+    changed = [
+        None if new.get_value() is old else new.get_value()
+        for new, old in zip(others, values[2], strict=True)
+    ]
     return result, changed
 
 
@@ -282,13 +350,16 @@ def loss_in(result: Any) -> Any:
 
 
 def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
-    """What stands beside the value of a function, and the value's gradient: None at leaves that it does not depend on.
+    """What stands beside the value of a function, and the value's gradient: None at leaves that it
+    does not depend on.
 
-    The function is traced once. What depends on a leaf is read from the traced derivative: a zero in the gradient
-    does not tell a parameter that took no part from one whose gradient vanishes.
+    The function is traced once. What depends on a leaf is read from the traced derivative: a zero
+    in the gradient does not tell a parameter that took no part from one whose gradient vanishes.
     """
     leaves, tree = jax.tree.flatten(at)
-    traced, shapes = jax.make_jaxpr(lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
+    traced, shapes = jax.make_jaxpr(
+        lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True
+    )(*leaves)
     # elsewhere than on a CPU, XLA chooses the orders of axes itself
     run = channels_last(traced) if jax.default_backend() == "cpu" else jaxpr_as_fun(traced)
 
@@ -313,11 +384,15 @@ def in_neutral_layouts(
     inputs: list[Any],
     result: Any = None,
 ) -> Gradients:
-    """A loss and native gradients as NumPy arrays: by every name of tied parameters, inputs in their nest."""
+    """A loss and native gradients as NumPy arrays: by every name of tied parameters, inputs in
+    their nest.
+    """
     by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
     trainable = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable}
     found = {name: _neutral(by_variable[id(slot.native)], slot) for name, slot in trainable.items()}
-    only_arrays = Arguments(arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), [])
+    only_arrays = Arguments(
+        arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), []
+    )
     host = [None if gradient is None else to_host(gradient) for gradient in inputs]
     beside = network.backend.to_numpy(result[1:]) if isinstance(result, tuple) else ()
     return Gradients(float(loss), found, only_arrays.together(host), beside)
@@ -332,7 +407,9 @@ def _gradient_of_some(
 ) -> tuple[list[Any], list[Any]]:
     def of_used(some: list[Any]) -> tuple[Any, list[Any]]:
         rest = iter(some)
-        return split([next(rest) if is_used else leaf for leaf, is_used in zip(leaves, used, strict=True)])
+        return split(
+            [next(rest) if is_used else leaf for leaf, is_used in zip(leaves, used, strict=True)]
+        )
 
     if not pick:
         return of_used([])[1], []
@@ -342,17 +419,22 @@ def _gradient_of_some(
 
 def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]:
     """Which leaves the derivative of a function depends on."""
-    derivative = jax.make_jaxpr(lambda tangents: jax.jvp(function, (leaves,), (tangents,))[1])(leaves)
+    derivative = jax.make_jaxpr(lambda tangents: jax.jvp(function, (leaves,), (tangents,))[1])(
+        leaves
+    )
     return dce_jaxpr(derivative.jaxpr, [True])[1]
 
 
 def copied_around(
-    root: Any, memo: dict[int, Any], of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable
+    root: Any,
+    memo: dict[int, Any],
+    of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable,
 ) -> Any:
     """A copy of a module, or of what holds modules; settings are shared.
 
     Args:
-        memo: What stands in the place of which node or variable, by id; the copies made are added to it.
+        memo: What stands in the place of which node or variable, by id; the copies made are added
+            to it.
         of_variable: What takes the place of a variable that the memo lacks.
     """
 
@@ -364,8 +446,15 @@ def copied_around(
             return new
         if isinstance(node, nnx.Pytree):
             new = memo[id(node)] = object.__new__(type(node))
-            vars(new).update({name: visit(value) if holds(value) else value for name, value in vars(node).items()})
-            object.__setattr__(new, "_pytree__state", jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"]))
+            vars(new).update(
+                {
+                    name: visit(value) if holds(value) else value
+                    for name, value in vars(node).items()
+                }
+            )
+            object.__setattr__(
+                new, "_pytree__state", jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"])
+            )
             return new
         if type(node) is dict:
             return {name: visit(value) for name, value in node.items()}

@@ -1,7 +1,10 @@
 """Past one process."""
 
 from deliralike.backends.jax.distributed.layerwise import LayerwiseJaxNetwork
-from deliralike.backends.jax.distributed.network import DistributedJaxNetwork, DistributedJaxOptimizer
+from deliralike.backends.jax.distributed.network import (
+    DistributedJaxNetwork,
+    DistributedJaxOptimizer,
+)
 from deliralike.backends.jax.distributed.process_group import JaxProcesses
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
 from deliralike.backends.jax.distributed.spmd import TogetherJaxNetwork, TogetherJaxOptimizer

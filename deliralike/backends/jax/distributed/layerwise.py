@@ -1,4 +1,6 @@
-"""The JAX network whose gradients are averaged over processes, and whose updates wait for the next forward."""
+"""The JAX network whose gradients are averaged over processes, and whose updates wait for the next
+forward.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseJaxNetwork(LayerwiseNetwork):
-    """See `LayerwiseNetwork`. On JAX gradients are what a function returns, and a program takes all parameters at once.
+    """See `LayerwiseNetwork`. On JAX gradients are what a function returns, and a program takes all
+    parameters at once.
 
-    So gradients stay here, they are sent in `step`, and the next program waits for the whole network.
+    So gradients stay here, they are sent in `step`, and the next program waits for the whole
+    network.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -41,7 +45,9 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
         return arrays.array(average.copy(), self._types[name], self.network.device_name)
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
-        """Those of a neutral rule, or what ``optax.inject_hyperparams`` has made part of the state."""
+        """Those of a neutral rule, or what ``optax.inject_hyperparams`` has made part of the
+        state.
+        """
         rule = optimizer.rule
         if hasattr(rule, "groups"):
             groups = rule.groups

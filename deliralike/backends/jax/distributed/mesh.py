@@ -20,8 +20,9 @@ from deliralike.backends.jax.update_rules import parameter_of
 class ProcessMesh:
     """One device of each process.
 
-    What is the same in all processes each of them holds by itself, as an ordinary array; only in a program it is one
-    array of the mesh. The parameters of a spread network, and what goes with them, are arrays of the mesh always.
+    What is the same in all processes each of them holds by itself, as an ordinary array; only in a
+    program it is one array of the mesh. The parameters of a spread network, and what goes with
+    them, are arrays of the mesh always.
 
     Attributes:
         mesh: The devices, along the axis ``"processes"``.
@@ -47,17 +48,25 @@ class ProcessMesh:
 
     def joined(self, share: jax.Array, dim: int) -> jax.Array:
         """Shares of equal size as one array, one after another along an axis; nothing is sent."""
-        shape = tuple(size * self.count if axis == dim else size for axis, size in enumerate(share.shape))
-        return jax.make_array_from_single_device_arrays(shape, self.rows(dim), [arrays.moved(share, self.own)])
+        shape = tuple(
+            size * self.count if axis == dim else size for axis, size in enumerate(share.shape)
+        )
+        return jax.make_array_from_single_device_arrays(
+            shape, self.rows(dim), [arrays.moved(share, self.own)]
+        )
 
     def compiled(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """A function as one program over the mesh, with the meaning that it has on whole arrays."""
-        program = arrays.jit(lambda *given: map_with_path(self._laid_out, function(*given)), **options)
+        program = arrays.jit(
+            lambda *given: map_with_path(self._laid_out, function(*given)), **options
+        )
 
         def run(*given: Any) -> Any:
             results = program(*jax.tree.map(self._entered, given))
             if self.own.platform == "cpu":
-                jax.block_until_ready(results)  # gloo mixes up the messages of programs that run at the same time
+                jax.block_until_ready(
+                    results
+                )  # gloo mixes up the messages of programs that run at the same time
             return map_with_path(self._left, results)
 
         return run
@@ -69,7 +78,9 @@ class ProcessMesh:
         return jax.make_array_from_single_device_arrays(value.shape, self.everywhere, [own])
 
     def _laid_out(self, path: tuple, value: Any) -> Any:
-        """A result where it belongs: what goes with a spread parameter as the parameter, all others everywhere."""
+        """A result where it belongs: what goes with a spread parameter as the parameter, all others
+        everywhere.
+        """
         return lax.with_sharding_constraint(value, self._place(path, value) or self.everywhere)
 
     def _left(self, path: tuple, value: Any) -> Any:

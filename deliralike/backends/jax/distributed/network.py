@@ -1,4 +1,6 @@
-"""A network of JAX that trains in several processes, which exchange gradients and losses on the host."""
+"""A network of JAX that trains in several processes, which exchange gradients and losses on the
+host.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from deliralike.optim.loss import InReplicas, or_one
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.processes.loss_exchange import Telling
-from deliralike.parallel.processes.network import BY_AN_OPTIMIZER, DistributedNetwork, ReplicasOverProcesses
+from deliralike.parallel.processes.network import (
+    BY_AN_OPTIMIZER,
+    DistributedNetwork,
+    ReplicasOverProcesses,
+)
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.rendezvous import Meeting
 
@@ -29,12 +35,17 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
         """This process's share; `Shares.sizes` are those of all processes.
 
         Raises:
-            CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All processes raise.
+            CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All
+                processes raise.
         """
         network = self.network
         shares = super().scatter(arguments, loss)
         if network.whole and sum(size > 0 for size in shares.sizes) > 1:
-            path = next(path for path, block in network.root.named_blocks() if isinstance(block, nnx.BatchNorm))
+            path = next(
+                path
+                for path, block in network.root.named_blocks()
+                if isinstance(block, nnx.BatchNorm)
+            )
             _refuse_to_exchange(f"{path or 'the network'} (flax.nnx.BatchNorm): batch statistics")
         return shares
 
@@ -52,12 +63,14 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
-    """A network of JAX in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of JAX in several processes; see
+    `deliralike.parallel.processes.network.DistributedNetwork`.
 
-    A step is one compiled program for each process's share, then gradients and losses are added on the host. Nothing is
-    exchanged within a program, so batch normalisation takes the statistics of each share (``buffers="root"`` or
-    ``"mean"``); with those of the whole batch it is an error. Gradients are taken by an optimizer over it: those of a
-    program of the user's own would be this process's alone, and are an error.
+    A step is one compiled program for each process's share, then gradients and losses are added on
+    the host. Nothing is exchanged within a program, so batch normalisation takes the statistics of
+    each share (``buffers="root"`` or ``"mean"``); with those of the whole batch it is an error.
+    Gradients are taken by an optimizer over it: those of a program of the user's own would be this
+    process's alone, and are an error.
     """
 
     _parallelism = JaxReplicasOverProcesses
@@ -76,11 +89,17 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     def without_gradients(self, outputs: Any) -> Any:
         """Outputs whose gradients are an error: they would be those of one process."""
-        return nest.map(_without_gradient, outputs) if self._inside is None and self._process_state.weighs else outputs
+        return (
+            nest.map(_without_gradient, outputs)
+            if self._inside is None and self._process_state.weighs
+            else outputs
+        )
 
 
 def _without_gradient(leaf: Any) -> Any:
-    is_floating = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
+    is_floating = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(
+        leaf.dtype, jax.numpy.floating
+    )
     return _itself(leaf) if is_floating else leaf
 
 
@@ -92,7 +111,8 @@ def _itself(value: jax.Array) -> jax.Array:
 @_itself.defjvp
 def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
     raise CapabilityError(
-        f"gradients that you take of a network in several processes are those of one process: {BY_AN_OPTIMIZER}"
+        "gradients that you take of a network in several processes are those of one process: "
+        f"{BY_AN_OPTIMIZER}"
     )
 
 
@@ -110,9 +130,10 @@ class _NobodyComes(Meeting):
 
 def _refuse_to_exchange(topic: str) -> NoReturn:
     raise CapabilityError(
-        f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled program: "
-        f"DistributedDataParallel(..., buffers='root') takes the statistics of each share; processes of "
-        f"deliralike.join('jax') compute together, and take those of the whole batch"
+        f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled "
+        "program: DistributedDataParallel(..., buffers='root') takes the statistics of each "
+        "share; processes of deliralike.join('jax') compute together, and take those of the whole "
+        "batch"
     )
 
 
@@ -135,10 +156,18 @@ class _OfShare:
     def __call__(self, network: Any, *share: Any) -> tuple:
         """The loss, weighted unless it has a denominator; the denominator; and what else came."""
         meeting = _NobodyComes(len(self.sizes))
-        place = Replica(self.index, self.device, self.sizes, meeting, self._refuse, self.synchronised)
+        place = Replica(
+            self.index, self.device, self.sizes, meeting, self._refuse, self.synchronised
+        )
         with entered(place):
-            value, denominator, extras = self.loss.taken_apart(self.loss.function(network.root, *share))
-        weight = 1.0 if self.loss.reduction == "denominator" else self.loss.weights(self.sizes)[self.index]
+            value, denominator, extras = self.loss.taken_apart(
+                self.loss.function(network.root, *share)
+            )
+        weight = (
+            1.0
+            if self.loss.reduction == "denominator"
+            else self.loss.weights(self.sizes)[self.index]
+        )
         return value * weight, denominator, extras
 
     def _refuse(self, value: Any, topic: str) -> NoReturn:
@@ -146,7 +175,9 @@ class _OfShare:
 
 
 class DistributedJaxOptimizer(JaxOptimizer):
-    """Steps of a network in several processes: a program on the own share, the hooks, and the update."""
+    """Steps of a network in several processes: a program on the own share, the hooks, and the
+    update.
+    """
 
     network: DistributedJaxNetwork
 
@@ -155,26 +186,35 @@ class DistributedJaxOptimizer(JaxOptimizer):
         return AbstractOptimizer.update_at_once(self, loss_function, batch)
 
     def gradients(self, loss_function, *batch):
-        """This process's part of the loss and of the gradients; the first hook adds those of all processes."""
+        """This process's part of the loss and of the gradients; the first hook adds those of all
+        processes.
+        """
         network, parallelism = self.network, self.network.parallelism
         shares = parallelism.scatter(batch, loss_function)
         parallelism.prepare_run()
         value, denominator, extras = 0.0, None, None
         gradients: dict[str, Any] = dict.fromkeys(self._programs.members().parameters)
         if shares.nests:
-            here = parallelism.replica_context(0, shares, parallelism.rendezvous(shares), 0, in_threads=True)
+            here = parallelism.replica_context(
+                0, shares, parallelism.rendezvous(shares), 0, in_threads=True
+            )
             part = _OfShare(loss_function, here.sizes, here.index, here.device, here.synchronised)
             (value, denominator, extras), gradients = super().gradients(part, *shares.nests[0])
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
             denominator = sum(parallelism.batch_group.exchange("the loss's denominator", counted))
-            own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
+            own, gradients = (
+                own / or_one(denominator),
+                self._divided(gradients, or_one(denominator)),
+            )
         telling = Telling(network, shares)
         if sum(shares.sizes):
             telling.send(own, denominator, extras)
         total, denominator, extras = telling.finish()
-        whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)
+        whole = network.backend.array(
+            np.asarray(total, network.dtype_name), device=network.device_name
+        )
         return loss_function.result(whole, denominator, extras), gradients
 
     def _divided(self, gradients: dict[str, Any], divisor: float) -> dict[str, Any]:

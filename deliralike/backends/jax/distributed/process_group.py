@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax._src.distributed import global_state  # the only way to the coordinator's store; multihost_utils goes it, too
+from jax._src.distributed import (
+    global_state,
+)  # the only way to the coordinator's store; multihost_utils goes it, too
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -24,31 +26,43 @@ from deliralike.parallel.processes.group import Place, Processes
 
 T = TypeVar("T")
 AXIS = "processes"
-_SMALL = 2**14  # bytes of a message that goes by the coordinator's store; the first one says whether it is all
-_SLICE = 1_000  # milliseconds after which one that waits looks for the note of a process that has failed
-_FAREWELL = 2.0  # seconds in which the others can read such a note, where this process holds the store
+_SMALL = (
+    2**14
+)  # bytes of a message that goes by the coordinator's store; the first one says whether it is all
+_SLICE = (
+    1_000  # milliseconds after which one that waits looks for the note of a process that has failed
+)
+_FAREWELL = (
+    2.0  # seconds in which the others can read such a note, where this process holds the store
+)
 _FAILURE = "deliralike/failure"
 
 
 class JaxProcesses(Processes):
-    """The processes that JAX's runtime connects: each can compute on the devices of all, in one program.
+    """The processes that JAX's runtime connects: each can compute on the devices of all, in one
+    program.
 
-    Small messages go by the store of the coordinator, which is in the first process, larger ones and sums by programs
-    over the processes' first devices: gloo on the CPU, NCCL on GPUs. An error that nothing catches ends this process at
-    once, after it has told the others; JAX by itself would wait for them.
+    Small messages go by the store of the coordinator, which is in the first process, larger ones
+    and sums by programs over the processes' first devices: gloo on the CPU, NCCL on GPUs. An error
+    that nothing catches ends this process at once, after it has told the others; JAX by itself
+    would wait for them.
 
     Args:
         timeout: Seconds after which a process that does not come is given up.
-        place: Which of them this is; what JAX finds out about the cluster by itself, from Slurm or MPI, when None.
+        place: Which of them this is; what JAX finds out about the cluster by itself, from Slurm or
+            MPI, when None.
         ranks: Those of the group; all when None.
 
     Raises:
-        ProcessError: JAX has computed something already, or nothing says where the other processes are.
+        ProcessError: JAX has computed something already, or nothing says where the other processes
+            are.
     """
 
     engine = "JAX"
 
-    def __init__(self, timeout: float = 300.0, place: Place | None = None, ranks: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, timeout: float = 300.0, place: Place | None = None, ranks: Sequence[int] | None = None
+    ) -> None:
         if not jax.distributed.is_initialized():
             _start(timeout, place)
             sys.excepthook = self._leave
@@ -61,8 +75,9 @@ class JaxProcesses(Processes):
         firsts: dict[int, Any] = {}
         for device in jax.devices():
             firsts.setdefault(device.process_index, device)
-        self._spread = NamedSharding(Mesh(np.array([firsts[rank] for rank in self.ranks]), (AXIS,)),
-                                     PartitionSpec(AXIS))  # fmt: skip
+        self._spread = NamedSharding(
+            Mesh(np.array([firsts[rank] for rank in self.ranks]), (AXIS,)), PartitionSpec(AXIS)
+        )
         everywhere = NamedSharding(self._spread.mesh, PartitionSpec())
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
         self._total = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere)
@@ -73,7 +88,9 @@ class JaxProcesses(Processes):
         lengths = [length for _, length in heads]
         if max(lengths) <= _SMALL:
             return [head for head, _ in heads]
-        rows = np.zeros(1 << (max(lengths) - 1).bit_length(), np.uint8)  # so that few programs are compiled
+        rows = np.zeros(
+            1 << (max(lengths) - 1).bit_length(), np.uint8
+        )  # so that few programs are compiled
         rows[: len(message)] = np.frombuffer(message, np.uint8)
         came = self._computed(self._whole, rows)
         return [row[:length].tobytes() for row, length in zip(came, lengths, strict=True)]
@@ -87,19 +104,27 @@ class JaxProcesses(Processes):
         key = tuple(ranks)
         if key not in self._groups:
             chosen = [self.ranks[rank] for rank in key]
-            self._groups[key] = JaxProcesses(self.timeout, ranks=chosen) if self.rank in key else self
+            self._groups[key] = (
+                JaxProcesses(self.timeout, ranks=chosen) if self.rank in key else self
+            )
         return self._groups[key]
 
     def failed(self, why: str) -> None:
-        """Leave a note in the store, say why, and end: JAX's own end would wait for the others, which wait for this."""
+        """Leave a note in the store, say why, and end: JAX's own end would wait for the others,
+        which wait for this.
+        """
         traceback.print_exc()
         self._end(why)
 
     def finished(self) -> None:
-        """Leave a note in the store, which is there until all have come to the end of JAX's runtime."""
+        """Leave a note in the store, which is there until all have come to the end of JAX's
+        runtime.
+        """
         if jax.distributed.is_initialized():
             with suppress(JaxRuntimeError):
-                global_state.client.key_value_set(_finished(jax.process_index()), "", allow_overwrite=True)
+                global_state.client.key_value_set(
+                    _finished(jax.process_index()), "", allow_overwrite=True
+                )
 
     def close(self) -> None:
         """Leave JAX's runtime, once all others have come to this point, too."""
@@ -107,7 +132,8 @@ class JaxProcesses(Processes):
         sys.excepthook = sys.__excepthook__
         jax.distributed.shutdown()
 
-    # Messages by the store -------------------------------------------------------------------------------------------
+    # Messages by the store
+    # -------------------------------------------------------------------------------------------
 
     def _heads(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
         """The first part of each process's message, and its whole length."""
@@ -118,7 +144,10 @@ class JaxProcesses(Processes):
 
         own = length.to_bytes(8, "little") + head
         self._run(lambda: global_state.client.key_value_set_bytes(key(self._round, self.rank), own))
-        came = [own if rank == self.rank else self._awaited(key(self._round, rank), rank) for rank in range(self.count)]
+        came = [
+            own if rank == self.rank else self._awaited(key(self._round, rank), rank)
+            for rank in range(self.count)
+        ]
         # all have come to this round, so all have read the one before
         self._run(lambda: global_state.client.key_value_delete(key(self._round - 1, self.rank)))
         return [(each[8:], int.from_bytes(each[:8], "little")) for each in came]
@@ -134,9 +163,12 @@ class JaxProcesses(Processes):
                 if gone := [each for each in self.ranks if _has_finished(each)]:
                     raise self.others_finished(gone) from error
                 if time.monotonic() > end:
-                    raise ProcessError(f"{self}: process {rank} has not come in {self.timeout:.0f} seconds") from error
+                    raise ProcessError(
+                        f"{self}: process {rank} has not come in {self.timeout:.0f} seconds"
+                    ) from error
 
-    # Programs --------------------------------------------------------------------------------------------------------
+    # Programs
+    # --------------------------------------------------------------------------------------------------------
 
     def _computed(self, program: Callable[..., Any], own: np.ndarray) -> np.ndarray:
         """What a program gives for one row of each process, in the rows' own type."""
@@ -144,28 +176,37 @@ class JaxProcesses(Processes):
         def run() -> np.ndarray:
             with jax.enable_x64(True):
                 row = jax.device_put(own[None], jax.local_devices()[0])
-                rows = jax.make_array_from_single_device_arrays((self.count, *own.shape), self._spread, [row])
+                rows = jax.make_array_from_single_device_arrays(
+                    (self.count, *own.shape), self._spread, [row]
+                )
                 return np.array(program(rows).addressable_data(0))
 
         return self._run(run)
 
     def _run(self, call: Callable[[], T]) -> T:
-        """A call of the runtime's; when another process has failed, the error says which and why."""
+        """A call of the runtime's; when another process has failed, the error says which and
+        why.
+        """
         try:
             return call()
         except JaxRuntimeError as error:
             raise ProcessError(_reason() or f"{self}: {error}") from error
 
-    # The end by an error ---------------------------------------------------------------------------------------------
+    # The end by an error
+    # ---------------------------------------------------------------------------------------------
 
-    def _leave(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _leave(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         """What Python calls for an error that nothing has caught."""
         sys.__excepthook__(kind, error, trace)
         self._end(f"{self} failed: {kind.__name__}: {error}")
 
     def _end(self, why: str) -> None:
         try:
-            why = _reason() or why  # what another has failed of before, this one has failed of as well
+            why = (
+                _reason() or why
+            )  # what another has failed of before, this one has failed of as well
             print(why, file=sys.stderr, flush=True)
             global_state.client.key_value_set(_FAILURE, why, allow_overwrite=True)
             time.sleep(_FAREWELL if jax.process_index() == 0 else 0.0)
@@ -177,13 +218,20 @@ class JaxProcesses(Processes):
 
 def _start(timeout: float, place: Place | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # with it SIGTERM would end no process
+    jax.config.update(
+        "jax_enable_preemption_service", False
+    )  # with it SIGTERM would end no process
     seconds = max(1, int(timeout))
-    limits = {"initialization_timeout": seconds + 1, "heartbeat_timeout_seconds": seconds,
-              "shutdown_timeout_seconds": seconds}  # fmt: skip
+    limits = {
+        "initialization_timeout": seconds + 1,
+        "heartbeat_timeout_seconds": seconds,
+        "shutdown_timeout_seconds": seconds,
+    }
     who = "this process" if place is None else f"process {place.rank} of {place.count} (JAX)"
     said = f"{who}: within {seconds} s not all of the others have come"
-    late = threading.Timer(seconds, print, [said], {"file": sys.stderr, "flush": True})  # then JAX aborts
+    late = threading.Timer(
+        seconds, print, [said], {"file": sys.stderr, "flush": True}
+    )  # then JAX aborts
     late.start()
     try:
         if place is None:
@@ -199,12 +247,16 @@ def _start(timeout: float, place: Place | None) -> None:
                 **limits,
             )
     except RuntimeError as error:
-        raise ProcessError(f"JAX's runtime does not start: {error} Call deliralike.join('jax') before JAX computes "
-                           f"anything.") from error  # fmt: skip
+        raise ProcessError(
+            f"JAX's runtime does not start: {error} Call deliralike.join('jax') before JAX "
+            "computes anything."
+        ) from error
     except ValueError as error:
-        raise ProcessError(f"JAX's runtime finds no other processes ({error}): start with 'deliralike launch --engine "
-                           f"jax', srun or mpiexec, for which JAX needs mpi4py: pip install 'deliralike[mpi]'"
-                           ) from error  # fmt: skip
+        raise ProcessError(
+            f"JAX's runtime finds no other processes ({error}): start with 'deliralike launch "
+            "--engine jax', srun or mpiexec, for which JAX needs mpi4py: pip install "
+            "'deliralike[mpi]'"
+        ) from error
     finally:
         late.cancel()
 

@@ -1,4 +1,6 @@
-"""The batch of several processes as one: shares that are padded to one size on their way in, and cut again inside."""
+"""The batch of several processes as one: shares that are padded to one size on their way in, and
+cut again inside.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Rows:
     Attributes:
         over: The mesh.
         sizes: The samples of each process.
-        dims: Of each leaf of the batch the axis that counts samples; None for one that all processes have alike.
+        dims: Of each leaf of the batch the axis that counts samples; None for one that all
+            processes have alike.
     """
 
     over: ProcessMesh
@@ -46,22 +49,33 @@ class Rows:
         return max(self.sizes)
 
     def joined(self, leaves: Sequence[Any], size: int, wanted: Sequence[Described]) -> list[Any]:
-        """The leaves of a batch, of which this process has `size` samples, joined over all processes."""
-        return [leaf if dim is None else self.over.joined(self._padded(leaf, size, dim, described), dim)
-                for leaf, dim, described in zip(leaves, self.dims, wanted, strict=True)]  # fmt: skip
+        """The leaves of a batch, of which this process has `size` samples, joined over all
+        processes.
+        """
+        return [
+            leaf if dim is None else self.over.joined(self._padded(leaf, size, dim, described), dim)
+            for leaf, dim, described in zip(leaves, self.dims, wanted, strict=True)
+        ]
 
     def _padded(self, leaf: Any, size: int, dim: int, described: Described) -> jax.Array:
         dtype, shape = described
         if size == 0:  # whatever there is does not count, and may have any size
             return jnp.zeros([*shape[:dim], self.largest, *shape[dim:]], dtype)
         missing = [(0, self.largest - size if axis == dim else 0) for axis in range(leaf.ndim)]
-        return jnp.asarray(np.pad(leaf, missing) if isinstance(leaf, np.ndarray) else jnp.pad(leaf, missing))
+        return jnp.asarray(
+            np.pad(leaf, missing) if isinstance(leaf, np.ndarray) else jnp.pad(leaf, missing)
+        )
 
     def samples(self, batch: tuple) -> tuple:
-        """Inside of a program: the samples of all processes, without the padding, shared out over the mesh."""
+        """Inside of a program: the samples of all processes, without the padding, shared out over
+        the mesh.
+        """
         leaves, structure = nest.flatten(batch)
         return structure.unflatten(
-            [leaf if dim is None else self._cut(leaf, dim) for leaf, dim in zip(leaves, self.dims, strict=True)]
+            [
+                leaf if dim is None else self._cut(leaf, dim)
+                for leaf, dim in zip(leaves, self.dims, strict=True)
+            ]
         )
 
     def _cut(self, leaf: jax.Array, dim: int) -> jax.Array:
@@ -71,7 +85,9 @@ class Rows:
 
 
 def described(leaf: Any, dim: int | None) -> Described:
-    """What processes must agree on about a leaf of their batches: type and shape, or the value of what is no array."""
+    """What processes must agree on about a leaf of their batches: type and shape, or the value of
+    what is no array.
+    """
     if not hasattr(leaf, "dtype"):
         return (repr(leaf),)
     return (str(leaf.dtype), tuple(size for axis, size in enumerate(leaf.shape) if axis != dim))
@@ -79,7 +95,8 @@ def described(leaf: Any, dim: int | None) -> Described:
 
 @dataclass(frozen=True)
 class OfAll:
-    """A function of a network and a batch, in a program that sees the batch of all processes: equal ones share it.
+    """A function of a network and a batch, in a program that sees the batch of all processes: equal
+    ones share it.
 
     Attributes:
         function: A loss in replicas, or None for the network itself.

@@ -1,4 +1,6 @@
-"""A network of JAX of whose parameters, gradients and optimizer states each process holds a part, by rules."""
+"""A network of JAX of whose parameters, gradients and optimizer states each process holds a part,
+by rules.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Rules = Mapping[str, Sequence[str | None] | None]
 
 
 class _Gathered:
-    """A whole network, and the variables and values that it was gathered from; nothing that nnx should see."""
+    """A whole network, and the variables and values that it was gathered from; nothing that nnx
+    should see.
+    """
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -33,12 +37,17 @@ class _Gathered:
         self._values: list[Any] = []
 
     def of(self, members: Members) -> Any:
-        """The network of these variables; all processes make this call where one has changed since the last."""
+        """The network of these variables; all processes make this call where one has changed since
+        the last.
+        """
         parameters, frozen, others = members.values()
         values = [*parameters.values(), *frozen.values(), *others]
         same = (old is new for old, new in zip(self._values, values, strict=False))
         if self.network is None or self._members is not members or not all(same):
-            found = [{name: whole(value) for name, value in held.items()} for held in (parameters, frozen)]
+            found = [
+                {name: whole(value) for name, value in held.items()}
+                for held in (parameters, frozen)
+            ]
             self.network = members.rebuilt(*found, others)[0].root
             self._members, self._values = members, values
         return self.network
@@ -60,8 +69,9 @@ class JaxShards(JaxSpmd):
 class ShardedJaxNetwork(TogetherJaxNetwork):
     """A network of JAX that is spread over processes; see `spread_out`.
 
-    Buffers, and parameters that no rule spreads, are whole in each process. Reading or loading weights, and switching
-    to evaluation, is done by all processes together: in evaluation each has the whole network until it trains again.
+    Buffers, and parameters that no rule spreads, are whole in each process. Reading or loading
+    weights, and switching to evaluation, is done by all processes together: in evaluation each has
+    the whole network until it trains again.
     """
 
     _parallelism = JaxShards
@@ -69,18 +79,25 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
 
     @classmethod
     def spread_out(
-        cls, network: AbstractNetwork, processes: Processes, *, rules: Rules | None = None, dim: int = 0,
-        takes_whole: bool = False, **settings: Any,
-    ) -> Self:  # fmt: skip
+        cls,
+        network: AbstractNetwork,
+        processes: Processes,
+        *,
+        rules: Rules | None = None,
+        dim: int = 0,
+        takes_whole: bool = False,
+        **settings: Any,
+    ) -> Self:
         """A network in these processes, of which each holds a part.
 
         Args:
             network: On this process's device.
             processes: Those of JAX's runtime.
-            rules: For patterns of neutral names, of which the first that matches decides, what each axis of the
-                parameter, in PyTorch's layout, is spread over: ``{"fc*.weight": ("processes", None), "*": None}``.
-                None for a parameter that each process keeps whole. One that no pattern matches is spread along the
-                largest axis that the number of processes divides; where it divides none, it is kept whole.
+            rules: For patterns of neutral names, of which the first that matches decides, what each
+                axis of the parameter, in PyTorch's layout, is spread over: ``{"fc*.weight":
+                ("processes", None), "*": None}``. None for a parameter that each process keeps
+                whole. One that no pattern matches is spread along the largest axis that the number
+                of processes divides; where it divides none, it is kept whole.
             dim, takes_whole, settings: As for `deliralike.DistributedDataParallel`.
 
         Raises:
@@ -89,9 +106,13 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
             UnknownName: A pattern matches no parameter.
         """
         if not isinstance(processes, JaxProcesses):
-            raise CapabilityError(f"{processes}: backend 'jax' spreads a network over processes of JAX's own runtime "
-                                  f"alone: deliralike.join('jax')")  # fmt: skip
-        chosen = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers="sync", **settings)
+            raise CapabilityError(
+                f"{processes}: backend 'jax' spreads a network over processes of JAX's own runtime "
+                f"alone: deliralike.join('jax')"
+            )
+        chosen = ReplicaSettings.of(
+            devices=(network.device_name,), dim=dim, buffers="sync", **settings
+        )
         made = cls.joined(network, chosen, processes, takes_whole)
         object.__setattr__(made, "_gathered", _Gathered())
         made._spread(rules or {})
@@ -101,9 +122,12 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         slots = Members(self).slots
         for pattern in rules:
             if not fnmatch.filter(slots, pattern):
-                raise UnknownName(f"no parameter matches {pattern!r}. {suggestion(pattern, list(slots))}")
+                raise UnknownName(
+                    f"no parameter matches {pattern!r}. {suggestion(pattern, list(slots))}"
+                )
         specs = {
-            name: _native(slot, _spec(name, slot.shape, rules, self.processes.count)) for name, slot in slots.items()
+            name: _native(slot, _spec(name, slot.shape, rules, self.processes.count))
+            for name, slot in slots.items()
         }
         for name, spec in specs.items():
             self._spread_one(name, slots[name].native, spec)
@@ -111,9 +135,12 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     def _spread_one(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
         value, place = np.asarray(variable.get_value()), self.over.sharding(spec)
         self.over.spread[name] = (value.shape, place)
-        variable.set_value(jax.make_array_from_callback(value.shape, place, lambda index: value[index]))
+        variable.set_value(
+            jax.make_array_from_callback(value.shape, place, lambda index: value[index])
+        )
 
-    # Evaluation ------------------------------------------------------------------------------------------------------
+    # Evaluation
+    # ------------------------------------------------------------------------------------------------------
 
     @property
     def by_itself(self) -> Any:
@@ -126,7 +153,9 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         return self._gathered.of(self._mirrored().programs.members())
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode of every block; all processes do, since for evaluation the network is gathered."""
+        """Set the mode of every block; all processes do, since for evaluation the network is
+        gathered.
+        """
         super().train(mode)
         self._settle_mode()
         return self
@@ -140,7 +169,9 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         self._settle_mode()
 
     def _settle_mode(self) -> None:
-        """Gather the network where all processes are sure to come to; evaluation may have other batches in each."""
+        """Gather the network where all processes are sure to come to; evaluation may have other
+        batches in each.
+        """
         if self.training:
             self._gathered.drop()
         else:
@@ -156,11 +187,15 @@ def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[
         return tuple(AXIS if axis == chosen else None for axis in range(len(shape)))
     rule = rules[pattern]
     spec = tuple(rule or ()) + (None,) * (len(shape) - len(rule or ()))
-    uneven = [size for size, over in zip(shape, spec, strict=False) if over is not None and size % count]
+    uneven = [
+        size for size, over in zip(shape, spec, strict=False) if over is not None and size % count
+    ]
     if set(spec) - {AXIS, None} or spec.count(AXIS) > 1 or len(spec) > len(shape) or uneven:
-        raise SettingError(f"the rule {pattern!r}: {rule!r} does not fit {name} of shape {shape}: wanted {AXIS!r} for "
-                           f"one axis, whose size {count} processes divide, and None for the others; or None for a "
-                           f"parameter that each keeps whole")  # fmt: skip
+        raise SettingError(
+            f"the rule {pattern!r}: {rule!r} does not fit {name} of shape {shape}: wanted {AXIS!r} "
+            f"for one axis, whose size {count} processes divide, and None for the others; or None "
+            "for a parameter that each keeps whole"
+        )
     return spec
 
 

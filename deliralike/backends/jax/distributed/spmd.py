@@ -1,4 +1,6 @@
-"""A network of JAX that trains in several processes as one compiled program over the devices of all of them."""
+"""A network of JAX that trains in several processes as one compiled program over the devices of all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from deliralike import nest
 from deliralike.backends.jax import random
 from deliralike.backends.jax.compiled.program import packed, ran, taken_apart, unpacked, where
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
-from deliralike.backends.jax.distributed.network import DistributedJaxNetwork, JaxReplicasOverProcesses
+from deliralike.backends.jax.distributed.network import (
+    DistributedJaxNetwork,
+    JaxReplicasOverProcesses,
+)
 from deliralike.backends.jax.distributed.rows import Described, OfAll, Rows, described
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import BatchError, CapabilityError, ProcessError, SettingError
@@ -69,12 +74,13 @@ class JaxSpmd(JaxReplicasOverProcesses):
 
 
 class TogetherJaxNetwork(DistributedJaxNetwork):
-    """A network of JAX in processes that compute together; see `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of JAX in processes that compute together; see
+    `deliralike.parallel.processes.network.DistributedNetwork`.
 
-    A step is one program over one device of each process, with the meaning that it has on the whole batch: batch
-    normalisation takes the statistics of all samples, flax's own too; there is one stream of random numbers; XLA adds
-    the gradients. Shares of different sizes are padded on the way in, and the padding is cut off inside. In evaluation
-    a process is by itself.
+    A step is one program over one device of each process, with the meaning that it has on the whole
+    batch: batch normalisation takes the statistics of all samples, flax's own too; there is one
+    stream of random numbers; XLA adds the gradients. Shares of different sizes are padded on the
+    way in, and the padding is cut off inside. In evaluation a process is by itself.
 
     Attributes:
         over: The mesh of the processes' devices.
@@ -85,7 +91,11 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
 
     @classmethod
     def joined(
-        cls, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool = False
+        cls,
+        network: AbstractNetwork,
+        settings: ReplicaSettings,
+        processes: Processes,
+        takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
         made = super().joined(network, settings, processes, takes_whole)
@@ -93,12 +103,15 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         return made
 
     def start_equal(self) -> None:
-        """Take over the root's weights, buffers and streams of random numbers, which are one stream from here on."""
+        """Take over the root's weights, buffers and streams of random numbers, which are one stream
+        from here on.
+        """
         super().start_equal()
         random.follow(self, self.processes.of_root("streams of random numbers", random.words(self)))
 
     def in_program(self, arguments: Any, loss: InReplicas | None = None) -> tuple[OfAll, tuple]:
-        """A loss, or the network itself, as a function of the batch of all processes, and that batch.
+        """A loss, or the network itself, as a function of the batch of all processes, and that
+        batch.
 
         Raises:
             ProcessError: The processes' shares do not fit together.
@@ -112,28 +125,44 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         counts = samples_of_leaves(arguments, self.settings.dim, spec, self.backend, root)
         dims = self._dims(leaves, counts)
         told = [described(leaf, dim) for leaf, dim in zip(leaves, dims, strict=True)]
-        present = (leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=True) if dim is not None)
+        present = (
+            leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=True) if dim is not None
+        )
         sizes, wanted = self._agreed(next(present, 0) if has_samples else 0, told)
         rows = Rows(self.over, sizes, dims)
-        return OfAll(loss, rows), structure.unflatten(rows.joined(leaves, sizes[self.processes.rank], wanted))
+        return OfAll(loss, rows), structure.unflatten(
+            rows.joined(leaves, sizes[self.processes.rank], wanted)
+        )
 
     def _own(self, arguments: Any, spec: Any, root: str) -> tuple[Any, bool]:
         """This process's share, or something like one, and whether it has samples."""
         count, rank = (self.processes.count, self.processes.rank) if self.takes_whole else (1, 0)
-        shares = split_batch(arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root).nests
-        return shares[min(rank, len(shares) - 1)], rank < len(shares) and not self._process_state.empty_share
+        shares = split_batch(
+            arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root
+        ).nests
+        return shares[min(rank, len(shares) - 1)], rank < len(
+            shares
+        ) and not self._process_state.empty_share
 
     def _dims(self, leaves: Sequence[Any], counts: Sequence[int | None]) -> tuple[int | None, ...]:
         arrays = [self.backend.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
         if len(leaves) != len(counts) or any(
-            count is not None and not is_array for count, is_array in zip(counts, arrays, strict=True)
+            count is not None and not is_array
+            for count, is_array in zip(counts, arrays, strict=True)
         ):
-            raise BatchError("samples that are in a list cannot enter a program over several processes: give arrays")
+            raise BatchError(
+                "samples that are in a list cannot enter a program over several processes: give "
+                "arrays"
+            )
         dim = self.settings.dim
-        return tuple(None if n is None else dim % leaf.ndim for n, leaf in zip(counts, leaves, strict=True))
+        return tuple(
+            None if n is None else dim % leaf.ndim for n, leaf in zip(counts, leaves, strict=True)
+        )
 
     def _agreed(self, size: int, told: list[Described]) -> tuple[tuple[int, ...], list[Described]]:
-        """The samples of each process, and what those that have some agree on about their batches."""
+        """The samples of each process, and what those that have some agree on about their
+        batches.
+        """
         everyone = self.processes.exchange("a batch, the samples of each share", (size, told))
         present = [(rank, other) for rank, (samples, other) in enumerate(everyone) if samples]
         if not present:
@@ -142,13 +171,15 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         for rank, other in present[1:]:
             if other != wanted:
                 raise ProcessError(
-                    f"a batch, samples aside, is {wanted} in process {first} and {other} in process {rank}: processes "
-                    f"that compute together want arrays of one type and shape, and equal numbers and names; "
-                    f"DistributedDataParallel(..., buffers='root') wants neither"
+                    f"a batch, samples aside, is {wanted} in process {first} and {other} in "
+                    f"process {rank}: processes that compute together want arrays of one type and "
+                    "shape, and equal numbers and names; DistributedDataParallel(..., "
+                    "buffers='root') wants neither"
                 )
         return tuple(samples for samples, _ in everyone), wanted
 
-    # Outside of an optimizer -----------------------------------------------------------------------------------------
+    # Outside of an optimizer
+    # -----------------------------------------------------------------------------------------
 
     @property
     def by_itself(self) -> Any:
@@ -186,12 +217,16 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
 
 
 class TogetherJaxOptimizer(JaxOptimizer):
-    """Steps of a network in processes that compute together: forward, backward, hooks and update are one program."""
+    """Steps of a network in processes that compute together: forward, backward, hooks and update
+    are one program.
+    """
 
     network: TogetherJaxNetwork
 
     def update_at_once(self, loss_function, batch):
-        """One step of all processes as one program; two of them when the gradients are to be kept."""
+        """One step of all processes as one program; two of them when the gradients are to be
+        kept.
+        """
         if self.keep_gradients:
             return AbstractOptimizer.update_at_once(self, loss_function, batch)
         return super().update_at_once(*self.network.in_program(batch, loss_function))
@@ -202,7 +237,9 @@ class TogetherJaxOptimizer(JaxOptimizer):
         return super().gradients(function, *batch)
 
     def through_hooks(self, gradients):
-        """The pre-update hooks as a program, as within a step; gradients may be spread over processes."""
+        """The pre-update hooks as a program, as within a step; gradients may be spread over
+        processes.
+        """
         members, hooks = self._programs.members(), tuple(self.pre_update_hooks)
         if not hooks:
             return gradients

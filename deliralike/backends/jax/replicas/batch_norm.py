@@ -6,9 +6,10 @@ from deliralike.nn.layers.normalization import BatchNorm1d, BatchNorm2d, BatchNo
 class SynchronizedBatchNorm1d(BatchNorm1d):
     """Batch normalisation of ``(batch, num_features[, length])`` over the shares of all replicas.
 
-    Whatever the replicas do about other layers. Outside of replicas it is plain batch normalisation, with the same
-    names and state. Better than flax's ``BatchNorm(axis_name=...)``: shares of different sizes and of one sample work,
-    the variance is a sum of centred squares, and no ``pmap`` has to be written.
+    Whatever the replicas do about other layers. Outside of replicas it is plain batch
+    normalisation, with the same names and state. Better than flax's ``BatchNorm(axis_name=...)``:
+    shares of different sizes and of one sample work, the variance is a sum of centred squares, and
+    no ``pmap`` has to be written.
 
     Source: Ioffe and Szegedy 2015, arXiv 1502.03167; Peng et al. 2017, arXiv 1711.07240.
     """
@@ -17,12 +18,16 @@ class SynchronizedBatchNorm1d(BatchNorm1d):
 
 
 class SynchronizedBatchNorm2d(BatchNorm2d):
-    """Batch normalisation of ``(batch, num_features, height, width)``; see `SynchronizedBatchNorm1d`."""
+    """Batch normalisation of ``(batch, num_features, height, width)``; see
+    `SynchronizedBatchNorm1d`.
+    """
 
     synchronised = True
 
 
 class SynchronizedBatchNorm3d(BatchNorm3d):
-    """Batch normalisation of ``(batch, num_features, depth, height, width)``; see `SynchronizedBatchNorm1d`."""
+    """Batch normalisation of ``(batch, num_features, depth, height, width)``; see
+    `SynchronizedBatchNorm1d`.
+    """
 
     synchronised = True

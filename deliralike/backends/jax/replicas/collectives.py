@@ -1,8 +1,9 @@
-"""Replicas that meet inside a compiled program: their code is cut where they exchange sums, and runs piece by piece.
+"""Replicas that meet inside a compiled program: their code is cut where they exchange sums, and
+runs piece by piece.
 
-Devices that take different branches cannot talk to each other inside of them. So each kind of replica is recorded
-first; between two meeting points every device takes the branch of its own kind, and at a meeting point all of them
-have left their branches.
+Devices that take different branches cannot talk to each other inside of them. So each kind of
+replica is recorded first; between two meeting points every device takes the branch of its own kind,
+and at a meeting point all of them have left their branches.
 """
 
 from __future__ import annotations
@@ -51,19 +52,25 @@ class Script:
                 pieces.append([])
             else:
                 pieces[-1].append(equation)
-        self.topics = [(each.params["topic"], each.outvars[0].aval.shape, each.outvars[0].aval.dtype)
-                       for each in self._meetings]  # fmt: skip
+        self.topics = [
+            (each.params["topic"], each.outvars[0].aval.shape, each.outvars[0].aval.dtype)
+            for each in self._meetings
+        ]
         self._kept = self._needed_later(pieces)
         brought = [*(each.invars for each in self._meetings), self._outputs]
-        self._pieces = [_Piece(recorded.jaxpr, equations, [*kept, *each])
-                        for equations, kept, each in zip(pieces, self._kept, brought, strict=True)]  # fmt: skip
+        self._pieces = [
+            _Piece(recorded.jaxpr, equations, [*kept, *each])
+            for equations, kept, each in zip(pieces, self._kept, brought, strict=True)
+        ]
 
     def begin(self, operands: Sequence[Any]) -> dict[Any, Any]:
         """What the code knows before its first piece."""
         return self._constants | dict(zip(self._inputs, operands, strict=True))
 
     def played(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-        """Run a piece: what later pieces need of it; what it brings to the meeting, or after the last the results."""
+        """Run a piece: what later pieces need of it; what it brings to the meeting, or after the
+        last the results.
+        """
         results = self._pieces[piece](known)
         count = len(self._kept[piece])
         return results[:count], results[count:]
@@ -72,7 +79,9 @@ class Script:
         """The shapes and types of what later pieces need of one."""
         return [variable.aval for variable in self._kept[piece]]
 
-    def learn(self, piece: int, known: dict[Any, Any], kept: Sequence[Any], total: Any = None) -> None:
+    def learn(
+        self, piece: int, known: dict[Any, Any], kept: Sequence[Any], total: Any = None
+    ) -> None:
         """Remember what a piece gave, and the sum of the meeting after it."""
         known.update(zip(self._kept[piece], kept, strict=True))
         if piece < len(self._meetings):
@@ -85,7 +94,11 @@ class Script:
             made = [variable for equation in pieces[number] for variable in equation.outvars]
             if number < len(pieces) - 1:
                 kept.insert(0, [variable for variable in made if id(variable) in needed])
-            read = [x for equation in [*pieces[number], *self._meetings[number : number + 1]] for x in equation.invars]
+            read = [
+                x
+                for equation in [*pieces[number], *self._meetings[number : number + 1]]
+                for x in equation.invars
+            ]
             needed |= {id(x) for x in read}
         return kept
 
@@ -96,8 +109,12 @@ class _Piece:
     def __init__(self, whole: Any, equations: Sequence[Any], outputs: Sequence[Any]) -> None:
         made = {id(variable) for equation in equations for variable in equation.outvars}
         read = [x for equation in equations for x in equation.invars] + list(outputs)
-        self._reads = list({id(x): x for x in read if not isinstance(x, Literal) and id(x) not in made}.values())
-        part = Jaxpr((), self._reads, list(outputs), list(equations), whole.effects, whole.debug_info)
+        self._reads = list(
+            {id(x): x for x in read if not isinstance(x, Literal) and id(x) not in made}.values()
+        )
+        part = Jaxpr(
+            (), self._reads, list(outputs), list(equations), whole.effects, whole.debug_info
+        )
         self._function = jaxpr_as_fun(ClosedJaxpr(part, ()))
 
     def __call__(self, known: dict[Any, Any]) -> list[Any]:
@@ -115,16 +132,16 @@ def refuse_different(topics: Sequence[Sequence[tuple]], names: Sequence[int]) ->
         for mine, its in zip(topics[0], other, strict=False):
             if mine != its:
                 raise ReplicaError(
-                    f"replica {names[0]} is at {_told(mine)} while replica {name} is at {_told(its)}: every replica "
-                    f"must run the same layers in the same order"
+                    f"replica {names[0]} is at {_told(mine)} while replica {name} is at "
+                    f"{_told(its)}: every replica must run the same layers in the same order"
                 )
         if len(topics[0]) != len(other):
             (fewer, ended), (more, waits) = sorted(
                 [(topics[0], names[0]), (other, name)], key=lambda each: len(each[0])
             )
             raise ReplicaError(
-                f"replica {waits} waits for the others at {_told(more[len(fewer)])}, but replica {ended} ended without "
-                f"coming there: every replica must run the same layers"
+                f"replica {waits} waits for the others at {_told(more[len(fewer)])}, but replica "
+                f"{ended} ended without coming there: every replica must run the same layers"
             )
 
 
@@ -141,16 +158,20 @@ def blank(like: Any) -> jax.Array:
 
 def strong(values: Sequence[Any]) -> list[Any]:
     """Arrays of which none takes its type from others."""
-    return [x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else lax.convert_element_type(x, x.dtype)
-            for x in map(jnp.asarray, values)]  # fmt: skip
+    return [
+        x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else lax.convert_element_type(x, x.dtype)
+        for x in map(jnp.asarray, values)
+    ]
 
 
 def _refuse_hidden(equation: Any) -> None:
-    for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+    for value in jax.tree.leaves(
+        list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+    ):
         for inner in getattr(value, "eqns", ()):
             if inner.primitive is _meet:
                 raise CapabilityError(
-                    f"{inner.params['topic']} over the replicas cannot be taken inside of {equation.primitive.name}: "
-                    f"call the layer outside of it"
+                    f"{inner.params['topic']} over the replicas cannot be taken inside of "
+                    f"{equation.primitive.name}: call the layer outside of it"
                 )
             _refuse_hidden(inner)

@@ -1,4 +1,6 @@
-"""The replicas beside the root: copies with storage of their own that follow what changes on the root."""
+"""The replicas beside the root: copies with storage of their own that follow what changes on the
+root.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _BOOKKEEPING = "_pytree__"
 class Mirror:
     """One replica: a copy of the root on a device.
 
-    Blocks, settings, training mode and frozen parameters follow the root by `follow`; values do not. What a replica's
-    blocks set on themselves stays theirs.
+    Blocks, settings, training mode and frozen parameters follow the root by `follow`; values do
+    not. What a replica's blocks set on themselves stays theirs.
 
     Attributes:
         network: The copy.
@@ -30,7 +32,9 @@ class Mirror:
         """Copy a network; its values and random state stay as they are."""
         self.device, self.index = arrays.find_device(device), index
         self._copies: dict[int, Any] = {}
-        self._seen: dict[int, tuple[Any, dict[str, Any]]] = {}  # holds the originals, so that no id is used twice
+        self._seen: dict[
+            int, tuple[Any, dict[str, Any]]
+        ] = {}  # holds the originals, so that no id is used twice
         self._streams: dict[int, Any] = {}
         self.network = self._copy(root)
         self.follow(root)
@@ -40,7 +44,9 @@ class Mirror:
         return self._copies[id(variable)]
 
     def follow(self, root: Any) -> None:
-        """Take over the blocks, settings and flags that have changed on the root since the last time."""
+        """Take over the blocks, settings and flags that have changed on the root since the last
+        time.
+        """
         for _, node in walk(root):
             now = node.get_metadata() if isinstance(node, nnx.Variable) else _settings(node)
             before = self._seen.get(id(node), (None, {}))[1]
@@ -59,8 +65,14 @@ class Mirror:
             self.of(variable).set_value(value)
 
     def draw_otherwise(self, variables: Iterable[nnx.Variable]) -> None:
-        """Let random streams follow the root's: its counts, and keys derived from its own, for each replica others."""
-        new = [variable for variable in variables if self._streams.get(id(variable)) is not variable.get_value()]
+        """Let random streams follow the root's: its counts, and keys derived from its own, for each
+        replica others.
+        """
+        new = [
+            variable
+            for variable in variables
+            if self._streams.get(id(variable)) is not variable.get_value()
+        ]
         self._streams |= {id(variable): variable.get_value() for variable in new}
         self.store(new, [self._stream(variable) for variable in new])
 
@@ -75,12 +87,20 @@ class Mirror:
         held = vars(self._copies[id(node)])
         for name in (name for name in before if name not in now):
             held.pop(name, None)
-        held.update({name: self._copy(value) for name, value in now.items() if before.get(name, held) is not value})
+        held.update(
+            {
+                name: self._copy(value)
+                for name, value in now.items()
+                if before.get(name, held) is not value
+            }
+        )
 
     def _flag(self, variable: nnx.Variable, now: dict[str, Any], before: dict[str, Any]) -> None:
         for name in (name for name in before if name not in now and variable.has_metadata(name)):
             variable.del_metadata(name)
-        changed = {name: value for name, value in now.items() if before.get(name, self) is not value}
+        changed = {
+            name: value for name, value in now.items() if before.get(name, self) is not value
+        }
         if changed:
             variable.set_metadata(**changed)
 

@@ -1,9 +1,11 @@
-"""The mesh of a replicated network's distinct devices: what enters a program over it, and what its devices exchange.
+"""The mesh of a replicated network's distinct devices: what enters a program over it, and what its
+devices exchange.
 
-In such a program every device runs the same code on values of its own. A *local* value belongs to one device (the
-parameters of a replica, its share); all other values are the same everywhere (the batch, gathered outputs, the loss).
-`gathered` and `taken` lead from one kind to the other, and each is the other's transpose: so gradients, and gradients
-of gradients, are those of one device, and come out local where the values are.
+In such a program every device runs the same code on values of its own. A *local* value belongs to
+one device (the parameters of a replica, its share); all other values are the same everywhere (the
+batch, gathered outputs, the loss). `gathered` and `taken` lead from one kind to the other, and each
+is the other's transpose: so gradients, and gradients of gradients, are those of one device, and
+come out local where the values are.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ AXIS = "devices"
 
 @dataclass(frozen=True)
 class Seats:
-    """Where each replica runs: on which of the distinct devices, and as which of those that share it.
+    """Where each replica runs: on which of the distinct devices, and as which of those that share
+    it.
 
     Attributes:
         places: The device of each replica by name.
@@ -44,7 +47,9 @@ class Seats:
     @cached_property
     def rows(self) -> list[list[int]]:
         """Replicas by device: row d lists those on device d."""
-        return [[r for r, place in enumerate(self.places) if place == device] for device in self.devices]
+        return [
+            [r for r, place in enumerate(self.places) if place == device] for device in self.devices
+        ]
 
     @property
     def slots(self) -> int:
@@ -72,7 +77,9 @@ class Seats:
 
     def joined(self, values: Sequence[jax.Array]) -> jax.Array:
         """An array of each device as one local value of a program; nothing is copied."""
-        return jax.make_array_from_single_device_arrays(values[0].shape, self.everywhere, list(values))
+        return jax.make_array_from_single_device_arrays(
+            values[0].shape, self.everywhere, list(values)
+        )
 
     def spread(self, values: Sequence[Any]) -> list[jax.Array]:
         """Values for every device alike."""
@@ -88,17 +95,24 @@ class Seats:
         return [by_device[device] for device in self.mesh.devices.flat]
 
     def compiled(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
-        """One program over all devices; arguments and results are local values, or the same everywhere.
+        """One program over all devices; arguments and results are local values, or the same
+        everywhere.
 
         Args:
-            is_whole: Whether it computes on whole arrays instead, which XLA shares out as `laid_out` says.
+            is_whole: Whether it computes on whole arrays instead, which XLA shares out as
+                `laid_out` says.
         """
-        if is_whole or len(self.devices) == 1:  # on one device a local value is one that is the same everywhere
+        if (
+            is_whole or len(self.devices) == 1
+        ):  # on one device a local value is one that is the same everywhere
             return arrays.jit(body)
         spec = PartitionSpec()
-        return arrays.jit(jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False))
+        return arrays.jit(
+            jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        )
 
-    # Inside of a program ---------------------------------------------------------------------------------------------
+    # Inside of a program
+    # ---------------------------------------------------------------------------------------------
 
     def of_this_device(self, numbers: Sequence[int]) -> jax.Array:
         """The number that belongs to the device that computes."""
@@ -106,7 +120,9 @@ class Seats:
 
     def laid_out(self, value: jax.Array, dim: int) -> jax.Array:
         """An array of a program that computes on whole arrays, shared out along an axis."""
-        return lax.with_sharding_constraint(value, NamedSharding(self.mesh, PartitionSpec(*[None] * dim, AXIS)))
+        return lax.with_sharding_constraint(
+            value, NamedSharding(self.mesh, PartitionSpec(*[None] * dim, AXIS))
+        )
 
     def replicated(self, values: Any) -> Any:
         """Whole arrays, one on each device."""
@@ -116,8 +132,12 @@ class Seats:
         """A local value of every device, along a new first axis, on all of them."""
         return value[None] if len(self.devices) == 1 else _gather.bind(value, axis=AXIS)
 
-    def totals(self, by_slot: Sequence[jax.Array], seats: Sequence[tuple[int, int]]) -> list[jax.Array]:
-        """The sum of local values over some seats, in their order, for each slot; in gradients too."""
+    def totals(
+        self, by_slot: Sequence[jax.Array], seats: Sequence[tuple[int, int]]
+    ) -> list[jax.Array]:
+        """The sum of local values over some seats, in their order, for each slot; in gradients
+        too.
+        """
         axis = None if len(self.devices) == 1 else AXIS
         return _sum.bind(*by_slot, seats=tuple(seats), axis=axis)
 
@@ -126,19 +146,27 @@ class Seats:
         return values[0] if len(self.devices) == 1 else _take.bind(values, axis=AXIS)
 
 
-def _summing(*by_slot: jax.Array, seats: tuple[tuple[int, int], ...], axis: str | None) -> list[jax.Array]:
+def _summing(
+    *by_slot: jax.Array, seats: tuple[tuple[int, int], ...], axis: str | None
+) -> list[jax.Array]:
     gathered = [value[None] if axis is None else lax.all_gather(value, axis) for value in by_slot]
     each = [gathered[slot][device] for device, slot in seats]
     return [sum(each[1:], start=each[0])] * len(by_slot)
 
 
-def _sum_of_cotangents(cotangents: Sequence[Any], *by_slot: Any, seats: tuple, axis: str | None) -> list[jax.Array]:
-    return _sum.bind(*map(ad.instantiate_zeros, cotangents), seats=seats, axis=axis)  # the map is its own transpose
+def _sum_of_cotangents(
+    cotangents: Sequence[Any], *by_slot: Any, seats: tuple, axis: str | None
+) -> list[jax.Array]:
+    return _sum.bind(
+        *map(ad.instantiate_zeros, cotangents), seats=seats, axis=axis
+    )  # the map is its own transpose
 
 
 _sum = Primitive("sum_of_replicas")
 _sum.multiple_results = True
-_sum.def_abstract_eval(lambda *xs, seats, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs])
+_sum.def_abstract_eval(
+    lambda *xs, seats, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs]
+)
 mlir.register_lowering(_sum, mlir.lower_fun(_summing, multiple_results=True))
 ad.deflinear2(_sum, _sum_of_cotangents)
 
@@ -151,7 +179,9 @@ def _taking(values: jax.Array, *, axis: str) -> jax.Array:
     return lax.dynamic_index_in_dim(values, lax.axis_index(axis), 0, keepdims=False)
 
 
-def _primitive(name: str, compute: Callable[..., Any], shape: Callable[[Any, str], tuple[int, ...]]) -> Primitive:
+def _primitive(
+    name: str, compute: Callable[..., Any], shape: Callable[[Any, str], tuple[int, ...]]
+) -> Primitive:
     primitive = Primitive(name)
     primitive.def_abstract_eval(lambda x, *, axis: jax.core.ShapedArray(shape(x, axis), x.dtype))
     mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))

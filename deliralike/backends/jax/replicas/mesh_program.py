@@ -1,4 +1,6 @@
-"""The compiled programs of a replicated network: values joined over its devices, one program, values parted again."""
+"""The compiled programs of a replicated network: values joined over its devices, one program,
+values parted again.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ Named = dict[str, Any]
 
 
 class Whole:
-    """A replicated network inside a program that computes on the whole batch: XLA shares the work out.
+    """A replicated network inside a program that computes on the whole batch: XLA shares the work
+    out.
 
     Attributes:
         seats: Where the replicas are.
@@ -54,30 +57,48 @@ class Whole:
 
 
 def run_gradients(
-    network: Any, programs: Programs, members: Members, loss_function: Callable, batch: tuple, of_inputs: bool
+    network: Any,
+    programs: Programs,
+    members: Members,
+    loss_function: Callable,
+    batch: tuple,
+    of_inputs: bool,
 ) -> tuple[Any, Any, list[Named], list[Any]]:
     """One compiled forward and backward over all replicas; buffers change.
 
     Returns:
-        What the loss function returned, the loss, each replica's gradients, the gradients of the batch's arrays.
+        What the loss function returned, the loss, each replica's gradients, the gradients of the
+        batch's arrays.
     """
     network.parallelism.prepare_run()
     seats, is_whole, here = network.seats, network.whole, where()
     arguments = taken_apart(batch)
-    in_arrays = tuple(isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays)  # and not in a plain float
+    in_arrays = tuple(
+        isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays
+    )  # and not in a plain float
 
     def make() -> Callable:
         inside = _inside_whole if is_whole else _inside_mapped
 
         def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
-            floating = [of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
-                        for is_array, x in zip(in_arrays, given, strict=True)]  # fmt: skip
-            chosen = [x if is_floating else None for x, is_floating in zip(given, floating, strict=True)]
+            floating = [
+                of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
+                for is_array, x in zip(in_arrays, given, strict=True)
+            ]
+            chosen = [
+                x if is_floating else None for x, is_floating in zip(given, floating, strict=True)
+            ]
 
             def of(at: tuple) -> tuple:
-                inputs = [x if other is None else other for x, other in zip(given, at[1], strict=True)]
-                values = [(named, *values[1:]) for named, values in zip(at[0], by_slot, strict=True)]
-                result, *beside = inside(network, members, loss_function, values, arguments.together(inputs))
+                inputs = [
+                    x if other is None else other for x, other in zip(given, at[1], strict=True)
+                ]
+                values = [
+                    (named, *values[1:]) for named, values in zip(at[0], by_slot, strict=True)
+                ]
+                result, *beside = inside(
+                    network, members, loss_function, values, arguments.together(inputs)
+                )
                 return loss_in(result), (packed(result), *beside, loss_in(result))
 
             with here.entered(numbers):
@@ -86,7 +107,16 @@ def run_gradients(
 
         return checked(body, 1, lambda traced: seats.compiled(traced, is_whole))
 
-    key = ("over the mesh", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays, is_whole)
+    key = (
+        "over the mesh",
+        loss_function,
+        id(members),
+        arguments.key,
+        here.seed,
+        of_inputs,
+        in_arrays,
+        is_whole,
+    )
     program = programs.compiled(key, make)
     by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
     (result, changed, counts, value), (gradients, given) = program(
@@ -95,7 +125,9 @@ def run_gradients(
     taking_part, sizes = counts.value
     _store(network, members, changed, is_whole)
     network.parallelism.synchronize_buffers(sizes)
-    replicas = [0] if is_whole else range(max(taking_part, 1))  # a loss of the parameters alone calls none but the root
+    replicas = (
+        [0] if is_whole else range(max(taking_part, 1))
+    )  # a loss of the parameters alone calls none but the root
     return (
         unpacked(_brought_home(network, result)),
         value,
@@ -105,7 +137,9 @@ def run_gradients(
 
 
 def run_forward(network: Any, programs: Programs, function: Callable, *arguments: Any) -> Any:
-    """``function(network, *arguments)`` as one compiled program over all replicas; buffers change."""
+    """``function(network, *arguments)`` as one compiled program over all replicas; buffers
+    change.
+    """
     network.parallelism.prepare_run()
     members, here, taken = programs.members(), where(), taken_apart(arguments)
     seats, is_whole = network.seats, network.whole
@@ -115,12 +149,16 @@ def run_forward(network: Any, programs: Programs, function: Callable, *arguments
 
         def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
             with here.entered(numbers):
-                result, changed, counts = inside(network, members, function, by_slot, taken.together(given))
+                result, changed, counts = inside(
+                    network, members, function, by_slot, taken.together(given)
+                )
             return packed(result), changed, counts
 
         return seats.compiled(body, is_whole)
 
-    program = programs.compiled(("forward", function, id(members), taken.key, here.seed, is_whole), make)
+    program = programs.compiled(
+        ("forward", function, id(members), taken.key, here.seed, is_whole), make
+    )
     by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
     result, changed, counts = program(by_slot, seats.spread(taken.arrays), here.numbers)
     _store(network, members, changed, is_whole)
@@ -129,7 +167,9 @@ def run_forward(network: Any, programs: Programs, function: Callable, *arguments
 
 
 def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gradients:
-    """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled anew at each call."""
+    """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled
+    anew at each call.
+    """
     programs = Programs(network)
     members = programs.members()
     with compiling_quickly():
@@ -143,13 +183,16 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     return in_neutral_layouts(network, members, taken_apart(inputs), value, total, given, result)
 
 
-# Traced --------------------------------------------------------------------------------------------------------------
+# Traced
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _inside_mapped(
     network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
 ) -> tuple:
-    """What a function gives, the buffers that changed, and how many replicas ran on how many samples."""
+    """What a function gives, the buffers that changed, and how many replicas ran on how many
+    samples.
+    """
     mapped = Mapped(network.seats, members, by_slot, network.settings)
     inside = members.rebuilt(*mapped.of_root())[0]
     vars(inside)["_inside"] = mapped
@@ -157,7 +200,9 @@ def _inside_mapped(
     return result, mapped.others_changed(), Plain((mapped.taking_part, mapped.sizes))
 
 
-def _inside_whole(network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple) -> tuple:
+def _inside_whole(
+    network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
+) -> tuple:
     inside, others = members.rebuilt(*by_slot[0])
     vars(inside)["_inside"] = Whole(network.seats, network.settings.dim)
     result = function(inside, *batch)
@@ -165,15 +210,22 @@ def _inside_whole(network: Any, members: Members, function: Callable, by_slot: S
 
 
 def _changed(others: Sequence[Any], before: Sequence[Any]) -> list[Any]:
-    return [None if new.get_value() is old else new.get_value() for new, old in zip(others, before, strict=True)]
+    return [
+        None if new.get_value() is old else new.get_value()
+        for new, old in zip(others, before, strict=True)
+    ]
 
 
-# Into a program and out of it ----------------------------------------------------------------------------------------
+# Into a program and out of it
+# ----------------------------------------------------------------------------------------
 
 
 def _by_slot(network: Any, members: Members) -> list[Values]:
     rows = network.seats.rows
-    columns = [[row[slot] if slot < len(row) else row[0] for row in rows] for slot in range(network.seats.slots)]
+    columns = [
+        [row[slot] if slot < len(row) else row[0] for row in rows]
+        for slot in range(network.seats.slots)
+    ]
     return [_joined(network, members, column) for column in columns]
 
 
@@ -201,7 +253,9 @@ def _store(network: Any, members: Members, changed: Sequence[Any], is_whole: boo
         if values is None:
             continue
         if is_whole:
-            variable.set_value(jax.tree.map(lambda leaf: _on(seats, leaf, seats.devices[0]), values))
+            variable.set_value(
+                jax.tree.map(lambda leaf: _on(seats, leaf, seats.devices[0]), values)
+            )
             continue
         for slot, value in enumerate(values):
             if value is not None:
@@ -216,14 +270,21 @@ def _store_slot(network: Any, variable: Any, slot: int, value: Any) -> None:
             network.own(row[slot], variable).set_value(jax.tree.unflatten(tree, own))
 
 
-def _parted(seats: Seats, members: Members, by_slot: Sequence[Named], replicas: Sequence[int]) -> list[Named]:
+def _parted(
+    seats: Seats, members: Members, by_slot: Sequence[Named], replicas: Sequence[int]
+) -> list[Named]:
     parted = [
-        {name: None if slot[name] is None else seats.parted(slot[name]) for name in members.parameters}
+        {
+            name: None if slot[name] is None else seats.parted(slot[name])
+            for name in members.parameters
+        }
         for slot in by_slot
     ]  # JAX sorts dicts
     places = map(seats.seat, replicas)
-    return [{name: None if each is None else each[device] for name, each in parted[slot].items()}
-            for device, slot in places]  # fmt: skip
+    return [
+        {name: None if each is None else each[device] for name, each in parted[slot].items()}
+        for device, slot in places
+    ]
 
 
 def _brought_home(network: Any, packed_result: Any) -> Any:

@@ -1,4 +1,6 @@
-"""A network as several replicas on JAX: one compiled program over their devices for a step, eager calls one by one."""
+"""A network as several replicas on JAX: one compiled program over their devices for a step, eager
+calls one by one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ from deliralike.optim.loss import InReplicas
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica, entered
-from deliralike.parallel.replicas.network import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicas.network import (
+    OneAtATime,
+    Replicas,
+    ReplicaSettings,
+    ReplicatedNetwork,
+)
 from deliralike.parallel.replicas.rendezvous import Meeting
 from deliralike.parallel.replicas.run_in_threads import one_after_the_other
 
@@ -35,7 +42,8 @@ Named = dict[str, Any]
 
 
 class Held:
-    """What a replicated network holds beside its root: nothing that nnx should see, and nothing that cannot be remade.
+    """What a replicated network holds beside its root: nothing that nnx should see, and nothing
+    that cannot be remade.
 
     A copy holds the settings alone; its replicas are made when they are needed.
 
@@ -55,18 +63,26 @@ class Held:
         self.programs: Any = None
         self.followed: Any = None
         self.settled: dict[int, tuple] = {}
-        self.copied: dict[int, Any] = {}  # by a parameter's id, the root's value that the mirrors have
+        self.copied: dict[
+            int, Any
+        ] = {}  # by a parameter's id, the root's value that the mirrors have
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
-        """Remember that all replicas have these variables alike: until one sets another value they are settled."""
+        """Remember that all replicas have these variables alike: until one sets another value they
+        are settled.
+        """
         self.settled = {id(variable): _column(self, variable) for variable in variables}
 
     def note_copied(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Remember which values of the root's the mirrors have."""
-        self.copied |= {id(variable): value for variable, value in zip(variables, values, strict=True)}
+        self.copied |= {
+            id(variable): value for variable, value in zip(variables, values, strict=True)
+        }
 
     def is_behind(self, variable: nnx.Variable, value: Any) -> bool:
-        """Whether the root has another value than the mirrors; compared where it is not the very array copied."""
+        """Whether the root has another value than the mirrors; compared where it is not the very
+        array copied.
+        """
         if self.copied.get(id(variable)) is value:
             return False
         other = self.mirrors[0].of(variable).get_value()  # all are written together
@@ -84,19 +100,24 @@ class Held:
 class ReplicatedType(JaxNetworkType):
     """Builds replicated networks: what they wrap is finished, and keeps its paths and values."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - this is a metaclass
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Build one inside a construction of its own, which is never finished."""
         with constructing(Construction(backend=cls.backend)):
             return super().__call__(*args, **kwargs)
 
 
 class JaxReplicas(Replicas):
-    """How a replicated network of JAX computes: as one program, or eagerly one replica after the other."""
+    """How a replicated network of JAX computes: as one program, or eagerly one replica after the
+    other.
+    """
 
-    # Calls -----------------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: Named) -> Any:
-        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their outputs."""
+        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
+        outputs.
+        """
         inside = self.network._inside
         if isinstance(inside, Whole):
             args, kwargs = inside.shared_out((args, kwargs))
@@ -120,8 +141,11 @@ class JaxReplicas(Replicas):
             return jax.lax.stop_gradient(denominator)
         return super().detached_number(denominator)
 
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """See `Replicas.run`; calls from several threads run one after another, where they are in no program.
+    def run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+    ) -> list[Any]:
+        """See `Replicas.run`; calls from several threads run one after another, where they are in
+        no program.
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
@@ -139,56 +163,76 @@ class JaxReplicas(Replicas):
 
     def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
         with self.network._held.one_at_a_time.turn():
-            return run_forward(self.network, self.network._mirrored().programs, function, *arguments)
+            return run_forward(
+                self.network, self.network._mirrored().programs, function, *arguments
+            )
 
     def _needs_program(self, arguments: Any) -> bool:
-        """Whether a call outside of any program must be made one: its replicas wait for each other."""
+        """Whether a call outside of any program must be made one: its replicas wait for each
+        other.
+        """
         network = self.network
         return network._inside is None and network.synchronised and network._is_concrete(arguments)
 
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+    def all_sum(
+        self, replica_index: int, meeting: Meeting, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
         """Refuse: replicas run one after the other, and none can wait for another."""
 
         def refuse(value: Any, topic: str) -> Any:
-            raise CapabilityError(f"{topic} over the replicas: backend 'jax' runs them one after the other")
+            raise CapabilityError(
+                f"{topic} over the replicas: backend 'jax' runs them one after the other"
+            )
 
         return refuse
 
     def _one_by_one(self, function: Callable, shares: Shares) -> list[Any]:
         meeting, replicas = self.rendezvous(shares), self.network.replicas
-        contexts = [self.replica_context(i, shares, meeting, 0, False) for i in range(len(shares.nests))]
+        contexts = [
+            self.replica_context(i, shares, meeting, 0, False) for i in range(len(shares.nests))
+        ]
 
         def job(context: Replica, share: Any) -> Any:
             with entered(context):
                 return function(replicas[context.position], share)
 
-        jobs = [partial(job, context, share) for context, share in zip(contexts, shares.nests, strict=True)]
+        jobs = [
+            partial(job, context, share)
+            for context, share in zip(contexts, shares.nests, strict=True)
+        ]
         return one_after_the_other(jobs, contexts)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
-        """In a program of the user's: every share on the root's variables, whose gradients are then those of all."""
+        """In a program of the user's: every share on the root's variables, whose gradients are then
+        those of all.
+        """
         seats = self.network.seats
         if len(seats.devices) > 1:
             raise CapabilityError(
-                f"a network replicated over {', '.join(seats.devices)} cannot run inside your jit or grad, "
-                f"whose arrays are on devices of their own: use optimizer.update, one compiled program over these "
-                f"devices, call it outside of jit and grad, or replicate over one device"
+                f"a network replicated over {', '.join(seats.devices)} cannot run inside your jit "
+                "or grad, whose arrays are on devices of their own: use optimizer.update, one "
+                "compiled program over these devices, call it outside of jit and grad, or "
+                "replicate over one device"
             )
         members = Members(self.network)
         trainable, frozen, others = members.values()
-        by_slot = [(trainable, frozen, _own_keys(members, others, index)) for index in range(seats.slots)]
+        by_slot = [
+            (trainable, frozen, _own_keys(members, others, index)) for index in range(seats.slots)
+        ]
         mapped = Mapped(seats, members, by_slot, self.settings)
         results = mapped.run(function, shares)
         members.store({}, mapped.settled())
         return results
 
-    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+    # Parameters, gradients and buffers
+    # -------------------------------------------------------------------------------
 
     def prepare_run(self) -> None:
         """Follow the root.
 
         Raises:
-            StateError: A parameter of the root has another value, and it was not copied to the replicas.
+            StateError: A parameter of the root has another value, and it was not copied to the
+                replicas.
         """
         self.network.follow()
         if self.network._held.mirrors:
@@ -219,12 +263,18 @@ class JaxReplicas(Replicas):
         held.note_copied(variables, values)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the replicas' buffers the same; random streams follow the root's before the next run."""
+        """Make the replicas' buffers the same; random streams follow the root's before the next
+        run.
+        """
         held = self.network._mirrored()
         self.network.follow()
-        variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
+        variables = [
+            variable for variable in held.programs.members().others if _is_settled(variable)
+        ]
         columns = {id(variable): _column(held, variable) for variable in variables}
-        moved = [each for each in variables if not _alike(columns[id(each)], held.settled.get(id(each)))]
+        moved = [
+            each for each in variables if not _alike(columns[id(each)], held.settled.get(id(each)))
+        ]
         if self.settings.buffers == "mean" and sizes:
             for variable in moved:
                 self._average(variable, columns[id(variable)][: len(sizes)], sizes)
@@ -242,14 +292,15 @@ class JaxReplicas(Replicas):
 class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
     """A network as several replicas on JAX devices.
 
-    An optimizer's step is one compiled program over the distinct devices, in which each computes on its own share; a
-    call outside of an optimizer runs the replicas one after the other, each on its device, whose work overlaps where
-    JAX returns before it is done. nnx sees the root alone: ``nnx.state`` and ``nnx.split`` give the root's variables.
+    An optimizer's step is one compiled program over the distinct devices, in which each computes on
+    its own share; a call outside of an optimizer runs the replicas one after the other, each on its
+    device, whose work overlaps where JAX returns before it is done. nnx sees the root alone:
+    ``nnx.state`` and ``nnx.split`` give the root's variables.
 
-    With ``buffers="sync"``, or with synchronised batch norm among the layers, calls outside of an optimizer are
-    compiled too. Where flax's own batch norm is to be synchronised, the program computes on the whole batch with
-    replicated parameters, and XLA shares the work out: outputs without axes are then one, not one for each replica,
-    and the whole gradient is the root's.
+    With ``buffers="sync"``, or with synchronised batch norm among the layers, calls outside of an
+    optimizer are compiled too. Where flax's own batch norm is to be synchronised, the program
+    computes on the whole batch with replicated parameters, and XLA shares the work out: outputs
+    without axes are then one, not one for each replica, and the whole gradient is the root's.
 
     Args:
         module: A network, written once or flax's own, on the first device.
@@ -274,14 +325,21 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     _inside: Any = None
 
     def __init__(
-        self, module: Any, devices: Sequence[str], output_device: str | None = None, dim: int = 0, **settings: Any
+        self,
+        module: Any,
+        devices: Sequence[str],
+        output_device: str | None = None,
+        dim: int = 0,
+        **settings: Any,
     ) -> None:
         super().__init__()
         self.root = self.backend.wrap(module)
         self.training, self.dtype_built = self.root.training, self.root.dtype_built
         named = tuple(map(self.backend.check_device, devices))
         output = None if output_device is None else self.backend.check_device(output_device)
-        self._held = Held(ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings))
+        self._held = Held(
+            ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
+        )
         self._refuse()
         if self._is_concrete(()):
             self.parallelism.prepare_run()
@@ -289,21 +347,23 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
         """A network replicated by these settings."""
-        return cls(network, **{field.name: getattr(settings, field.name) for field in fields(settings)})
+        return cls(
+            network, **{field.name: getattr(settings, field.name) for field in fields(settings)}
+        )
 
     def _refuse(self) -> None:
         self.root.parallelism.refuse_replicas()
         device = self.settings.devices[0]
         if self.root.device_name != device:
             raise DeviceError(
-                f"the network is on {self.root.device_name!r}, the first device is {device!r}: build the network "
-                f"there, or name its device first"
+                f"the network is on {self.root.device_name!r}, the first device is {device!r}: "
+                "build the network there, or name its device first"
             )
         if self.settings.virtual_shards is not None and self.whole:
             raise CapabilityError(
-                "backend 'jax' synchronises flax's own batch norm by computing on the whole batch, whose sums depend "
-                "on the number of devices: with virtual_shards use the batch norm of net.nn, or buffers='root' or "
-                "'mean'"
+                "backend 'jax' synchronises flax's own batch norm by computing on the whole "
+                "batch, whose sums depend on the number of devices: with virtual_shards use the "
+                "batch norm of net.nn, or buffers='root' or 'mean'"
             )
 
     @property
@@ -329,7 +389,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
     @property
     def whole(self) -> bool:
-        """Whether programs compute on the whole batch: flax's own batch norm cannot be synchronised otherwise."""
+        """Whether programs compute on the whole batch: flax's own batch norm cannot be synchronised
+        otherwise.
+        """
         natives = (isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
         return self.settings.buffers == "sync" and any(natives)
 
@@ -341,7 +403,8 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def _each_slot(self) -> Iterator[tuple[str, Any]]:
         return self.root._each_slot()
 
-    # Replicas --------------------------------------------------------------------------------------------------------
+    # Replicas
+    # --------------------------------------------------------------------------------------------------------
 
     def _mirrored(self) -> Held:
         """What is held for this very root: a copy of this network gets replicas of its own."""
@@ -352,9 +415,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             held.root, held.programs = self.root, Programs(self)
             places = held.settings.places
             held.mirrors = [Mirror(self.root, places[i], i) for i in range(1, len(places))]
-            held.note_settled([each for each in held.programs.members().others if _is_settled(each)])
+            held.note_settled(
+                [each for each in held.programs.members().others if _is_settled(each)]
+            )
             replicas = (self.root, *(mirror.network for mirror in held.mirrors))
-            call_replication_callbacks([[block for _, block in replica.named_blocks()] for replica in replicas])
+            call_replication_callbacks(
+                [[block for _, block in replica.named_blocks()] for replica in replicas]
+            )
         return held
 
     def own(self, replica: int, variable: nnx.Variable) -> nnx.Variable:
@@ -366,7 +433,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self._mirrored().gradients = gradients
 
     def follow(self) -> None:
-        """Let the replicas have the root's settings, blocks and random streams; parameters are not copied."""
+        """Let the replicas have the root's settings, blocks and random streams; parameters are not
+        copied.
+        """
         held = self._mirrored()
         members = held.programs.members()
         for mirror in held.mirrors:
@@ -376,8 +445,14 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         held.followed = members
 
     def _is_concrete(self, nests: Any) -> bool:
-        values = [variable.get_value() for _, variable in walk(self.root) if isinstance(variable, nnx.Variable)]
-        return not any(isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)])
+        values = [
+            variable.get_value()
+            for _, variable in walk(self.root)
+            if isinstance(variable, nnx.Variable)
+        ]
+        return not any(
+            isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)]
+        )
 
 
 def _called(network: Any, args: tuple, kwargs: Named) -> Any:
@@ -386,8 +461,10 @@ def _called(network: Any, args: tuple, kwargs: Named) -> Any:
 
 def _own_keys(members: Members, others: list[Any], index: int) -> list[Any]:
     """A replica's buffers and random states from the root's: its keys differ."""
-    return [derived_key(value, index) if index and isinstance(variable, nnx.RngKey) else value
-            for variable, value in zip(members.others, others, strict=True)]  # fmt: skip
+    return [
+        derived_key(value, index) if index and isinstance(variable, nnx.RngKey) else value
+        for variable, value in zip(members.others, others, strict=True)
+    ]
 
 
 def _column(held: Held, variable: nnx.Variable) -> tuple:
@@ -396,7 +473,9 @@ def _column(held: Held, variable: nnx.Variable) -> tuple:
 
 
 def _is_settled(variable: nnx.Variable) -> bool:
-    """Whether a buffer is one array that all replicas are to have alike; random states follow the root before a run."""
+    """Whether a buffer is one array that all replicas are to have alike; random states follow the
+    root before a run.
+    """
     return not isinstance(variable, nnx.RngState) and isinstance(variable.get_value(), jax.Array)
 
 

@@ -1,4 +1,6 @@
-"""Optimizer steps over replicated networks: gradients from one program, then the hooks, the update, and the copies."""
+"""Optimizer steps over replicated networks: gradients from one program, then the hooks, the update,
+and the copies.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,24 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class DataParallelJaxOptimizer(JaxOptimizer):
-    """Steps of a replicated network: forward and backward of all replicas are one program, the update is another.
+    """Steps of a replicated network: forward and backward of all replicas are one program, the
+    update is another.
 
-    Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients up, your own see
-    the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one program.
+    Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients
+    up, your own see the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one
+    program.
     """
 
     @classmethod
     def from_optimizer_class(
-        cls, optimizer_class: Callable[..., Any], network: AbstractNetwork, *args: Any, **kwargs: Any
+        cls,
+        optimizer_class: Callable[..., Any],
+        network: AbstractNetwork,
+        *args: Any,
+        **kwargs: Any,
     ) -> DataParallelJaxOptimizer:
-        """An optimizer from one of optax's functions and its arguments; it holds the state that optax hands around.
+        """An optimizer from one of optax's functions and its arguments; it holds the state that
+        optax hands around.
 
         Raises:
             OptimizerError: It is no function of optax's kind.
@@ -40,8 +49,8 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         made = optimizer_class(*args, **kwargs) if callable(optimizer_class) else None
         if not (hasattr(made, "init") and hasattr(made, "update")):
             raise OptimizerError(
-                f"from_optimizer_class wants a function such as optax.adam, not {optimizer_class!r}: one that gives a "
-                f"gradient transformation"
+                "from_optimizer_class wants a function such as optax.adam, not "
+                f"{optimizer_class!r}: one that gives a gradient transformation"
             )
         return cls(network, NativeRule(made))
 

@@ -1,7 +1,9 @@
-"""The replicas inside a compiled program: each computes on its device, on its share, with its own variables.
+"""The replicas inside a compiled program: each computes on its device, on its share, with its own
+variables.
 
-Shares of one size run the same code. Where sizes differ each is padded to the largest, and every device takes the
-branch for its own size, which cuts off the padding; nothing is exchanged inside of a branch.
+Shares of one size run the same code. Where sizes differ each is padded to the largest, and every
+device takes the branch for its own size, which cuts off the padding; nothing is exchanged inside of
+a branch.
 """
 
 from __future__ import annotations
@@ -17,8 +19,21 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from deliralike.backends.jax.compiled.program import Arguments, Members, Plain, packed, taken_apart, unpacked
-from deliralike.backends.jax.replicas.collectives import Script, blank, meeting_point, refuse_different, strong
+from deliralike.backends.jax.compiled.program import (
+    Arguments,
+    Members,
+    Plain,
+    packed,
+    taken_apart,
+    unpacked,
+)
+from deliralike.backends.jax.replicas.collectives import (
+    Script,
+    blank,
+    meeting_point,
+    refuse_different,
+    strong,
+)
 from deliralike.backends.jax.replicas.mesh import Seats
 from deliralike.errors import CapabilityError, StructureError
 from deliralike.parallel.batches.scatter import Shares
@@ -32,14 +47,17 @@ class Mapped:
     """The replicas of one network inside a program.
 
     Attributes:
-        alone: Whether each replica's code is compiled apart from all other code, so that its results are
-            bit-identical wherever it runs.
-        changed: Which buffers and random states the replicas have changed, by their place in ``members.others``.
+        alone: Whether each replica's code is compiled apart from all other code, so that its
+            results are bit-identical wherever it runs.
+        changed: Which buffers and random states the replicas have changed, by their place in
+            ``members.others``.
         sizes: The samples in each share of the latest run.
         taking_part: How many replicas have run.
     """
 
-    def __init__(self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: ReplicaSettings) -> None:
+    def __init__(
+        self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: ReplicaSettings
+    ) -> None:
         """Begin with the local values of each slot's parameters, frozen parameters and others."""
         self.seats, self.members, self.buffers = seats, members, settings.buffers
         self.alone = settings.virtual_shards is not None
@@ -50,7 +68,9 @@ class Mapped:
         self.taking_part = 0
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares) -> list[Any]:
-        """``function(replica, share)`` on every replica that has a share; the results are the same everywhere."""
+        """``function(replica, share)`` on every replica that has a share; the results are the same
+        everywhere.
+        """
         self._settle()
         self.sizes, self.taking_part = shares.sizes, max(self.taking_part, len(shares.sizes))
         return _Run(self, function, shares).results()
@@ -63,12 +83,18 @@ class Mapped:
         return pick(self.members.parameters), pick(self.members.frozen), others
 
     def others_changed(self) -> list[Any]:
-        """The changed buffers and random states, of each slot; None for those that stayed as they were."""
-        return [[others[i] if i in self.changed else None for others in self.others]
-                for i in range(len(self.members.others))]  # fmt: skip
+        """The changed buffers and random states, of each slot; None for those that stayed as they
+        were.
+        """
+        return [
+            [others[i] if i in self.changed else None for others in self.others]
+            for i in range(len(self.members.others))
+        ]
 
     def settled(self) -> list[Any]:
-        """The root's changed buffers and random states, by the policy for buffers; None for those that stayed."""
+        """The root's changed buffers and random states, by the policy for buffers; None for those
+        that stayed.
+        """
         self._settle()
         return [value if i in self.changed else None for i, value in enumerate(self.others[0])]
 
@@ -80,12 +106,18 @@ class Mapped:
         for i in self.changed if self.sizes else ():
             if isinstance(self.members.others[i], nnx.RngKey):
                 continue
-            settled = self._mean(i) if self._is_averaged(i) else jax.tree.map(self._from_root, self.others[0][i])
+            settled = (
+                self._mean(i)
+                if self._is_averaged(i)
+                else jax.tree.map(self._from_root, self.others[0][i])
+            )
             for others in self.others:
                 others[i] = settled
 
     def _is_averaged(self, i: int) -> bool:
-        is_float = hasattr(self.others[0][i], "dtype") and jnp.issubdtype(self.others[0][i].dtype, jnp.floating)
+        is_float = hasattr(self.others[0][i], "dtype") and jnp.issubdtype(
+            self.others[0][i].dtype, jnp.floating
+        )
         return self.buffers == "mean" and is_float
 
     def _mean(self, i: int) -> Any:
@@ -97,13 +129,16 @@ class Mapped:
 def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Array:
     """The mean of the replicas' values, each counting for its share; in the order of replicas."""
     total = sum(sizes)
-    return sum((value * (size / total) for value, size in zip(values[1:], sizes[1:], strict=True)),
-               start=values[0] * (sizes[0] / total))  # fmt: skip
+    return sum(
+        (value * (size / total) for value, size in zip(values[1:], sizes[1:], strict=True)),
+        start=values[0] * (sizes[0] / total),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """What replicas have in common that run the same code: the arguments but for arrays' values, and their shapes.
+    """What replicas have in common that run the same code: the arguments but for arrays' values,
+    and their shapes.
 
     Attributes:
         replicas: All of them.
@@ -139,8 +174,10 @@ class _Run:
         self.parts = [taken_apart((share,)) for share in shares.nests]
         self.kinds: list[_Kind] = []
         self.kind_of = [self._kind(replica) for replica in range(len(self.parts))]
-        self.columns = [[r if r is not None and r < len(self.parts) else None for r in self.seats.column(slot)]
-                        for slot in range(self.seats.slots)]  # fmt: skip
+        self.columns = [
+            [r if r is not None and r < len(self.parts) else None for r in self.seats.column(slot)]
+            for slot in range(self.seats.slots)
+        ]
         self.columns = [column for column in self.columns if column != [None] * len(column)]
         self.told: dict[int, list[tuple[str, Any]]] = {}
         self.structures: dict[int, Any] = {}
@@ -166,10 +203,13 @@ class _Run:
             tree = jax.tree.structure(self.mapped.others[slot])
             self.mapped.others[slot] = jax.tree.unflatten(tree, values[len(self.wanted) :])
         seats = map(self.seats.seat, range(len(self.parts)))
-        return [self._result(scripts, replica, [value[device] for value in gathered[slot]])
-                for replica, (device, slot) in enumerate(seats)]  # fmt: skip
+        return [
+            self._result(scripts, replica, [value[device] for value in gathered[slot]])
+            for replica, (device, slot) in enumerate(seats)
+        ]
 
-    # Recording -------------------------------------------------------------------------------------------------------
+    # Recording
+    # -------------------------------------------------------------------------------------------------------
 
     def _operands(self, slot: int) -> tuple:
         column, offsets = self.columns[slot], self.shares.offsets
@@ -179,22 +219,31 @@ class _Run:
         return self.mapped.parameters[slot], self.mapped.others[slot], arrays, first_sample, index
 
     def _local(self, slot: int, i: int) -> Any:
-        """An argument of each device as a local value, padded to the largest; one that all have alike as it is."""
+        """An argument of each device as a local value, padded to the largest; one that all have
+        alike as it is.
+        """
         everyone = [part.arrays[i] for part in self.parts]
         if _is_constant(everyone[0]) and all(value is everyone[0] for value in everyone):
             return everyone[0]
         wanted = [max(sizes) for sizes in zip(*map(jnp.shape, everyone), strict=True)]
         zeros = jnp.zeros(wanted, jnp.result_type(everyone[0]))
-        values = [zeros if r is None else _padded(jnp.asarray(everyone[r]), wanted) for r in self.columns[slot]]
+        values = [
+            zeros if r is None else _padded(jnp.asarray(everyone[r]), wanted)
+            for r in self.columns[slot]
+        ]
         return self.seats.taken(jnp.stack(values))
 
     def _scripts(self, operands: tuple) -> list[Script]:
         leaves, tree = jax.tree.flatten(operands)
         scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
         if any(self.told.values()):
-            said = [[(topic, ()) for topic, _ in self.told[number]] for number in range(len(self.kinds))]
+            said = [
+                [(topic, ()) for topic, _ in self.told[number]] for number in range(len(self.kinds))
+            ]
             refuse_different(said, self._firsts())
-            self.exchanged = [[values for _, values in self.told[number]] for number in range(len(self.kinds))]
+            self.exchanged = [
+                [values for _, values in self.told[number]] for number in range(len(self.kinds))
+            ]
             scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
         refuse_different([script.topics for script in scripts], self._firsts())
         return scripts
@@ -213,17 +262,30 @@ class _Run:
             return Script(flat, *leaves)
 
     def _code(
-        self, number: int, parameters: dict, others: list[Any], arrays: list[Any], first_sample: Any, index: Any
+        self,
+        number: int,
+        parameters: dict,
+        others: list[Any],
+        arrays: list[Any],
+        first_sample: Any,
+        index: Any,
     ) -> list[Any]:
         kind = self.kinds[number]
         network, variables = self.members.rebuilt(parameters, parameters, others)
         own = [_cut(array, shape) for array, shape in zip(arrays, kind.shapes, strict=True)]
         with entered(self._place(number, first_sample, index)):
             leaves, spec = packed(self.function(network.root, *kind.part.together(own)))
-        self.structures[number] = [leaf if isinstance(leaf, Plain) else None for leaf in leaves], spec
+        self.structures[number] = (
+            [leaf if isinstance(leaf, Plain) else None for leaf in leaves],
+            spec,
+        )
         new = [variable.get_value() for variable in variables]
-        self.mapped.changed |= {i for i, (a, b) in enumerate(zip(new, others, strict=True)) if a is not b}
-        return [jnp.asarray(leaf) for leaf in leaves if not isinstance(leaf, Plain)] + jax.tree.leaves(new)
+        self.mapped.changed |= {
+            i for i, (a, b) in enumerate(zip(new, others, strict=True)) if a is not b
+        }
+        return [
+            jnp.asarray(leaf) for leaf in leaves if not isinstance(leaf, Plain)
+        ] + jax.tree.leaves(new)
 
     def _place(self, number: int, first_sample: Any, index: Any) -> _Place:
         kind = self.kinds[number]
@@ -238,17 +300,22 @@ class _Run:
         )
 
     def exchange(self, number: int, topic: str, value: Any) -> list[Any]:
-        """What every replica says at a topic; while that is unknown, this one's own word for all."""
+        """What every replica says at a topic; while that is unknown, this one's own word for
+        all.
+        """
         if isinstance(value, jax.core.Tracer):
             raise CapabilityError(
-                f"{topic}: within a compiled program replicas exchange numbers that are known when it is compiled; "
-                f"arrays only by all_sum"
+                f"{topic}: within a compiled program replicas exchange numbers that are known when "
+                "it is compiled; arrays only by all_sum"
             )
         told = self.told[number]
         told.append((topic, value))
         if self.exchanged is None:
             return [value] * len(self.parts)
-        return [self.exchanged[self.kind_of[replica]][len(told) - 1] for replica in range(len(self.parts))]
+        return [
+            self.exchanged[self.kind_of[replica]][len(told) - 1]
+            for replica in range(len(self.parts))
+        ]
 
     @contextmanager
     def _noted(self, kind: _Kind) -> Iterator[None]:
@@ -259,24 +326,37 @@ class _Run:
             error.add_note(f"raised in replica {first} of {len(self.parts)} on {places[first]}")
             raise
 
-    # Playing ---------------------------------------------------------------------------------------------------------
+    # Playing
+    # ---------------------------------------------------------------------------------------------------------
 
     def _played(self, scripts: list[Script], operands: list[list[Any]]) -> list[list[Any]]:
-        """What each slot gives: outputs, padded to the largest, and its buffers and random states."""
+        """What each slot gives: outputs, padded to the largest, and its buffers and random
+        states.
+        """
         known = [[script.begin(given) for script in scripts] for given in operands]
         last = len(scripts[0].topics)
         for piece in range(last):
-            brought = [self._piece(scripts, known[slot], slot, piece) for slot in range(len(operands))]
+            brought = [
+                self._piece(scripts, known[slot], slot, piece) for slot in range(len(operands))
+            ]
             seats = map(self.seats.seat, range(len(self.parts)))
             totals = self.seats.totals([values[0] for _, values in brought], list(seats))
             for slot, ((kept, _), total) in enumerate(zip(brought, totals, strict=True)):
                 for script, mine, each in zip(scripts, known[slot], kept, strict=True):
                     script.learn(piece, mine, each, total)
         others = [jax.tree.leaves(self.mapped.others[slot]) for slot in range(len(operands))]
-        return [self._piece(scripts, known[slot], slot, last, others[slot])[1] for slot in range(len(operands))]
+        return [
+            self._piece(scripts, known[slot], slot, last, others[slot])[1]
+            for slot in range(len(operands))
+        ]
 
     def _piece(
-        self, scripts: list[Script], known: list[dict], slot: int, piece: int, others: list[Any] | None = None
+        self,
+        scripts: list[Script],
+        known: list[dict],
+        slot: int,
+        piece: int,
+        others: list[Any] | None = None,
     ) -> tuple[list[list[Any]], list[Any]]:
         """What each kind keeps for later, and what this device's kind brings."""
 
@@ -298,18 +378,24 @@ class _Run:
         number = lax.optimization_barrier(self.seats.of_this_device(numbers))
         return lax.switch(number, [*(partial(branch, n) for n in range(len(scripts))), absent])
 
-    # Results ---------------------------------------------------------------------------------------------------------
+    # Results
+    # ---------------------------------------------------------------------------------------------------------
 
     def _largest(self, scripts: list[Script]) -> list[Any]:
         columns = [script.shapes[: len(script.shapes) - self._count_others()] for script in scripts]
         for column, kind in zip(columns[1:], self.kinds[1:], strict=True):
-            if [(len(x.shape), x.dtype) for x in column] != [(len(x.shape), x.dtype) for x in columns[0]]:
+            if [(len(x.shape), x.dtype) for x in column] != [
+                (len(x.shape), x.dtype) for x in columns[0]
+            ]:
                 raise StructureError(
-                    f"the outputs are {_listed(columns[0])} on replica {self.kinds[0].replicas[0]} and "
-                    f"{_listed(column)} on replica {kind.replicas[0]}: every replica must give the same"
+                    f"the outputs are {_listed(columns[0])} on replica {self.kinds[0].replicas[0]} "
+                    f"and {_listed(column)} on replica {kind.replicas[0]}: every replica must give "
+                    "the same"
                 )
         return [
-            jax.ShapeDtypeStruct(tuple(map(max, zip(*(x.shape for x in each), strict=True))), each[0].dtype)
+            jax.ShapeDtypeStruct(
+                tuple(map(max, zip(*(x.shape for x in each), strict=True))), each[0].dtype
+            )
             for each in zip(*columns, strict=True)
         ]
 
@@ -317,12 +403,17 @@ class _Run:
         return len(jax.tree.leaves(self.mapped.others[0]))
 
     def _fitted(self, values: list[Any]) -> list[Any]:
-        padded = [_padded(value, like.shape) for value, like in zip(values, self.wanted, strict=False)]
+        padded = [
+            _padded(value, like.shape) for value, like in zip(values, self.wanted, strict=False)
+        ]
         return padded + values[len(self.wanted) :]
 
     def _result(self, scripts: list[Script], replica: int, outputs: Sequence[Any]) -> Any:
         number = self.kind_of[replica]
-        rest = iter(_cut(output, like.shape) for output, like in zip(outputs, scripts[number].shapes, strict=False))
+        rest = iter(
+            _cut(output, like.shape)
+            for output, like in zip(outputs, scripts[number].shapes, strict=False)
+        )
         plain, spec = self.structures[number]
         return unpacked(([next(rest) if leaf is None else leaf for leaf in plain], spec))
 
@@ -341,7 +432,9 @@ class _Table:
 
 def _is_constant(value: Any) -> bool:
     """Whether no gradient flows through a value: a whole number, or a plain Python number."""
-    return not jnp.issubdtype(jnp.result_type(value), jnp.inexact) or bool(getattr(value, "weak_type", True))
+    return not jnp.issubdtype(jnp.result_type(value), jnp.inexact) or bool(
+        getattr(value, "weak_type", True)
+    )
 
 
 def _padded(value: jax.Array, wanted: Sequence[int]) -> jax.Array:

@@ -28,13 +28,14 @@ _SYNCHRONISED: dict[type, type] = {
 
 
 def convert_model(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with PyTorch's batch norms replaced by synchronised ones, in place; for a batch norm another one.
+    """The module with PyTorch's batch norms replaced by synchronised ones, in place; for a batch
+    norm another one.
 
-    A ``torch.nn.DataParallel`` becomes a `DataParallelWithCallback` of the converted module over the same devices.
-    Classes derived from PyTorch's batch norms are left alone.
+    A ``torch.nn.DataParallel`` becomes a `DataParallelWithCallback` of the converted module over
+    the same devices. Classes derived from PyTorch's batch norms are left alone.
 
-    Better than the original: parameters, buffers and hooks stay the same objects, so an optimizer made before goes on;
-    a layer that stands in two places still does.
+    Better than the original: parameters, buffers and hooks stay the same objects, so an optimizer
+    made before goes on; a layer that stands in two places still does.
 
     Example:
         >>> model = convert_model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)))
@@ -42,8 +43,13 @@ def convert_model(module: torch.nn.Module) -> torch.nn.Module:
         'SynchronizedBatchNorm1d'
     """
     if isinstance(module, torch.nn.DataParallel):
-        output, dim = getattr(module, "output_device", None), getattr(module, "dim", 0)  # without GPUs it has neither
-        return DataParallelWithCallback(convert_model(module.module), module.device_ids or None, output, dim)
+        output, dim = (
+            getattr(module, "output_device", None),
+            getattr(module, "dim", 0),
+        )  # without GPUs it has neither
+        return DataParallelWithCallback(
+            convert_model(module.module), module.device_ids or None, output, dim
+        )
     converted = {each: _converted(each) for each in module.modules() if type(each) in _SYNCHRONISED}
     for parent in list(module.modules()):
         for name, child in parent._modules.items():
@@ -53,7 +59,8 @@ def convert_model(module: torch.nn.Module) -> torch.nn.Module:
 
 @contextmanager
 def patch_sync_batchnorm() -> Iterator[None]:
-    """For a ``with`` block, ``torch.nn.BatchNorm1d``, ``2d`` and ``3d`` are the synchronised ones, in all threads.
+    """For a ``with`` block, ``torch.nn.BatchNorm1d``, ``2d`` and ``3d`` are the synchronised ones,
+    in all threads.
 
     Example:
         >>> with patch_sync_batchnorm():

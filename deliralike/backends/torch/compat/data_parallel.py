@@ -1,4 +1,6 @@
-"""``torch.nn.DataParallel`` and its function, with replication callbacks, by the names that their users know."""
+"""``torch.nn.DataParallel`` and its function, with replication callbacks, by the names that their
+users know.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,21 @@ _CALLS = "calls_replication_callbacks"
 class DataParallel(torch.nn.DataParallel):
     """A module on several devices: what ``torch.nn.DataParallel`` does, on CPUs too.
 
-    The batch is scattered, the module replicated anew in each forward, the outputs are gathered, and gradients land on
-    the module given: any optimizer of PyTorch's over its parameters works as it is. `replicate`, `scatter`,
-    `parallel_apply` and `gather` may be overridden. Names in ``state_dict`` begin with ``module.``.
+    The batch is scattered, the module replicated anew in each forward, the outputs are gathered,
+    and gradients land on the module given: any optimizer of PyTorch's over its parameters works as
+    it is. `replicate`, `scatter`, `parallel_apply` and `gather` may be overridden. Names in
+    ``state_dict`` begin with ``module.``.
 
-    Better than the original: ``["cpu", "cpu"]`` works, so it is tested without a GPU; replicas have parameters;
-    what ``forward`` sets on the module for the first share stays; `SynchronizedBatchNorm2d` sees the whole batch;
-    errors keep their object. `deliralike.DataParallel` does more: replicas that last, losses inside them, names
-    without a prefix.
+    Better than the original: ``["cpu", "cpu"]`` works, so it is tested without a GPU; replicas have
+    parameters; what ``forward`` sets on the module for the first share stays;
+    `SynchronizedBatchNorm2d` sees the whole batch; errors keep their object.
+    `deliralike.DataParallel` does more: replicas that last, losses inside them, names without a
+    prefix.
 
     Args:
         module: The module, with its parameters on the first device.
-        device_ids: Numbers of GPUs, names or ``torch.device``. None: all GPUs, or the plain module without any.
+        device_ids: Numbers of GPUs, names or ``torch.device``. None: all GPUs, or the plain module
+            without any.
         output_device: Where outputs are gathered; the first device when None, the CPU for -1.
         dim: The axis that counts samples.
 
@@ -42,8 +47,13 @@ class DataParallel(torch.nn.DataParallel):
         tensor([5.])
     """
 
-    def __init__(self, module: torch.nn.Module, device_ids: Sequence[Any] | None = None, output_device: Any = None,
-                 dim: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        device_ids: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+    ) -> None:
         """Wrap the module; nothing of it changes."""
         torch.nn.Module.__init__(self)  # not that of the original, which knows no CPU
         self.module, self.dim = module, dim
@@ -82,7 +92,9 @@ class DataParallel(torch.nn.DataParallel):
 
     def parallel_apply(self, replicas: Any, inputs: Any, kwargs: Any) -> Any:
         """The outputs of the replicas; see `deliralike.backends.torch.parallel_apply`."""
-        return functions.apply_shares(replicas, inputs, kwargs, self.device_ids[: len(replicas)], self.dim)
+        return functions.apply_shares(
+            replicas, inputs, kwargs, self.device_ids[: len(replicas)], self.dim
+        )
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
         """The outputs as one; see `deliralike.backends.torch.gather`."""
@@ -97,7 +109,8 @@ def data_parallel(
     dim: int = 0,
     module_kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """``module(*inputs)`` over several devices; gradients land on the module. The function to `DataParallel`.
+    """``module(*inputs)`` over several devices; gradients land on the module. The function to
+    `DataParallel`.
 
     Better than PyTorch's: CPU devices work.
 
@@ -110,10 +123,12 @@ def data_parallel(
 
 
 class ReplicationCallbackDataParallel(DataParallel):
-    """`DataParallel` that calls ``__data_parallel_replicate__(context, copy_id)`` on each sub-module of each replica.
+    """`DataParallel` that calls ``__data_parallel_replicate__(context, copy_id)`` on each
+    sub-module of each replica.
 
-    Copies of one sub-module share the context; the master's copy, number 0, comes first. Better than the original: it
-    works on CPU devices. `deliralike.DataParallel` calls the callbacks too, once, when it makes its replicas.
+    Copies of one sub-module share the context; the master's copy, number 0, comes first. Better
+    than the original: it works on CPU devices. `deliralike.DataParallel` calls the callbacks too,
+    once, when it makes its replicas.
     """
 
     def replicate(self, module: Any, device_ids: Any) -> Any:
@@ -124,9 +139,11 @@ class ReplicationCallbackDataParallel(DataParallel):
 
 
 def exec_data_parallel_replication_callback(modules: Sequence[torch.nn.Module]) -> None:
-    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the first replica's first.
+    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the
+    first replica's first.
 
-    Better than the original: replicas that differ in their sub-modules are an error, not a wrong context.
+    Better than the original: replicas that differ in their sub-modules are an error, not a wrong
+    context.
 
     Example:
         >>> class Layer(torch.nn.Module):
@@ -149,7 +166,9 @@ def patch_replication_callback(data_parallel: torch.nn.DataParallel) -> None:
         ArgumentError: It is no ``DataParallel``.
     """
     if not isinstance(data_parallel, torch.nn.DataParallel):
-        raise ArgumentError(f"patch_replication_callback wants a DataParallel, not a {type(data_parallel).__name__}")
+        raise ArgumentError(
+            f"patch_replication_callback wants a DataParallel, not a {type(data_parallel).__name__}"
+        )
     before = data_parallel.replicate
     if isinstance(data_parallel, ReplicationCallbackDataParallel) or hasattr(before, _CALLS):
         return
@@ -167,5 +186,7 @@ def patch_replication_callback(data_parallel: torch.nn.DataParallel) -> None:
 def _refuse_elsewhere(module: torch.nn.Module, place: torch.device) -> None:
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if tensor.device != place:
-            raise DeviceError(f"DataParallel: {name!r} is on {str(tensor.device)!r}, wanted on the first device "
-                              f"{str(place)!r}: move the module there, module.to({str(place)!r})")  # fmt: skip
+            raise DeviceError(
+                f"DataParallel: {name!r} is on {str(tensor.device)!r}, wanted on the first device "
+                f"{str(place)!r}: move the module there, module.to({str(place)!r})"
+            )

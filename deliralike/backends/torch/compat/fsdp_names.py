@@ -1,4 +1,6 @@
-"""The arguments of PyTorch's first ``FullyShardedDataParallel``, and of MMEngine's, in terms of ``fully_shard``."""
+"""The arguments of PyTorch's first ``FullyShardedDataParallel``, and of MMEngine's, in terms of
+``fully_shard``.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ def in_own_terms(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_always(name: str, value: Any) -> None:
     if value is not None and value is not _ALWAYS[name]:
-        raise SettingError(f"{name}={value!r} is not possible here: it is {_ALWAYS[name]} in any case, leave it out")
+        raise SettingError(
+            f"{name}={value!r} is not possible here: it is {_ALWAYS[name]} in any case, leave it "
+            "out"
+        )
 
 
 def _strategy(value: Any) -> dict[str, Any]:
@@ -59,8 +64,8 @@ def _strategy(value: Any) -> dict[str, Any]:
         return {}
     if name not in _STRATEGIES:
         raise SettingError(
-            f"sharding_strategy={name!r} is none of {', '.join(_STRATEGIES)}; for NO_SHARD there is "
-            f"deliralike.DistributedDataParallel, and nothing for hybrid ones"
+            f"sharding_strategy={name!r} is none of {', '.join(_STRATEGIES)}; for NO_SHARD there "
+            "is deliralike.DistributedDataParallel, and nothing for hybrid ones"
         )
     return {"reshard_after_forward": _STRATEGIES[name]}
 
@@ -74,9 +79,15 @@ def _precision(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     names = ("param_dtype", "reduce_dtype", "buffer_dtype", "cast_forward_inputs")
-    given = dict(value) if isinstance(value, Mapping) else {name: getattr(value, name) for name in names}
+    given = (
+        dict(value)
+        if isinstance(value, Mapping)
+        else {name: getattr(value, name) for name in names}
+    )
     if given.pop("buffer_dtype", None) is not None:
-        raise SettingError("mixed_precision: buffer_dtype is not possible here: buffers keep their own type")
+        raise SettingError(
+            "mixed_precision: buffer_dtype is not possible here: buffers keep their own type"
+        )
     return {"mp_policy": MixedPrecisionPolicy(**given)}
 
 

@@ -1,7 +1,15 @@
 """Past one process, on torch.distributed."""
 
 from deliralike.backends.torch.distributed.layerwise import LayerwiseTorchNetwork
-from deliralike.backends.torch.distributed.network import DistributedTorchNetwork, TorchReplicasOverProcesses
+from deliralike.backends.torch.distributed.network import (
+    DistributedTorchNetwork,
+    TorchReplicasOverProcesses,
+)
 from deliralike.backends.torch.distributed.process_group import TorchProcesses
 
-__all__ = ["DistributedTorchNetwork", "LayerwiseTorchNetwork", "TorchProcesses", "TorchReplicasOverProcesses"]
+__all__ = [
+    "DistributedTorchNetwork",
+    "LayerwiseTorchNetwork",
+    "TorchProcesses",
+    "TorchReplicasOverProcesses",
+]

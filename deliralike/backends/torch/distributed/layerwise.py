@@ -1,4 +1,6 @@
-"""The PyTorch network whose gradients are averaged during backward, and whose updates wait for the next forward."""
+"""The PyTorch network whose gradients are averaged during backward, and whose updates wait for the
+next forward.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ from deliralike.parallel.processes.buckets import Described
 class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
     """See `LayerwiseNetwork`; a module whose state is that of the given one, under the same names.
 
-    Gradients are sent by hooks on their accumulation. Parameters are reached by the first module that has them, or the
-    first function of PyTorch's that takes them: tied ones too, and those that a block uses of its parts.
+    Gradients are sent by hooks on their accumulation. Parameters are reached by the first module
+    that has them, or the first function of PyTorch's that takes them: tied ones too, and those that
+    a block uses of its parts.
     """
 
     in_backward = True
@@ -40,10 +43,13 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         weakref.finalize(self, _remove_all, self._calls)
         LayerwiseNetwork.__init__(self, network, module, processes, **settings)
 
-    # Gradients -------------------------------------------------------------------------------------------------------
+    # Gradients
+    # -------------------------------------------------------------------------------------------------------
 
     def trainable(self):
-        named = type(self.given).named_parameters(self.given)  # past what watches whoever else looks
+        named = type(self.given).named_parameters(
+            self.given
+        )  # past what watches whoever else looks
         parameters = {name: p for name, p in named if p.requires_grad}
         self._own, self._names = parameters, {id(p): name for name, p in parameters.items()}
         arrive = weakref.WeakMethod(self._arrived)
@@ -81,7 +87,9 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
 
     def _sent(self, name):
         gradient = self._own[name].grad
-        if gradient is not None and gradient is self._shared.get(name):  # the bucket's storage, to be written anew
+        if gradient is not None and gradient is self._shared.get(
+            name
+        ):  # the bucket's storage, to be written anew
             gradient = self._own[name].grad = gradient.clone()
         self._as_sent[name] = gradient, -1 if gradient is None else gradient._version
         return super()._sent(name)
@@ -92,31 +100,56 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         now = self._own[name].grad
         return now is not gradient or (now is not None and now._version != version)
 
-    # Updates ---------------------------------------------------------------------------------------------------------
+    # Updates
+    # ---------------------------------------------------------------------------------------------------------
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[None]]:
         native = optimizer.native
-        native._opt_called = True  # by which torch 2.13's schedulers see that there was a step before theirs
+        native._opt_called = (
+            True  # by which torch 2.13's schedulers see that there was a step before theirs
+        )
         groups = [
-            {key: value[:] if key == "params" else copy.deepcopy(value) for key, value in group.items()}
+            {
+                key: value[:] if key == "params" else copy.deepcopy(value)
+                for key, value in group.items()
+            }
             for group in native.param_groups
         ]
         return lambda: attributes_set(native, {"param_groups": groups})
 
     def updates_by_layer(self, optimizer: AbstractOptimizer) -> bool:
-        """PyTorch's own optimizers but one look at each parameter by itself; hooks want to see them all."""
+        """PyTorch's own optimizers but one look at each parameter by itself; hooks want to see them
+        all.
+        """
         native = optimizer.native
-        own = type(native).__module__.startswith("torch.optim.") and not isinstance(native, torch.optim.LBFGS)
-        hooks = [optimizer.pre_update_hooks, optimizer.post_update_hooks, native._optimizer_step_post_hooks]
-        return own and not any(hooks) and len(native._optimizer_step_pre_hooks) == 1 and optimizer.loss_scale is None
+        own = type(native).__module__.startswith("torch.optim.") and not isinstance(
+            native, torch.optim.LBFGS
+        )
+        hooks = [
+            optimizer.pre_update_hooks,
+            optimizer.post_update_hooks,
+            native._optimizer_step_post_hooks,
+        ]
+        return (
+            own
+            and not any(hooks)
+            and len(native._optimizer_step_pre_hooks) == 1
+            and optimizer.loss_scale is None
+        )
 
     def update_some(self, optimizer: Any, names: Collection[str]) -> None:
         native, chosen = optimizer.native, {id(self._own[name]) for name in names}
-        groups = [group | {"params": [p for p in group["params"] if id(p) in chosen]} for group in native.param_groups]
-        with attributes_set(native, {"param_groups": [group for group in groups if group["params"]]}):
+        groups = [
+            group | {"params": [p for p in group["params"] if id(p) in chosen]}
+            for group in native.param_groups
+        ]
+        with attributes_set(
+            native, {"param_groups": [group for group in groups if group["params"]]}
+        ):
             native.step()
 
-    # Whoever comes to the parameters ---------------------------------------------------------------------------------
+    # Whoever comes to the parameters
+    # ---------------------------------------------------------------------------------
 
     def forward(self, *args, **kwargs):
         """The outputs for this process's batch; updates are made on the way."""
@@ -149,16 +182,22 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
 
     def watch(self):
         if not _is_closed(self.given):
-            self._calls.append(torch.nn.modules.module.register_module_forward_pre_hook(self._finish_before()))
+            self._calls.append(
+                torch.nn.modules.module.register_module_forward_pre_hook(self._finish_before())
+            )
             vars(self.given).update((name, partial(self._looked_at, name)) for name in _LOOKS)
 
     def _finish_before(self) -> Callable[[torch.nn.Module, Any], None]:
-        """A hook on all calls of modules: those of parts that somebody has kept, or that share parameters, too."""
+        """A hook on all calls of modules: those of parts that somebody has kept, or that share
+        parameters, too.
+        """
         parts, names = {id(part) for part in self.given.modules()}, self._names
         finish = partial(_call, weakref.WeakMethod(self.finish))
 
         def before(module: torch.nn.Module, inputs: Any) -> None:
-            if id(module) in parts or any(id(value) in names for value in module._parameters.values()):
+            if id(module) in parts or any(
+                id(value) in names for value in module._parameters.values()
+            ):
                 finish()
 
         return before
@@ -182,7 +221,8 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         optimizer.native.register_step_pre_hook(lambda *_: finish())
         optimizer.native.register_state_dict_pre_hook(lambda *_: finish())
 
-    # As a module -----------------------------------------------------------------------------------------------------
+    # As a module
+    # -----------------------------------------------------------------------------------------------------
 
     def train(self, mode=True):
         """Set training mode, or evaluation mode, for which everything is finished."""
@@ -202,7 +242,9 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         optimizer.native.zero_grad(set_to_none)
 
     def named_modules(self, *args, **kwargs):
-        """Parts, with everything finished: through them PyTorch finds parameters, in containers too."""
+        """Parts, with everything finished: through them PyTorch finds parameters, in containers
+        too.
+        """
         self.finish()
         return super().named_modules(*args, **kwargs)
 
@@ -224,7 +266,8 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         return torch.nn.Module._apply(self, *args, **kwargs)
 
 
-# Attributes of a tensor that are made of its values; others, such as its device and its gradient, are not. And methods.
+# Attributes of a tensor that are made of its values; others, such as its device and its gradient,
+# are not. And methods.
 _VALUES = {"data", "T", "mT", "H", "mH", "real", "imag"}
 _ABOUT = {"is_floating_point", "is_complex", "size", "dim", "numel", "stride", "element_size"}
 
@@ -246,7 +289,9 @@ class _Reaching(TorchFunctionMode):
 def _is_about(func: Any) -> bool:
     """Whether a function tells or sets something about a tensor, and not its values."""
     name = getattr(func, "__name__", "")
-    return name in _ABOUT or (name in ("__get__", "__set__") and func.__self__.__name__ not in _VALUES)
+    return name in _ABOUT or (
+        name in ("__get__", "__set__") and func.__self__.__name__ not in _VALUES
+    )
 
 
 def _leaves(values: Any) -> Iterator[Any]:
@@ -259,8 +304,12 @@ def _leaves(values: Any) -> Iterator[Any]:
 
 def _is_closed(module: torch.nn.Module) -> bool:
     """Whether parts of a module are compiled, so that nobody sees them come to their parameters."""
-    return any(isinstance(part, torch.jit.ScriptModule) or part._compiled_call_impl or "_orig_mod" in part._modules
-               for part in module.modules())  # fmt: skip
+    return any(
+        isinstance(part, torch.jit.ScriptModule)
+        or part._compiled_call_impl
+        or "_orig_mod" in part._modules
+        for part in module.modules()
+    )
 
 
 def _host_type(parameter: torch.Tensor) -> str:

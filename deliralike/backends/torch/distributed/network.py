@@ -15,7 +15,11 @@ from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
 from deliralike.errors import CapabilityError
 from deliralike.optim.loss import InReplicas
-from deliralike.parallel.processes.network import DistributedNetwork, ProcessState, ReplicasOverProcesses
+from deliralike.parallel.processes.network import (
+    DistributedNetwork,
+    ProcessState,
+    ReplicasOverProcesses,
+)
 from deliralike.parallel.replicas.context import current
 
 
@@ -39,7 +43,8 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
     state_class = TorchProcessState
 
-    # Backward passes of the user's own -------------------------------------------------------------------------------
+    # Backward passes of the user's own
+    # -------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
@@ -52,7 +57,9 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         return outputs
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
+        of its own batch.
+        """
         network = self.network
         result = super().compute_loss(loss, *batch)
         if network.training and self.state.weighs and torch.is_grad_enabled():
@@ -67,13 +74,19 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             call.refusal = error
         call.left(outputs)
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; the gradients of all processes add up to the batch's."""
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Forward and backward on this process's share; the gradients of all processes add up to
+        the batch's.
+        """
         self.state.own_pass = None  # one that an error has ended
         return super().forward_backward(loss, backward, *batch)
 
     def own_backward(self, task: int) -> None:
-        """Note that a backward pass of the user's own, with that number of autograd's, has come to this network."""
+        """Note that a backward pass of the user's own, with that number of autograd's, has come to
+        this network.
+        """
         own = self.state.own_pass
         if own is None or own.task != task:
             self.state.own_pass = OwnBackward(self.network, task)
@@ -84,27 +97,31 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         if gradients := own.new_gradients():
             put_gradients(self.network, self.mean_gradients(gradients))
 
-    # Gradients that are added during backward ------------------------------------------------------------------------
+    # Gradients that are added during backward
+    # ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
-        """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while backward goes on.
+        """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while
+        backward goes on.
 
-        It does so at every update whose gradients are of one backward pass, in which all processes have samples; else,
-        as with micro-batches, they are added after backward. A loss that takes gradients within itself needs the
-        latter. Buffers follow the policy of this network.
+        It does so at every update whose gradients are of one backward pass, in which all processes
+        have samples; else, as with micro-batches, they are added after backward. A loss that takes
+        gradients within itself needs the latter. Buffers follow the policy of this network.
 
         Args:
-            keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``, ``static_graph``,
-                ``gradient_as_bucket_view`` … and three of this package. ``parts``: True for a wrapper around each block
-                of the network right below it, or the paths of blocks, for networks whose parts are trained in turn by
-                several optimizers: each update sends the gradients of its own parts; blocks without trainable
-                parameters are left alone, and gradients of parameters in none of the parts are added after backward.
-                ``comm_hook``, ``comm_state``: how gradients are sent;
-                see `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
+            keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``,
+                ``static_graph``, ``gradient_as_bucket_view`` … and three of this package.
+                ``parts``: True for a wrapper around each block of the network right below it, or
+                the paths of blocks, for networks whose parts are trained in turn by several
+                optimizers: each update sends the gradients of its own parts; blocks without
+                trainable parameters are left alone, and gradients of parameters in none of the
+                parts are added after backward. ``comm_hook``, ``comm_state``: how gradients are
+                sent; see `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
-            ArgumentError, SettingError, UnknownName: There is no such keyword, part or hook, or it makes no sense.
+            ArgumentError, SettingError, UnknownName: There is no such keyword, part or hook, or it
+                makes no sense.
         """
         network, processes = self.network, self.processes
         if not isinstance(processes, TorchProcesses):
@@ -118,10 +135,19 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
     def reduces(self, sizes: Sequence[int]) -> bool:
         """Whether all have samples, and the gradients are not to be added to others first."""
         state = self.state
-        return state.reducing is not None and state.syncs and all(sizes) and self.batch_group is self.processes
+        return (
+            state.reducing is not None
+            and state.syncs
+            and all(sizes)
+            and self.batch_group is self.processes
+        )
 
-    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
-        """This process's part of a loss, after a backward pass in which PyTorch's wrappers add the gradients."""
+    def reduce(
+        self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
+    ) -> Any:
+        """This process's part of a loss, after a backward pass in which PyTorch's wrappers add the
+        gradients.
+        """
         state = self.state
         losses: list[torch.Tensor] = []
 
@@ -144,11 +170,13 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
-    """A network of PyTorch in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of PyTorch in several processes; see
+    `deliralike.parallel.processes.network.DistributedNetwork`.
 
-    In a loop of the user's own, ``loss.backward()`` through the network's outputs leaves the mean of the gradients of
-    all processes, each counted by its samples, unless the network was called in a `no_sync` block: as PyTorch's own
-    wrapper does, so that any optimizer of PyTorch's steps alike in all processes.
+    In a loop of the user's own, ``loss.backward()`` through the network's outputs leaves the mean
+    of the gradients of all processes, each counted by its samples, unless the network was called in
+    a `no_sync` block: as PyTorch's own wrapper does, so that any optimizer of PyTorch's steps alike
+    in all processes.
     """
 
     _parallelism = TorchReplicasOverProcesses

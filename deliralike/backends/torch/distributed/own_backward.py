@@ -1,4 +1,6 @@
-"""Backward passes of a loop of the user's own, whose gradients are averaged over processes when backward ends."""
+"""Backward passes of a loop of the user's own, whose gradients are averaged over processes when
+backward ends.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class OwnCall:
-    """One call of a network outside of an optimizer's update, and the backward passes that come to it.
+    """One call of a network outside of an optimizer's update, and the backward passes that come to
+    it.
 
-    Each process computes a mean over its samples, so on the way back a gradient is multiplied by the process's weight
-    where it enters the network, and divided by it where it leaves the network for what came before.
+    Each process computes a mean over its samples, so on the way back a gradient is multiplied by
+    the process's weight where it enters the network, and divided by it where it leaves the network
+    for what came before.
 
     Attributes:
-        weight: What the gradients of this process count in their mean; set when the shares are known.
+        weight: What the gradients of this process count in their mean; set when the shares are
+            known.
         refusal: Why there can be no backward pass.
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
@@ -66,13 +71,21 @@ class OwnBackward:
     def __init__(self, network: DistributedTorchNetwork, task: int) -> None:
         """At the beginning of the pass."""
         self.network, self.task = network, task
-        self._held = {name: _version(parameter) for name, parameter in network.own_parameters().items()}
+        self._held = {
+            name: _version(parameter) for name, parameter in network.own_parameters().items()
+        }
         torch.autograd.Variable._execution_engine.queue_callback(self._ended)
 
     def new_gradients(self) -> dict[str, torch.Tensor | None]:
-        """The gradients of trainable parameters; empty where none has changed, as those of inputs were asked for."""
-        parameters = {name: p for name, p in self.network.own_parameters().items() if p.requires_grad}
-        if all(_version(parameter) == self._held.get(name) for name, parameter in parameters.items()):
+        """The gradients of trainable parameters; empty where none has changed, as those of inputs
+        were asked for.
+        """
+        parameters = {
+            name: p for name, p in self.network.own_parameters().items() if p.requires_grad
+        }
+        if all(
+            _version(parameter) == self._held.get(name) for name, parameter in parameters.items()
+        ):
             return {}
         return {name: parameter.grad for name, parameter in parameters.items()}
 
@@ -88,7 +101,9 @@ def put_gradients(network: DistributedTorchNetwork, gradients: dict[str, Any]) -
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():
-        parameters[name].grad = None if gradient is None else arrays.like(gradient, parameters[name])
+        parameters[name].grad = (
+            None if gradient is None else arrays.like(gradient, parameters[name])
+        )
 
 
 def _version(parameter: torch.Tensor | None) -> tuple[int, int]:

@@ -24,7 +24,9 @@ from deliralike.parallel.processes.messages import Finish, begin_gathering
 
 T = TypeVar("T")
 _OF_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-_ANSWER = 2.0  # seconds in which the others answer where they are, before one of them is called missing
+_ANSWER = (
+    2.0  # seconds in which the others answer where they are, before one of them is called missing
+)
 
 
 class TorchProcesses(Processes):
@@ -38,7 +40,9 @@ class TorchProcesses(Processes):
 
     engine = "torch.distributed"
 
-    def __init__(self, timeout: float = 300.0, place: Place | None = None, group: Any = None) -> None:
+    def __init__(
+        self, timeout: float = 300.0, place: Place | None = None, group: Any = None
+    ) -> None:
         if not dist.is_initialized():
             _begin(_place() if place is None else place, datetime.timedelta(seconds=timeout))
         self.group = group
@@ -102,7 +106,10 @@ class TorchProcesses(Processes):
         key = tuple(ranks)
         if key not in self._groups:
             world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
-            chosen, within = [world[rank] for rank in key], self.group is not None  # then others do not make the call
+            chosen, within = (
+                [world[rank] for rank in key],
+                self.group is not None,
+            )  # then others do not make the call
             group = self.run(lambda: dist.new_group(chosen, use_local_synchronization=within))
             self._groups[key] = TorchProcesses(group=group) if self.rank in key else self
         return self._groups[key]
@@ -119,7 +126,9 @@ class TorchProcesses(Processes):
             host = dist.group.WORLD if self.group is None else self.group
             self._between[kind] = host
             if kind != "cpu":
-                self._between[kind] = self.run(lambda: dist.new_group(list(self.ranks), backend="nccl"))
+                self._between[kind] = self.run(
+                    lambda: dist.new_group(list(self.ranks), backend="nccl")
+                )
         return self._between[kind]
 
     def failed(self, why: str) -> None:
@@ -127,13 +136,17 @@ class TorchProcesses(Processes):
         self._note(why)
 
     def finished(self) -> None:
-        """Leave a note; where the store is in this process, it waits a little for others to read it."""
+        """Leave a note; where the store is in this process, it waits a little for others to read
+        it.
+        """
         if not dist.is_initialized():
             return
         with suppress(RuntimeError):
             _store().set(_finished(self.ranks[self.rank]), "")
             if _serves(self.ranks[self.rank]):
-                _store().wait([_finished(rank) for rank in self.ranks], datetime.timedelta(seconds=_ANSWER))
+                _store().wait(
+                    [_finished(rank) for rank in self.ranks], datetime.timedelta(seconds=_ANSWER)
+                )
 
     def abandoned(self) -> str:
         """What others have noted, unless this process misses somebody itself."""
@@ -142,8 +155,8 @@ class TorchProcesses(Processes):
     def close(self) -> None:
         """End the default group, once all others have come to this point, too.
 
-        PyTorch's wrappers keep a group alive, and its threads abort the process if they still hold tensors when the
-        interpreter ends: so the wrappers go first.
+        PyTorch's wrappers keep a group alive, and its threads abort the process if they still hold
+        tensors when the interpreter ends: so the wrappers go first.
         """
         super().close()
         for network in self.reducing:
@@ -159,7 +172,9 @@ class TorchProcesses(Processes):
 
     def _begin_all_gather(self, array: np.ndarray) -> Finish:
         came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
-        work = self.run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group, async_op=True))
+        work = self.run(
+            lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group, async_op=True)
+        )
 
         def finish() -> list[np.ndarray]:
             self.run(work.wait)
@@ -168,7 +183,9 @@ class TorchProcesses(Processes):
         return finish
 
     def run(self, call: Callable[[], T]) -> T:
-        """A call of torch.distributed's; when another process has failed, the error says which and why."""
+        """A call of torch.distributed's; when another process has failed, the error says which and
+        why.
+        """
         try:
             return call()
         except RuntimeError as error:
@@ -176,7 +193,9 @@ class TorchProcesses(Processes):
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """In this block PyTorch itself talks to other processes; when one of these has failed, the error says why."""
+        """In this block PyTorch itself talks to other processes; when one of these has failed, the
+        error says why.
+        """
         try:
             yield
         except RuntimeError as error:
@@ -186,19 +205,20 @@ class TorchProcesses(Processes):
                 raise ProcessError(reason) from error
             raise
 
-    # Notes in the store through which the processes found each other, of whoever fails or misses somebody ------------
+    # Notes in the store through which the processes found each other, of whoever fails or misses
+    # somebody ------------
 
     def _note(self, why: str) -> None:
         try:
             _store().set(_FAILURE, why)
-        except Exception as error:  # noqa: BLE001 - the store may be gone with the process that had it
+        except Exception as error:  # noqa: BLE001
             print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
 
     def _cause(self, said: str) -> ProcessError:
         """What another process has noted, or which ones do not answer where they are."""
         gone = ProcessError(
-            f"{self} was at {self.at}: {said}; no answer from the store where processes leave notes: "
-            f"the one that has it has finished, was killed, or has stopped"
+            f"{self} was at {self.at}: {said}; no answer from the store where processes leave "
+            "notes: the one that has it has finished, was killed, or has stopped"
         )
         return _asked(lambda: self._answers(said)) or gone
 
@@ -231,11 +251,15 @@ class TorchProcesses(Processes):
         if _store().check([_FAILURE]):
             return _store().get(_FAILURE).decode()
         waiting = [rank for rank in self.ranks if _store().check([_at(rank)])]
-        return f"{self} was given up by process {waiting[0]} at {_told(waiting[0])}" if waiting else ""
+        return (
+            f"{self} was given up by process {waiting[0]} at {_told(waiting[0])}" if waiting else ""
+        )
 
 
 def _asked(ask: Callable[[], T]) -> T | None:
-    """What the store says; None when it is gone, or does not answer: its own time limit knows nothing of the latter."""
+    """What the store says; None when it is gone, or does not answer: its own time limit knows
+    nothing of the latter.
+    """
     came: list[T] = []
 
     def run() -> None:
@@ -251,7 +275,8 @@ def _asked(ask: Callable[[], T]) -> T | None:
 def _begin(place: Place, timeout: datetime.timedelta) -> None:
     """Meet the other processes at a store, and connect them.
 
-    The keys of each restart are its own: those of processes that were killed would be taken for living ones.
+    The keys of each restart are its own: those of processes that were killed would be taken for
+    living ones.
 
     Raises:
         ProcessError: Some have not come within the time limit; says which.
@@ -260,19 +285,29 @@ def _begin(place: Place, timeout: datetime.timedelta) -> None:
     serves = _serves(place.rank)
     came = [f"here/{rank}" for rank in range(place.count)]
     try:
-        served = dist.TCPStore(host, int(port), place.count, serves, timeout, wait_for_workers=False, multi_tenant=True)
+        served = dist.TCPStore(
+            host, int(port), place.count, serves, timeout, wait_for_workers=False, multi_tenant=True
+        )
     except RuntimeError as error:
-        raise ProcessError(f"process {place.rank} of {place.count}: nobody answers at {place.address}, where process 0 "
-                           f"is waited for ({error})") from error  # fmt: skip
-    store = dist.PrefixStore(f"deliralike/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", served)
+        raise ProcessError(
+            f"process {place.rank} of {place.count}: nobody answers at {place.address}, where "
+            f"process 0 is waited for ({error})"
+        ) from error
+    store = dist.PrefixStore(
+        f"deliralike/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", served
+    )
     store.set(came[place.rank], "")
     try:
         store.wait(came, timeout)
     except RuntimeError as error:
         missing = [str(rank) for rank, key in enumerate(came) if not store.check([key])]
-        raise ProcessError(f"process {place.rank} of {place.count}: within {timeout.total_seconds():g} s these have "
-                           f"not come at all: {', '.join(missing)}") from error  # fmt: skip
-    dist.init_process_group("gloo", timeout=timeout, store=store, rank=place.rank, world_size=place.count)
+        raise ProcessError(
+            f"process {place.rank} of {place.count}: within {timeout.total_seconds():g} s these "
+            f"have not come at all: {', '.join(missing)}"
+        ) from error
+    dist.init_process_group(
+        "gloo", timeout=timeout, store=store, rank=place.rank, world_size=place.count
+    )
 
 
 def _serves(rank: int) -> bool:

@@ -1,4 +1,6 @@
-"""PyTorch's own wrappers, which add gradients over processes, in buckets, while backward goes on."""
+"""PyTorch's own wrappers, which add gradients over processes, in buckets, while backward goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +28,37 @@ Computes = Callable[[Any], torch.Tensor]  # from a share of a batch, this proces
 
 _OWN = ("parts", "comm_hook", "comm_state")
 _DELAYED = ("delay_all_reduce_named_params", "param_to_hook_all_reduce")
-_KEYWORDS = [name for name in inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
-             if name != "module"]  # fmt: skip
+_KEYWORDS = [
+    name
+    for name in inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
+    if name != "module"
+]
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class Reducing:
-    """The wrapper of a network, or those of its parts, each with the reducer and the buckets of its own.
+    """The wrapper of a network, or those of its parts, each with the reducer and the buckets of its
+    own.
 
-    Each one sees what is computed as the outputs of its part: the loss. So a loss may use the network as it likes, by
-    its forward or by its parts, several times too.
+    Each one sees what is computed as the outputs of its part: the loss. So a loss may use the
+    network as it likes, by its forward or by its parts, several times too.
 
     Attributes:
-        wrappers: They, by the path of their part, each with the names of the parameters whose gradients it adds.
+        wrappers: They, by the path of their part, each with the names of the parameters whose
+            gradients it adds.
     """
 
     def __init__(
-        self, network: AbstractTorchNetwork, module: torch.nn.Module, processes: TorchProcesses, *,
-        parts: bool | Sequence[str] = False, comm_hook: Any = None, comm_state: Any = None, **keywords: Any,
-    ) -> None:  # fmt: skip
+        self,
+        network: AbstractTorchNetwork,
+        module: torch.nn.Module,
+        processes: TorchProcesses,
+        *,
+        parts: bool | Sequence[str] = False,
+        comm_hook: Any = None,
+        comm_state: Any = None,
+        **keywords: Any,
+    ) -> None:
         """Wrap the network, or its parts.
 
         Args:
@@ -55,7 +69,10 @@ class Reducing:
         """
         refuse_unknown_settings("in_backward", keywords, [*_OWN, *_KEYWORDS])
         if parts and any(keywords.get(name) is not None for name in _DELAYED):
-            raise SettingError(f"in_backward: {' and '.join(_DELAYED)} are for one wrapper over all: leave parts out")
+            raise SettingError(
+                f"in_backward: {' and '.join(_DELAYED)} are for one wrapper over all: leave parts "
+                "out"
+            )
         if comm_hook is None and comm_state is not None:
             raise SettingError("in_backward has a comm_state and no comm_hook: name one")
         self.network, self.module, self.processes = network, module, processes
@@ -69,8 +86,12 @@ class Reducing:
         self.follow()
 
     def follow(self) -> None:
-        """Make the wrappers anew where parameters were frozen, thawed or exchanged: they count on those they know."""
-        present = [(id(parameter), parameter.requires_grad) for parameter in self.module.parameters()]
+        """Make the wrappers anew where parameters were frozen, thawed or exchanged: they count on
+        those they know.
+        """
+        present = [
+            (id(parameter), parameter.requires_grad) for parameter in self.module.parameters()
+        ]
         if present == self._made_for:
             return
         self.drop()
@@ -95,21 +116,28 @@ class Reducing:
         self.wrappers.clear()
 
     def backward(
-        self, compute: Computes, share: Any, backward: Callable[[Any], None],
+        self,
+        compute: Computes,
+        share: Any,
+        backward: Callable[[Any], None],
         wanted: Mapping[str, torch.nn.Parameter],
-    ) -> frozenset[str]:  # fmt: skip
+    ) -> frozenset[str]:
         """Compute the loss and run backward, in which wrappers add the gradients of all processes.
 
         Args:
-            wanted: The parameters whose gradients are wanted: wrappers with none of them send nothing.
+            wanted: The parameters whose gradients are wanted: wrappers with none of them send
+                nothing.
 
         Returns:
             The parameters whose gradients have been added.
 
         Raises:
-            ProcessError: A parameter took no part in the loss, and the wrappers were not told to look for such.
+            ProcessError: A parameter took no part in the loss, and the wrappers were not told to
+                look for such.
         """
-        chosen = {path: both for path, both in self.wrappers.items() if not both[1].isdisjoint(wanted)}
+        chosen = {
+            path: both for path, both in self.wrappers.items() if not both[1].isdisjoint(wanted)
+        }
         for wrapper, _ in chosen.values():
             wrapper.begin()
             compute = partial(wrapper, compute)
@@ -126,14 +154,17 @@ class Reducing:
 
 
 class _Part(torch.nn.Module):
-    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any computation.
+    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any
+    computation.
 
     Attributes:
         added: The parameters whose gradients are this part's.
     """
 
     def __init__(self, module: torch.nn.Module, seen: set[int]) -> None:
-        """Share everything with the module; parameters that another part has, too, are left to the first one."""
+        """Share everything with the module; parameters that another part has, too, are left to the
+        first one.
+        """
         super().__init__()
         vars(self).update({table: vars(module)[table] for table in _TABLES})
         left = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
@@ -156,7 +187,8 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         """A pass comes in which all processes take part."""
         self._in_backward = True
         if self.find_unused_parameters and not self._delay_all_reduce_all_params:
-            self.reducer._reset_state()  # it remembers what was used in passes that were not its business
+            # it remembers what was used in passes that were not its business
+            self.reducer._reset_state()
         for parameter in self.module.added:
             parameter.grad = None  # of another optimizer's step
 
@@ -170,26 +202,32 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         if self._delay_all_reduce_all_params:
             return  # it has no reducer
         if all(parameter.grad is None for parameter in self.module.added):
-            self.reducer._reset_state()  # else it would go on waiting, and take part in the next backward of any kind
+            # else it would go on waiting, and take part in the next backward of any kind
+            self.reducer._reset_state()
             return
         try:
             self._check_reducer_finalized()
         except RuntimeError as error:
             raise ProcessError(
-                f"{what}: a parameter took no part in the loss, so that gradients that share a bucket with its own "
-                f"were not added: network.detect_anomalous_params(loss, *batch) names it; freeze it, or give "
-                f"in_backward={{'find_unused_parameters': True}}; where several optimizers train parts in turn, "
-                f"in_backward={{'parts': True}}"
+                f"{what}: a parameter took no part in the loss, so that gradients that share a "
+                "bucket with its own were not added: network.detect_anomalous_params(loss, "
+                "*batch) names it; freeze it, or give "
+                f"in_backward={{'find_unused_parameters': True}}; where several optimizers train "
+                f"parts in turn, in_backward={{'parts': True}}"
             ) from error
 
     def leave(self) -> None:
-        """Take the hooks off the parameters; that of delayed ones cannot be taken off, and holds an empty wrapper."""
+        """Take the hooks off the parameters; that of delayed ones cannot be taken off, and holds an
+        empty wrapper.
+        """
         if not self._delay_all_reduce_all_params:
             self._remove_autograd_hooks()
         vars(self).clear()
 
     def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
-        """Add the delayed gradients, in a pass of this wrapper's, and wait for them, which PyTorch's does not."""
+        """Add the delayed gradients, in a pass of this wrapper's, and wait for them, which
+        PyTorch's does not.
+        """
         if self._in_backward:
             self._delay_grad_buffer.div_(dist.get_world_size(self.process_group))
             dist.all_reduce(self._delay_grad_buffer, group=self.process_group)
@@ -202,7 +240,9 @@ def _paths(module: torch.nn.Module, parts: Any) -> Iterator[str]:
         yield from (name for name, _ in module.named_children()) if parts else ("",)
         return
     if isinstance(parts, str | Mapping) or not isinstance(parts, Sequence):
-        raise ArgumentError(f"in_backward: parts is True, or a tuple with the paths of blocks, not {parts!r}")
+        raise ArgumentError(
+            f"in_backward: parts is True, or a tuple with the paths of blocks, not {parts!r}"
+        )
     known = [path for path, _ in module.named_modules() if path]
     for path in parts:
         if path not in known:

@@ -1,6 +1,8 @@
-"""The PyTorch network that is spread over processes: each holds a part of every parameter, by ``fully_shard``.
+"""The PyTorch network that is spread over processes: each holds a part of every parameter, by
+``fully_shard``.
 
-It stands by itself, and is imported when it is asked for: PyTorch's own half of it takes as long to import as all else.
+It stands by itself, and is imported when it is asked for: PyTorch's own half of it takes as long to
+import as all else.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from typing import Any, Self
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
+    DefaultAllGather,
+    DefaultReduceScatter,
+)
 from torch.distributed.tensor import DTensor
 
 from deliralike.backends.torch.compat.fsdp_names import in_own_terms
@@ -26,7 +31,13 @@ from deliralike.backends.torch.distributed.network import (
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
 from deliralike.backends.torch.distributed.process_group import TorchProcesses
 from deliralike.backends.torch.replicas.thread_context import current_device
-from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    CapabilityError,
+    ProcessError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
 from deliralike.optim.loss import InReplicas
@@ -37,9 +48,20 @@ from deliralike.parallel.processes.network import SumOverProcesses
 from deliralike.parallel.replicas.context import current
 from deliralike.parallel.replicas.network import ReplicaSettings
 
-SMALLEST = 1_000_000  # parameters of a block that is gathered by itself: 4 MB of float32 hide the time of a message
-_KEYWORDS = ("reshard_after_forward", "shard_placement_fn", "mp_policy", "offload_policy", "ignored_params")
-_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # a network may go through their members
+# parameters of a block that is gathered by itself: 4 MB of float32 hide the time of a message
+SMALLEST = 1_000_000
+_KEYWORDS = (
+    "reshard_after_forward",
+    "shard_placement_fn",
+    "mp_policy",
+    "offload_policy",
+    "ignored_params",
+)
+_CONTAINERS = (
+    torch.nn.Sequential,
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
+)  # a network may go through their members
 
 
 @dataclass(eq=False)
@@ -74,13 +96,15 @@ class TorchShards(TorchReplicasOverProcesses):
         """True: every process has a part of the state."""
         return True
 
-    # Calls -----------------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share.
 
         Raises:
-            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
+            CapabilityError: In training, a process without samples calls the network outside of an
+                optimizer's update.
         """
         if self.network.training and current() is None and self.state.empty_share:
             raise CapabilityError(
@@ -90,11 +114,14 @@ class TorchShards(TorchReplicasOverProcesses):
         with self.evaluating():
             return super().call(args, kwargs)
 
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+    def run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+    ) -> list[Any]:
         """See `Replicas.run`.
 
         Raises:
-            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
+            CapabilityError: A parameter was used outside of the call of the block that it is
+                gathered with.
         """
         try:
             return super().run(function, shares, in_threads)
@@ -102,8 +129,8 @@ class TorchShards(TorchReplicasOverProcesses):
             if "DTensor" not in str(error):
                 raise
             raise CapabilityError(
-                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
-                f"the network, or blocks that are gathered by themselves, "
+                "a parameter of a fully sharded network is whole only while its block is called: "
+                "the loss is to call the network, or blocks that are gathered by themselves, "
                 f"FullyShardedDataParallel(..., blocks=[…]): {error}"
             ) from error
 
@@ -127,9 +154,14 @@ class TorchShards(TorchReplicasOverProcesses):
             return super().compute_part(loss, replica, share)
 
     def take_part(
-        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
+        self,
+        loss: InReplicas,
+        backward: Callable[[Any], None],
+        batch: tuple[Any, ...],
+        tell: Callable[[], None],
     ) -> None:
-        """Compute with a batch that does not count: others wait for the parts that this process holds.
+        """Compute with a batch that does not count: others wait for the parts that this process
+        holds.
 
         Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
         """
@@ -140,7 +172,9 @@ class TorchShards(TorchReplicasOverProcesses):
             backward(value)
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """A block of a call: in evaluation no tensor that training goes on with is made in inference mode."""
+        """A block of a call: in evaluation no tensor that training goes on with is made in
+        inference mode.
+        """
         return nullcontext() if self.network.training else _evaluating(self.state.units)
 
     def refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
@@ -154,11 +188,12 @@ class TorchShards(TorchReplicasOverProcesses):
     def _refuse_within(self, gradient: torch.Tensor) -> None:
         if self.state.in_loss:
             raise CapabilityError(
-                "the loss takes gradients within itself, and a fully sharded network gives away its "
-                "parameters in backward: use DistributedDataParallel"
+                "the loss takes gradients within itself, and a fully sharded network gives away "
+                "its parameters in backward: use DistributedDataParallel"
             )
 
-    # Gradients -------------------------------------------------------------------------------------------------------
+    # Gradients
+    # -------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """Gradients are added during backward; what is left is which parameters took part."""
@@ -166,10 +201,14 @@ class TorchShards(TorchReplicasOverProcesses):
 
     def reduce_in_backward(self, **keywords: Any) -> None:
         """Refuse: it does so already."""
-        raise CapabilityError("a fully sharded network adds gradients during backward anyway: leave in_backward out")
+        raise CapabilityError(
+            "a fully sharded network adds gradients during backward anyway: leave in_backward out"
+        )
 
     def take_seen(self) -> tuple[bytes, set[str]]:
-        """A digest of the order of blocks, and the parameters that took part here, since it was last asked."""
+        """A digest of the order of blocks, and the parameters that took part here, since it was
+        last asked.
+        """
         state = self.state
         digest = hashlib.blake2b(repr(state.order).encode(), digest_size=8).digest()
         used = set(state.used)
@@ -181,20 +220,23 @@ class TorchShards(TorchReplicasOverProcesses):
         """The parameters that took part in some process since it was last asked.
 
         Raises:
-            ProcessError: The processes have called different blocks, and so have mixed up their parts.
+            ProcessError: The processes have called different blocks, and so have mixed up their
+                parts.
         """
         order, used = self.take_seen()
         messages = self.processes.exchange("the blocks called, and parameters used", (order, used))
         for rank, (other, _) in enumerate(messages):
             if other != order:
                 raise ProcessError(
-                    f"process {self.processes.rank} and process {rank} have called other blocks of a fully sharded "
-                    f"network, or in another order: all must call the same"
+                    f"process {self.processes.rank} and process {rank} have called other blocks of "
+                    "a fully sharded network, or in another order: all must call the same"
                 )
         return set().union(*(names for _, names in messages))
 
     def own_backward_ended(self, own: OwnBackward) -> None:
-        """Parts of gradients are means already; those of parameters that no process has used are none."""
+        """Parts of gradients are means already; those of parameters that no process has used are
+        none.
+        """
         self.state.own_pass = None
         gradients = own.new_gradients()
         anywhere = self.used_anywhere()
@@ -223,28 +265,39 @@ def _evaluating(units: Sequence[Any]) -> Iterator[None]:
 class FullyShardedTorchNetwork(DistributedTorchNetwork):
     """A network of PyTorch of which each process holds a part of every parameter.
 
-    Its parameters are PyTorch's ``DTensor``: so are gradients and optimizer states, and what is computed of them, such
-    as a norm, is that of the whole. Whole tensors are there block by block, while a block computes. Every process makes
-    every call: updates, evaluation, reading and writing of states.
+    Its parameters are PyTorch's ``DTensor``: so are gradients and optimizer states, and what is
+    computed of them, such as a norm, is that of the whole. Whole tensors are there block by block,
+    while a block computes. Every process makes every call: updates, evaluation, reading and writing
+    of states.
     """
 
     _parallelism = TorchShards
 
     @classmethod
     def sharded(
-        cls, network: AbstractNetwork, processes: Processes, *, blocks: Sequence[str] | None = None,
-        smallest: int = SMALLEST, dim: int = 0, buffers: str = "sync", scalars: str = "mean", takes_whole: bool = False,
+        cls,
+        network: AbstractNetwork,
+        processes: Processes,
+        *,
+        blocks: Sequence[str] | None = None,
+        smallest: int = SMALLEST,
+        dim: int = 0,
+        buffers: str = "sync",
+        scalars: str = "mean",
+        takes_whole: bool = False,
         **keywords: Any,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """The network, spread over these processes; all of them begin with the root's weights.
 
         Args:
-            blocks: Patterns of the paths of blocks that are gathered by themselves; the others are gathered together.
-                Those with at least `smallest` parameters beside what is gathered within them when None.
+            blocks: Patterns of the paths of blocks that are gathered by themselves; the others are
+                gathered together. Those with at least `smallest` parameters beside what is gathered
+                within them when None.
             smallest: See `blocks`.
             dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
-            keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``, ``mp_policy`` … Of the
-                first FSDP ``sharding_strategy``, ``cpu_offload`` and ``mixed_precision`` are taken in their place.
+            keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``,
+                ``mp_policy`` … Of the first FSDP ``sharding_strategy``, ``cpu_offload`` and
+                ``mixed_precision`` are taken in their place.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
@@ -252,13 +305,21 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             UnknownName: A pattern matches no block.
         """
         if not isinstance(processes, TorchProcesses):
-            raise CapabilityError(f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
-                                  f"alone: deliralike.join('torch')")  # fmt: skip
+            raise CapabilityError(
+                f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
+                f"alone: deliralike.join('torch')"
+            )
         keywords = in_own_terms(keywords)
         refuse_unknown_settings("FullyShardedDataParallel", keywords, _KEYWORDS)
-        settings = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars)
+        settings = ReplicaSettings.of(
+            devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars
+        )
         made = cls.joined(network, settings, processes, takes_whole)
-        chosen = blocks_from(smallest, made.module) if blocks is None else blocks_named(blocks, made.module)
+        chosen = (
+            blocks_from(smallest, made.module)
+            if blocks is None
+            else blocks_named(blocks, made.module)
+        )
         made._shard(chosen, keywords)
         return made
 
@@ -286,7 +347,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         return self._process_state.parts or super().own_parameters()
 
     def reduce_after_backward(self) -> None:
-        """Give PyTorch's group away: the processes are about to end it, and nothing must keep its threads."""
+        """Give PyTorch's group away: the processes are about to end it, and nothing must keep its
+        threads.
+        """
         for unit in self._process_state.units:
             for group in unit._get_fsdp_state()._fsdp_param_groups:
                 for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
@@ -294,7 +357,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
 
 
 class SettleParts:
-    """Pre-update hook: tells the parameters that no process has used from those whose gradients are zero."""
+    """Pre-update hook: tells the parameters that no process has used from those whose gradients are
+    zero.
+    """
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
         """For this network."""
@@ -322,7 +387,9 @@ class _Gathering(DefaultAllGather):
         super().__init__()
         self.state, self.number = network._process_state, number
 
-    def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False
+    ) -> Any:
         self.state.order.append(self.number)
         self.state.processes.collectives["gather"] += 1
         return self.state.processes.run(
@@ -331,7 +398,8 @@ class _Gathering(DefaultAllGather):
 
 
 class _Reducing(DefaultReduceScatter):
-    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has computed.
+    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has
+    computed.
 
     In a backward pass of the user's own it takes their mean.
     """
@@ -340,7 +408,9 @@ class _Reducing(DefaultReduceScatter):
         super().__init__()
         self.state = network._process_state
 
-    def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
+    ) -> Any:
         state = self.state
         if state.silent:
             input_tensor.zero_()
@@ -348,16 +418,24 @@ class _Reducing(DefaultReduceScatter):
             input_tensor.div_(state.processes.count)
         state.processes.collectives["reduce-scatter"] += 1
         return state.processes.run(
-            lambda: super(_Reducing, self).__call__(output_tensor, input_tensor, group, op, async_op)
+            lambda: super(_Reducing, self).__call__(
+                output_tensor, input_tensor, group, op, async_op
+            )
         )
 
 
 class _Watching:
-    """Forward pre-hook of a block: sees which of its parameters, whole by then, take a gradient in this process."""
+    """Forward pre-hook of a block: sees which of its parameters, whole by then, take a gradient in
+    this process.
+    """
 
-    def __init__(self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]) -> None:
+    def __init__(
+        self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]
+    ) -> None:
         self.state = network._process_state
-        self.places = [(*place, name) for place, name in names.items() if place[0] in _modules_of(unit)]
+        self.places = [
+            (*place, name) for place, name in names.items() if place[0] in _modules_of(unit)
+        ]
         self.seen: dict[str, torch.Tensor] = {}
 
     def __call__(self, block: torch.nn.Module, args: Any) -> None:
@@ -375,14 +453,17 @@ class _Watching:
         return note
 
 
-# Blocks --------------------------------------------------------------------------------------------------------------
+# Blocks
+# --------------------------------------------------------------------------------------------------------------
 
 
 def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]:
-    """The blocks with so many parameters beside those of such blocks within; inner ones first, the whole not at all.
+    """The blocks with so many parameters beside those of such blocks within; inner ones first, the
+    whole not at all.
 
-    Layers of PyTorch's own are taken whole, as they use the parameters of their parts; lists of blocks are not taken,
-    as a network may go through their members; nor is a block that shares a parameter with what is outside of it.
+    Layers of PyTorch's own are taken whole, as they use the parameters of their parts; lists of
+    blocks are not taken, as a network may go through their members; nor is a block that shares a
+    parameter with what is outside of it.
     """
     owners: dict[int, list[torch.nn.Module]] = {}
     for each in module.modules():
@@ -392,7 +473,11 @@ def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]
 
     def left_in(block: torch.nn.Module) -> dict[int, torch.nn.Parameter]:
         """The parameters of a block that are gathered with what is around it."""
-        left = {id(parameter): parameter for parameter in block._parameters.values() if parameter is not None}
+        left = {
+            id(parameter): parameter
+            for parameter in block._parameters.values()
+            if parameter is not None
+        }
         for child in block.children():
             left |= {id(p): p for p in child.parameters()} if _is_whole(block) else left_in(child)
         inside = set(map(id, block.modules()))
@@ -417,7 +502,11 @@ def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch
     for pattern in patterns:
         if not fnmatch.filter(blocks, pattern):
             raise UnknownName(f"no block matches {pattern!r}. {suggestion(pattern, blocks)}")
-    matching = [block for path, block in blocks.items() if any(fnmatch.fnmatchcase(path, each) for each in patterns)]
+    matching = [
+        block
+        for path, block in blocks.items()
+        if any(fnmatch.fnmatchcase(path, each) for each in patterns)
+    ]
     return matching[::-1]
 
 
@@ -447,7 +536,9 @@ def _modules_of(unit: torch.nn.Module) -> set[torch.nn.Module]:
 
 @contextmanager
 def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Layers without parts in evaluation mode; blocks keep theirs, as they may call others in training."""
+    """Layers without parts in evaluation mode; blocks keep theirs, as they may call others in
+    training.
+    """
     leaves = [block for block in module.modules() if block.training and not block._modules]
     for leaf in leaves:
         leaf.training = False

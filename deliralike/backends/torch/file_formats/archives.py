@@ -1,4 +1,6 @@
-"""Where the bytes lie in a file that PyTorch has written: in the records of a zip, or after pickles as of old."""
+"""Where the bytes lie in a file that PyTorch has written: in the records of a zip, or after pickles
+as of old.
+"""
 
 import zipfile
 from collections.abc import Iterator
@@ -11,7 +13,9 @@ from deliralike.backends.torch.file_formats.pickles import Described, Storage
 from deliralike.weights import refuse_hostile_archive
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-_SHORT_PICKLE = 2**20  # bytes; a longer one that outgrows its own file has nothing to do with weights
+_SHORT_PICKLE = (
+    2**20
+)  # bytes; a longer one that outgrows its own file has nothing to do with weights
 _ORDERS = {b"little": "<", b"big": ">"}
 
 
@@ -68,15 +72,17 @@ class _Zip:
         left_over = info.file_size - storage.nbytes  # an untyped storage may end within an element
         if not 0 <= left_over < max(per_element, 1):
             raise ValueError(
-                f"its record {info.filename!r} has {info.file_size:,} bytes, and {storage.elements:,} elements of "
-                f"{storage.kind} take {storage.nbytes:,}"
+                f"its record {info.filename!r} has {info.file_size:,} bytes, and "
+                f"{storage.elements:,} elements of {storage.kind} take {storage.nbytes:,}"
             )
         return self._bytes(info)
 
     def _record(self, name: str, most: int) -> bytes:
         info = self._info(name)
         if info.file_size > most:
-            raise ValueError(f"its record {name!r} has {info.file_size:,} bytes, wanted {most:,} at most")
+            raise ValueError(
+                f"its record {name!r} has {info.file_size:,} bytes, wanted {most:,} at most"
+            )
         return self._bytes(info)
 
     def _info(self, name: str) -> zipfile.ZipInfo:
@@ -86,12 +92,17 @@ class _Zip:
         """A record; reaching its end checks the sum."""
         content = self._archive.read(info)
         if len(content) != info.file_size:
-            raise ValueError(f"its record {info.filename!r} has {len(content):,} bytes in place of {info.file_size:,}")
+            raise ValueError(
+                f"its record {info.filename!r} has {len(content):,} bytes in place of "
+                f"{info.file_size:,}"
+            )
         return content
 
 
 class _Pickles:
-    """Pickles one after another, then storages, each after the number of its elements; as before PyTorch 1.6."""
+    """Pickles one after another, then storages, each after the number of its elements; as before
+    PyTorch 1.6.
+    """
 
     order = "<"
 
@@ -113,7 +124,9 @@ class _Pickles:
     def _find(self, storages: dict[str, Storage], keys: Any) -> dict[str, int]:
         """Where each storage begins; all of them lie within the file."""
         if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages):
-            raise ValueError("its list of storages is not that of the storages that its tensors use")
+            raise ValueError(
+                "its list of storages is not that of the storages that its tensors use"
+            )
         places = {}
         for key in map(str, keys):
             storage = storages[key]
@@ -121,8 +134,8 @@ class _Pickles:
             place = self._file.tell()
             if elements != storage.elements or place + storage.nbytes > self._size:
                 raise ValueError(
-                    f"its storage {key!r} has {elements:,} elements and {self._size - place:,} bytes are left, "
-                    f"wanted {storage.elements:,} of {storage.kind}"
+                    f"its storage {key!r} has {elements:,} elements and {self._size - place:,} "
+                    f"bytes are left, wanted {storage.elements:,} of {storage.kind}"
                 )
             places[key] = place
             self._file.seek(storage.nbytes, 1)
@@ -130,7 +143,9 @@ class _Pickles:
 
 
 class _Bounded:
-    """A file that is never asked for more than it has: memory for what is asked is taken before it is read."""
+    """A file that is never asked for more than it has: memory for what is asked is taken before it
+    is read.
+    """
 
     def __init__(self, file: IO[bytes], size: int):
         self._file, self._size = file, size

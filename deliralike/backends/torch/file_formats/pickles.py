@@ -1,4 +1,6 @@
-"""What a pickle of PyTorch says, as descriptions: nothing that it names is imported or called, nothing is allocated."""
+"""What a pickle of PyTorch says, as descriptions: nothing that it names is imported or called,
+nothing is allocated.
+"""
 
 import math
 import pickletools
@@ -8,7 +10,8 @@ from typing import IO, Any
 
 import torch
 
-# The types of elements that NumPy holds too, bfloat16 by its bits, and the storages of PyTorch that hold them.
+# The types of elements that NumPy holds too, bfloat16 by its bits, and the storages of PyTorch that
+# hold them.
 TYPES = {
     "float64": "f8",
     "float32": "f4",
@@ -44,7 +47,11 @@ _STORAGES = {
     "QInt32Storage": "qint32",
     "QUInt8Storage": "quint8",
 }
-_SIZES = {kind: int(code[1:]) for kind, code in TYPES.items()} | {"qint8": 1, "qint32": 4, "quint8": 1}
+_SIZES = {kind: int(code[1:]) for kind, code in TYPES.items()} | {
+    "qint8": 1,
+    "qint32": 4,
+    "quint8": 1,
+}
 _MOST_AXES = 32
 
 
@@ -109,7 +116,8 @@ class Described:
         file: Where it begins; afterwards at its end.
 
     Attributes:
-        value: What it holds: dicts, lists, tuples, texts, numbers, and the classes above for all else.
+        value: What it holds: dicts, lists, tuples, texts, numbers, and the classes above for all
+            else.
         storages: Those that it refers to, by key.
 
     Raises:
@@ -128,7 +136,9 @@ class Described:
                 self._do(opcode.name, argument)
             self.value = self._stack.pop()
         except (LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise ValueError(f"its pickle is damaged ({type(error).__name__}: {error!s:.200})") from error
+            raise ValueError(
+                f"its pickle is damaged ({type(error).__name__}: {error!s:.200})"
+            ) from error
 
     def _do(self, name: str, argument: Any) -> None:
         if name in _VALUES:
@@ -207,7 +217,9 @@ class Described:
         self._stack.append(self._memo[place])
 
     def _text(self, text: str) -> None:
-        self._stack.append(text.encode("latin-1").decode())  # of Python 2: bytes, which PyTorch takes for UTF-8
+        self._stack.append(
+            text.encode("latin-1").decode()
+        )  # of Python 2: bytes, which PyTorch takes for UTF-8
 
     # What is not made here
 
@@ -232,7 +244,9 @@ class Described:
         return _CALLS.get(function.name, lambda *_: Other(function.name))(*arguments)
 
     def _ordered(self, pairs: Any = ()) -> dict[Any, Any]:
-        """A dict, out of pairs as Python 2 has written them; no list may be copied again and again."""
+        """A dict, out of pairs as Python 2 has written them; no list may be copied again and
+        again.
+        """
         self._copied += len(pairs)
         if self._copied > self._steps:
             raise ValueError("its pickle repeats itself without an end")
@@ -243,7 +257,12 @@ class Described:
 
     def _storage(self, _: Any) -> None:
         what, kind, key, _location, elements, *view = self._stack.pop()
-        if what != "storage" or not isinstance(kind, Named) or not isinstance(key, str | int) or any(view):
+        if (
+            what != "storage"
+            or not isinstance(kind, Named)
+            or not isinstance(key, str | int)
+            or any(view)
+        ):
             raise ValueError("its pickle refers to something that is no plain storage")
         module, _, name = kind.name.rpartition(".")
         if module not in ("torch", "torch.cuda", "torch.storage") or name not in _STORAGES:
@@ -256,7 +275,9 @@ class Described:
 
 
 def _key(key: Any) -> Any:
-    """A key as it is if it may be looked for; any other may take long to compare, and is replaced."""
+    """A key as it is if it may be looked for; any other may take long to compare, and is
+    replaced.
+    """
     if isinstance(key, str | float) or (isinstance(key, int) and abs(key) < 2**60):
         return key
     return Other(type(key).__name__)
@@ -264,7 +285,10 @@ def _key(key: Any) -> Any:
 
 def _refuse_unless_counts(*values: Any) -> None:
     if not all(type(value) is int and 0 <= value < 2**62 for value in values):
-        raise ValueError(f"its pickle has {values!r:.100} for sizes, strides or places: wanted whole numbers from 0")
+        raise ValueError(
+            f"its pickle has {values!r:.100} for sizes, strides or places: wanted whole numbers "
+            "from 0"
+        )
 
 
 def _named(module: str, name: str) -> Named:
@@ -273,19 +297,30 @@ def _named(module: str, name: str) -> Named:
         module = module.replace("core", "_core", 1)
     full = f"{module}.{name}"
     if full not in _KNOWN:
-        raise ValueError(f"Unsupported global: GLOBAL {full} is no part of a state, and making it might run code")
+        raise ValueError(
+            f"Unsupported global: GLOBAL {full} is no part of a state, and making it might run code"
+        )
     return Named(full)
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor | Other:
-    """Of ``_rebuild_tensor`` and ``_rebuild_tensor_v2``; these end with what to do in a backward pass, and metadata."""
+    """Of ``_rebuild_tensor`` and ``_rebuild_tensor_v2``; these end with what to do in a backward
+    pass, and metadata.
+    """
     if any(rest[2:]):
         return Other("torch.Tensor of conjugates or negatives")
     return _checked(storage, storage.kind, offset, shape, strides)
 
 
 def _tensor_of_bytes(
-    storage: Any, offset: Any, shape: Any, strides: Any, _grad: Any, _hooks: Any, kind: Any, metadata: Any = None
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    _grad: Any,
+    _hooks: Any,
+    kind: Any,
+    metadata: Any = None,
 ) -> Tensor | Other:
     """Of ``_rebuild_tensor_v3``, for types that have no storage of their own."""
     kind = kind.name.removeprefix("torch.")
@@ -300,14 +335,18 @@ def _checked(storage: Storage, kind: str, offset: Any, shape: Any, strides: Any)
     if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
         raise ValueError("its pickle has a tensor whose shape and strides do not fit each other")
     if len(shape) > _MOST_AXES:
-        raise ValueError(f"its pickle has a tensor of {len(shape)} axes, wanted {_MOST_AXES} at most")
+        raise ValueError(
+            f"its pickle has a tensor of {len(shape)} axes, wanted {_MOST_AXES} at most"
+        )
     _refuse_unless_counts(offset, *shape, *strides)
     tensor = Tensor(storage, kind, offset, shape, strides)
-    ends = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    ends = (
+        offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    )
     if tensor.nbytes and ends * _SIZES[kind] > storage.nbytes:
         raise ValueError(
-            f"its pickle has a tensor of shape {shape} that ends outside of its storage {storage.key!r}, "
-            f"after element {ends:,} of {storage.nbytes // _SIZES[kind]:,}"
+            f"its pickle has a tensor of shape {shape} that ends outside of its storage "
+            f"{storage.key!r}, after element {ends:,} of {storage.nbytes // _SIZES[kind]:,}"
         )
     return tensor
 
@@ -349,8 +388,14 @@ _BESIDE = {
     "collections.OrderedDict",
     "torch._tensor._rebuild_from_type_v2",
 }
-_WORDS = {str(value) for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.qscheme)}
-_OF_STORAGES = {f"{module}.{name}" for module in ("torch", "torch.cuda", "torch.storage") for name in _STORAGES}
+_WORDS = {
+    str(value)
+    for value in vars(torch).values()
+    if isinstance(value, torch.dtype | torch.layout | torch.qscheme)
+}
+_OF_STORAGES = {
+    f"{module}.{name}" for module in ("torch", "torch.cuda", "torch.storage") for name in _STORAGES
+}
 _KNOWN = _BESIDE | _WORDS | _OF_STORAGES | set(_CALLS)
 
 _VALUES = {

@@ -1,4 +1,6 @@
-"""Replicated networks on PyTorch: replicas with tensors of their own, in threads, each on its device."""
+"""Replicated networks on PyTorch: replicas with tensors of their own, in threads, each on its
+device.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,29 @@ from deliralike.optim.loss import InReplicas
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.network import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicas.network import (
+    OneAtATime,
+    Replicas,
+    ReplicaSettings,
+    ReplicatedNetwork,
+)
 from deliralike.parallel.replicas.rendezvous import Meeting
 
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
 
 
 class _Wrapper(NetworkType):
-    """Makes a network out of one that is built already: nothing is constructed, so no path or start value is set."""
+    """Makes a network out of one that is built already: nothing is constructed, so no path or start
+    value is set.
+    """
 
     __call__ = type.__call__
 
 
 class TorchReplicas(Replicas, TorchSingle):
-    """How a replicated network of PyTorch computes: in threads, each replica with tensors of its own."""
+    """How a replicated network of PyTorch computes: in threads, each replica with tensors of its
+    own.
+    """
 
     def prepare_run(self) -> None:
         """Follow the root.
@@ -61,7 +72,9 @@ class TorchReplicas(Replicas, TorchSingle):
                 raise self.stale_parameter(names[id(parameter)])
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
-        """The shares; lazily shaped parameters are made on the first one, before there are replicas."""
+        """The shares; lazily shaped parameters are made on the first one, before there are
+        replicas.
+        """
         shares = super().scatter(arguments, loss)
         root = self.network.root
         if has_lazy(root):
@@ -69,8 +82,11 @@ class TorchReplicas(Replicas, TorchSingle):
         return shares
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """See `Replicas.run`; one call after another, and after an error the replicas' buffers are the root's again.
+    def run(
+        self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
+    ) -> list[Any]:
+        """See `Replicas.run`; one call after another, and after an error the replicas' buffers are
+        the root's again.
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
@@ -82,11 +98,16 @@ class TorchReplicas(Replicas, TorchSingle):
                 self.synchronize_buffers(())
                 raise
 
-    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+    def run_replica(
+        self, context: Replica, thread_context: Callable, function: Callable, share: Any
+    ) -> Any:
         """``function(replica network, share)`` in one replica, on its device."""
         synchronise = context.synchronised and context.count > 1
         take_share()
-        with current_device(context.device), synchronising(context) if synchronise else nullcontext():
+        with (
+            current_device(context.device),
+            synchronising(context) if synchronise else nullcontext(),
+        ):
             return super().run_replica(context, thread_context, function, share)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
@@ -98,19 +119,29 @@ class TorchReplicas(Replicas, TorchSingle):
         return sharing_threads(replicas, self.settings.places)
 
     def draw_seed(self) -> int:
-        """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
-        if not any(module.training and draws_masks(module) for module in self.network.root.modules()):
+        """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of
+        ours draws masks.
+        """
+        if not any(
+            module.training and draws_masks(module) for module in self.network.root.modules()
+        ):
             return 0
         return int(torch.randint(1, 2**62, (), device="cpu"))
 
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+    def all_sum(
+        self, replica_index: int, meeting: Meeting, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
         """See `deliralike.backends.torch.replicas.sums`."""
         return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
 
-    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device
+        for it.
 
-        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
+        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass
+        over all replicas.
         """
         network = self.network
         on_cpu = all(place == "cpu" for place in self.settings.places)
@@ -119,17 +150,21 @@ class TorchReplicas(Replicas, TorchSingle):
             return super().forward_backward(loss, backward, *batch)
         return self.forward_backward_at_once(loss, backward, *batch)
 
-    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+    # Parameters, gradients and buffers
+    # -------------------------------------------------------------------------------
 
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
+        """What keeps gradients of one of the root's parameters in the other replicas, in their
+        order.
+        """
         leaves = [copies.leaf_of(tensor) for copies in self.network._copies]
         return [leaf for leaf in leaves if leaf is not None]
 
     def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The replicas' gradients (those named, or all), handed over: they are cleared there.
 
-        So a second hook that accumulates them adds nothing. A tied parameter comes under its first name.
+        So a second hook that accumulates them adds nothing. A tied parameter comes under its first
+        name.
         """
         chosen = self._chosen(names)
         for copies in self.network._copies:
@@ -174,7 +209,11 @@ class TorchReplicas(Replicas, TorchSingle):
         averages: dict[int, torch.Tensor] = {}
         for module in self.network.root.modules():
             for name, buffer in module._buffers.items():
-                if buffer is None or buffer.requires_grad or not (buffer.is_floating_point() or buffer.is_complex()):
+                if (
+                    buffer is None
+                    or buffer.requires_grad
+                    or not (buffer.is_floating_point() or buffer.is_complex())
+                ):
                     continue
                 if id(buffer) not in averages:
                     total = buffer * shares[0]
@@ -187,21 +226,23 @@ class TorchReplicas(Replicas, TorchSingle):
 class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper):
     """A network that runs as several replicas, one for each device; see `deliralike.DataParallel`.
 
-    It is a ``torch.nn.Module`` whose parameters, buffers, blocks and ``state_dict`` are the given module's, without a
-    prefix. Better than its namesakes: it runs (the original cannot be constructed); CPU devices work; replicas own
-    their storage and their parameters are leaves; lazily shaped parameters, hooks and weight norms work in replicas;
-    batch normalisation can be synchronised; the loss can be computed in the replicas.
+    It is a ``torch.nn.Module`` whose parameters, buffers, blocks and ``state_dict`` are the given
+    module's, without a prefix. Better than its namesakes: it runs (the original cannot be
+    constructed); CPU devices work; replicas own their storage and their parameters are leaves;
+    lazily shaped parameters, hooks and weight norms work in replicas; batch normalisation can be
+    synchronised; the loss can be computed in the replicas.
 
-    Plain attributes that ``forward`` sets stay in the replica that set them. Hooks registered on the module run once
-    in each replica; hooks registered on this wrapper, and those of parameters (``weight.register_hook``), run once for
-    the whole batch. Dropout layers of this package draw from a generator of each replica; PyTorch's own draw from the
-    global one, in the order in which the threads come. To compile, wrap ``torch.compile(module)``; compiling the
-    wrapper changes nothing.
+    Plain attributes that ``forward`` sets stay in the replica that set them. Hooks registered on
+    the module run once in each replica; hooks registered on this wrapper, and those of parameters
+    (``weight.register_hook``), run once for the whole batch. Dropout layers of this package draw
+    from a generator of each replica; PyTorch's own draw from the global one, in the order in which
+    the threads come. To compile, wrap ``torch.compile(module)``; compiling the wrapper changes
+    nothing.
 
     Args:
         module: A module of PyTorch's or a network of this package, on the first device.
-        devices: Names, ``torch.device`` or numbers of GPUs, one for each replica; all GPUs when None. `device_ids` is
-            another name for it.
+        devices: Names, ``torch.device`` or numbers of GPUs, one for each replica; all GPUs when
+            None. `device_ids` is another name for it.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples.
         settings: See `deliralike.parallel.replicas.network.ReplicaSettings`.
@@ -215,8 +256,16 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     _parallelism = TorchReplicas
     native_optimizer = "DataParallelTorchOptimizer"
 
-    def __init__(self, module: torch.nn.Module, devices: Sequence[Any] | None = None, output_device: Any = None,
-                 dim: int = 0, *, device_ids: Sequence[Any] | None = None, **settings: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        devices: Sequence[Any] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+        *,
+        device_ids: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> None:
         """Replicate the module; neither its weights nor the random state change.
 
         Raises:
@@ -226,11 +275,19 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         root = self.backend.wrap(module)
         places = devices_of(devices if devices is not None else device_ids, root.device_name)
         named = tuple(self.backend.check_device(place) for place in places)
-        output = None if output_device is None else self.backend.check_device(devices_of([output_device], "")[0])
+        output = (
+            None
+            if output_device is None
+            else self.backend.check_device(devices_of([output_device], "")[0])
+        )
         if root.device_name != named[0]:
-            raise DeviceError(f"the module is on {root.device_name!r}, the first device is {named[0]!r}: move it there "
-                              f"first, module.to({named[0]!r}), or name its device first")  # fmt: skip
-        self._start(root, ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings))
+            raise DeviceError(
+                f"the module is on {root.device_name!r}, the first device is {named[0]!r}: move it "
+                f"there first, module.to({named[0]!r}), or name its device first"
+            )
+        self._start(
+            root, ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
+        )
 
     @classmethod
     def of(cls, root: AbstractTorchNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
@@ -264,10 +321,13 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """The module that was given."""
         return self.root.native if isinstance(self.root, WrappedTorchNetwork) else self.root
 
-    # Replicas --------------------------------------------------------------------------------------------------------
+    # Replicas
+    # --------------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Let the replicas have the root's present blocks, hooks, flags and attributes; parameters are not copied."""
+        """Let the replicas have the root's present blocks, hooks, flags and attributes; parameters
+        are not copied.
+        """
         with _without_graph():
             replicas = [self.root, *(copies.follow(self.root) for copies in self._copies)]
         if any(copies.has_new_modules for copies in self._copies):
@@ -279,15 +339,21 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Scatter the arguments, run the replicas, gather their outputs."""
         return super().forward(*args, **kwargs)
 
-    # Parameters and gradients ----------------------------------------------------------------------------------------
+    # Parameters and gradients
+    # ----------------------------------------------------------------------------------------
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The root's parameters by neutral name, a tied one under its first name only."""
-        slots = [(name, slot.native) for name, slot in self.root.neutral_slots().items() if slot.is_parameter]
+        slots = [
+            (name, slot.native)
+            for name, slot in self.root.neutral_slots().items()
+            if slot.is_parameter
+        ]
         first = {id(parameter): name for name, parameter in reversed(slots)}
         return {name: parameter for name, parameter in slots if first[id(parameter)] == name}
 
-    # A module of PyTorch's -------------------------------------------------------------------------------------------
+    # A module of PyTorch's
+    # -------------------------------------------------------------------------------------------
 
     @property
     def training(self) -> bool:  # type: ignore[override]
@@ -303,7 +369,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Set training mode in every replica."""
         for replica in self.replicas:
             replica.train(mode)
-        self.parallelism.synchronize_buffers(())  # the root's may have changed without a trace while it ran on its own
+        self.parallelism.synchronize_buffers(
+            ()
+        )  # the root's may have changed without a trace while it ran on its own
         return self
 
     def eval(self) -> Any:
@@ -329,8 +397,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         place = torch.device(self.settings.devices[0])
         if (moved := fn(torch.empty(0, device=place)).device) != place:
             raise DeviceError(
-                f"the replicas of a network stay on their devices, {list(self.settings.devices)}; to use "
-                f"{str(moved)!r} move the module, then wrap it again"
+                f"the replicas of a network stay on their devices, {list(self.settings.devices)}; "
+                f"to use {str(moved)!r} move the module, then wrap it again"
             )
         self.root._apply(fn, recurse)
         self._share_tables()
@@ -339,7 +407,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         return self
 
     def apply(self, fn: Callable[[torch.nn.Module], None]) -> Any:
-        """Call a function on every block of the module, then copy what it changed to the replicas."""
+        """Call a function on every block of the module, then copy what it changed to the
+        replicas.
+        """
         self.module.apply(fn)
         _copy_everything(self, None)
         return self
@@ -357,7 +427,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self.module._load_from_state_dict(*args, **kwargs)  # as a part of a larger module
 
-    def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Any:
         """The given module's: it comes first, and this wrapper does not come."""
         return self.module.named_modules(memo, prefix, remove_duplicate)
 

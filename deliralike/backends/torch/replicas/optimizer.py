@@ -12,15 +12,17 @@ from deliralike.errors import OptimizerError
 
 
 class DataParallelTorchOptimizer(torch.optim.Optimizer):
-    """Any optimizer of PyTorch's over a replicated network: ``loss.backward()``, then ``optimizer.step()``.
+    """Any optimizer of PyTorch's over a replicated network: ``loss.backward()``, then
+    ``optimizer.step()``.
 
-    Before each step the replicas' gradients are added to the module's, after it the parameters are copied to the
-    replicas: PyTorch's own step hooks, so hooks that are registered later see the accumulated gradients. It is a
-    ``torch.optim.Optimizer``: schedulers, ``state_dict``, parameter groups and ``zero_grad`` work, and every attribute
-    of the inner optimizer can be read and set.
+    Before each step the replicas' gradients are added to the module's, after it the parameters are
+    copied to the replicas: PyTorch's own step hooks, so hooks that are registered later see the
+    accumulated gradients. It is a ``torch.optim.Optimizer``: schedulers, ``state_dict``, parameter
+    groups and ``zero_grad`` work, and every attribute of the inner optimizer can be read and set.
 
-    Better than the original: there was none for PyTorch; Chainer's could not set an attribute of the inner one.
-    Whoever wants the accumulated gradients before `step`, to clip or unscale them, calls `accumulate` first.
+    Better than the original: there was none for PyTorch; Chainer's could not set an attribute of
+    the inner one. Whoever wants the accumulated gradients before `step`, to clip or unscale them,
+    calls `accumulate` first.
 
     Args:
         optimizer: Over parameters of the network.
@@ -38,27 +40,41 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, network: torch.nn.Module) -> None:
         """Register the two hooks."""
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise OptimizerError(f"DataParallelTorchOptimizer wants an optimizer, not {optimizer!r}: give one that is "
-                                f"made, or call from_optimizer_class(cls, network, ...)")  # fmt: skip
+            raise OptimizerError(
+                f"DataParallelTorchOptimizer wants an optimizer, not {optimizer!r}: give one that "
+                "is made, or call from_optimizer_class(cls, network, ...)"
+            )
         vars(self).update(optimizer=optimizer, network=network)
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(lambda *_: self.copy_parameters())
 
     @classmethod
     def from_optimizer_class(
-        cls, optimizer_class: type[torch.optim.Optimizer], network: torch.nn.Module, *args: Any, **kwargs: Any
+        cls,
+        optimizer_class: type[torch.optim.Optimizer],
+        network: torch.nn.Module,
+        *args: Any,
+        **kwargs: Any,
     ) -> DataParallelTorchOptimizer:
         """One of a class of PyTorch's over all parameters of the network, or over ``params``.
 
         Raises:
             OptimizerError: It is no class of optimizers.
         """
-        if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
-            raise OptimizerError(f"from_optimizer_class wants a class of torch.optim, not {optimizer_class!r}")
-        return cls(optimizer_class(kwargs.pop("params", network.parameters()), *args, **kwargs), network)
+        if not (
+            isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)
+        ):
+            raise OptimizerError(
+                f"from_optimizer_class wants a class of torch.optim, not {optimizer_class!r}"
+            )
+        return cls(
+            optimizer_class(kwargs.pop("params", network.parameters()), *args, **kwargs), network
+        )
 
     def accumulate(self) -> None:
-        """Add the replicas' gradients to the module's, in the order of replicas, and clear them there."""
+        """Add the replicas' gradients to the module's, in the order of replicas, and clear them
+        there.
+        """
         if not isinstance(self.network, DataParallelTorchNetwork):
             return
         parameters, owned = self.network.own_parameters(), self._owned()
@@ -66,7 +82,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
             for name, gradient in gradients.items():
                 if gradient is not None:
                     parameter = parameters[name]
-                    parameter.grad = self.network.backend.add(parameter.grad, gradient, str(parameter.device))
+                    parameter.grad = self.network.backend.add(
+                        parameter.grad, gradient, str(parameter.device)
+                    )
 
     def copy_parameters(self) -> None:
         """Copy this optimizer's parameters to the replicas."""
@@ -74,22 +92,30 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
             self.network.copy_parameters(self._owned())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Accumulate, the user's hooks, the inner step, copy; each call of a closure is accumulated as well."""
+        """Accumulate, the user's hooks, the inner step, copy; each call of a closure is accumulated
+        as well.
+        """
         return self.optimizer.step() if closure is None else self.optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of this optimizer's parameters, in every replica."""
         self.optimizer.zero_grad(set_to_none)
-        for parameter in self._parameters() if isinstance(self.network, DataParallelTorchNetwork) else ():
+        for parameter in (
+            self._parameters() if isinstance(self.network, DataParallelTorchNetwork) else ()
+        ):
             for copy in self.network.parallelism.copies_of(parameter):
                 copy.grad = None
 
     def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # the first is the optimizer itself
+        closure = (
+            args[1] if len(args) > 1 else kwargs.get("closure")
+        )  # the first is the optimizer itself
         if closure is None:
             self.accumulate()
             return None
-        return (args[0], self._accumulated(closure)), {k: v for k, v in kwargs.items() if k != "closure"}
+        return (args[0], self._accumulated(closure)), {
+            k: v for k, v in kwargs.items() if k != "closure"
+        }
 
     def _accumulated(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> Any:
@@ -105,9 +131,14 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
 
     def _owned(self) -> list[str]:
         mine = {id(parameter) for parameter in self._parameters()}
-        return [name for name, parameter in self.network.own_parameters().items() if id(parameter) in mine]
+        return [
+            name
+            for name, parameter in self.network.own_parameters().items()
+            if id(parameter) in mine
+        ]
 
-    # What the inner optimizer has ------------------------------------------------------------------------------------
+    # What the inner optimizer has
+    # ------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         """The inner optimizer's."""
@@ -144,7 +175,15 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in ("state_dict", "load_state_dict", "add_param_group", "register_step_pre_hook", "register_step_post_hook",
-              "register_state_dict_pre_hook", "register_state_dict_post_hook", "register_load_state_dict_pre_hook",
-              "register_load_state_dict_post_hook"):  # fmt: skip
+for _name in (
+    "state_dict",
+    "load_state_dict",
+    "add_param_group",
+    "register_step_pre_hook",
+    "register_step_post_hook",
+    "register_state_dict_pre_hook",
+    "register_state_dict_post_hook",
+    "register_load_state_dict_pre_hook",
+    "register_load_state_dict_post_hook",
+):
     setattr(DataParallelTorchOptimizer, _name, _forwarded(_name))

@@ -12,18 +12,24 @@ from deliralike.parallel.replicas.rendezvous import Meeting
 
 
 def sum_of_graphs(meeting: Meeting, index: int, x: torch.Tensor, topic: str) -> torch.Tensor:
-    """The sum as an ordinary operation: it joins the replicas' graphs, over which one backward runs later."""
+    """The sum as an ordinary operation: it joins the replicas' graphs, over which one backward runs
+    later.
+    """
     return _total(meeting.exchange(index, topic, x), x.device)
 
 
 def sum_in_threads(meeting: Meeting, index: int, x: torch.Tensor, topic: str) -> torch.Tensor:
-    """The sum where each replica runs backward in its own thread: there the gradients are summed in the same way."""
+    """The sum where each replica runs backward in its own thread: there the gradients are summed in
+    the same way.
+    """
     return _SumInThreads.apply(x, meeting, index, topic)
 
 
 class _SumInThreads(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, meeting: Meeting, index: int, topic: str) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, meeting: Meeting, index: int, topic: str
+    ) -> torch.Tensor:
         ctx.place = meeting, index, f"the gradient of {topic}"
         return _total(meeting.exchange(index, topic, x.detach()), x.device)
 

@@ -1,4 +1,6 @@
-"""What PyTorch keeps for each thread, and how a replica's thread gets what the calling thread has."""
+"""What PyTorch keeps for each thread, and how a replica's thread gets what the calling thread
+has.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from deliralike.parallel.replicas.run_in_threads import blas_threads
 
 def carried(places: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
     """A context for another thread, with what holds in this one: see the functions below."""
-    settings = [setting for find in (_grad, _autocast, _default_device, _saved_tensors) for setting in find()]
+    settings = [
+        setting
+        for find in (_grad, _autocast, _default_device, _saved_tensors)
+        for setting in find()
+    ]
     return partial(_Entered, [*settings, *_streams(places)])
 
 
@@ -26,7 +32,9 @@ def devices_of(given: Sequence[Any] | None, otherwise: str) -> list[str]:
 
 
 def named(device: Any) -> str:
-    """The name of a device given as the number of a GPU (-1 is the CPU), a name or a ``torch.device``."""
+    """The name of a device given as the number of a GPU (-1 is the CPU), a name or a
+    ``torch.device``.
+    """
     if isinstance(device, int):
         return "cpu" if device == -1 else f"cuda:{device}"
     device = torch.device(device)
@@ -42,7 +50,9 @@ def current_device(place: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def sharing_threads(replicas: int, places: Sequence[str]) -> Iterator[None]:
-    """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU, and restored."""
+    """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU, and
+    restored.
+    """
     if replicas == 1 or "cpu" not in places:
         yield
         return
@@ -69,7 +79,9 @@ _share: ContextVar[int | None] = ContextVar("deliralike_torch_threads", default=
 
 
 class _Entered(ExitStack):
-    """Several contexts as one. No generator: of a replica that is stopped nothing may run later in another thread."""
+    """Several contexts as one. No generator: of a replica that is stopped nothing may run later in
+    another thread.
+    """
 
     def __init__(self, settings: Sequence[Callable[[], AbstractContextManager[Any]]]) -> None:
         super().__init__()
@@ -88,8 +100,11 @@ def _grad() -> list[Callable]:
 
 def _autocast() -> list[Callable]:
     cached = torch.is_autocast_cache_enabled()
-    return [partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
-            for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]  # fmt: skip
+    return [
+        partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
+        for kind in ("cpu", "cuda")
+        if torch.is_autocast_enabled(kind)
+    ]
 
 
 def _default_device() -> list[Callable]:
