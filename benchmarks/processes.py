@@ -21,7 +21,7 @@ from benchmarks.timing import Ratio, compare_fresh
 from deliralike import DistributedDataParallel, join, zoo
 from deliralike.backends.processes.launch import launched
 from deliralike.optim.rules import rule
-from deliralike.parallel import Processes
+from deliralike.parallel import ProcessGroup
 
 NETWORKS = {
     "ResNet-18": ("resnet18", {"num_classes": 10}, (3, 32, 32)),
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _ours(
-    processes: Processes, name: str, settings: dict, batch: tuple, keywords: dict | None
+    processes: ProcessGroup, name: str, settings: dict, batch: tuple, keywords: dict | None
 ) -> Callable[[], float]:
     network = zoo.build(name, backend="torch", **settings)
     network = DistributedDataParallel(network, processes, buffers="root", in_backward=keywords)

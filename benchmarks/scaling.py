@@ -25,7 +25,7 @@ from benchmarks.processes import NETWORKS
 from benchmarks.timing import Ratio, seconds
 from deliralike import DistributedDataParallel, join, zoo
 from deliralike.backends.processes.launch import launched
-from deliralike.backends.torch.distributed import TorchProcesses
+from deliralike.backends.torch.distributed import TorchProcessGroup
 from deliralike.optim.rules import rule
 from deliralike.parallel.step_time import Link, Work, ring_all_reduce, synchronous
 
@@ -56,11 +56,11 @@ def main() -> None:
     for _ in range(ROUNDS):
         for title in NETWORKS:
             for count in RANKS:
-                group = processes.among(list(range(count)))
+                group = processes.subgroup(list(range(count)))
                 if processes.rank < count:
                     for name, times in _measured(group, title).items():
                         found[title, count][name] += times
-                processes.exchange("the others are done", None)
+                processes.all_gather_object("the others are done", None)
     if processes.is_root:
         print(
             json.dumps([asdict(ratio) for title in NETWORKS for ratio in _ratios(title, found)]),
@@ -73,7 +73,7 @@ def main() -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def _measured(group: TorchProcesses, title: str) -> Times:
+def _measured(group: TorchProcessGroup, title: str) -> Times:
     """Seconds of everything, in turn, on networks that are made anew."""
     batch = _batch(title, BATCH // group.count)
     contestants = {"small": _sum(group, SMALL), "large": _sum(group, LARGE)} | _by_hand(
@@ -85,7 +85,7 @@ def _measured(group: TorchProcesses, title: str) -> Times:
     found = {name: [] for name in contestants}
     for step in range(WARMUP + STEPS):
         for name, contestant in contestants.items():
-            group.exchange("the next one", None)
+            group.all_gather_object("the next one", None)
             took = seconds(contestant)
             found[name] += [took] if step >= WARMUP else []
     return found
@@ -98,7 +98,7 @@ def _batch(title: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _sum(group: TorchProcesses, size: int) -> Callable[[], object]:
+def _sum(group: TorchProcessGroup, size: int) -> Callable[[], object]:
     array = torch.zeros(size)
     return lambda: dist.all_reduce(array, group=group.group)
 
@@ -126,7 +126,7 @@ def _by_hand(title: str, batch: tuple) -> dict[str, Callable[[], object]]:
 
 
 def _ours(
-    group: TorchProcesses, title: str, batch: tuple, keywords: dict | None
+    group: TorchProcessGroup, title: str, batch: tuple, keywords: dict | None
 ) -> Callable[[], object]:
     network = DistributedDataParallel(_network(title), group, buffers="root", in_backward=keywords)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)

@@ -22,7 +22,7 @@ import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
 from deliralike.parallel.averaging.local_sgd import LocalSGD
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def DataParallel(
 
 def DistributedDataParallel(
     network: Any,
-    processes: Processes,
+    processes: ProcessGroup,
     dim: int = 0,
     *,
     buffers: str = "sync",
@@ -309,9 +309,9 @@ def DistributedDataParallel(
 
     Example:
         >>> from deliralike import zoo
-        >>> from deliralike.parallel import Alone
+        >>> from deliralike.parallel import SingleProcess
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
-        >>> DistributedDataParallel(net, Alone()) is net
+        >>> DistributedDataParallel(net, SingleProcess()) is net
         True
     """
     wrapped = wrap(network)
@@ -333,7 +333,7 @@ def DistributedDataParallel(
 
 
 def FullyShardedDataParallel(
-    network: Any, processes: Processes, **keywords: Any
+    network: Any, processes: ProcessGroup, **keywords: Any
 ) -> AbstractNetwork:
     """A network of whose parameters, gradients and optimizer states each process holds a part; by
     itself the network.

@@ -31,7 +31,7 @@ from deliralike.optim.groups import Settings
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Rule
 from deliralike.parallel.layerwise import LayerwiseNetwork
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.processes.network import DistributedNetwork
 from deliralike.parallel.replicas.holder import Holder
 from deliralike.parallel.replicas.network import ReplicaSettings, ReplicatedNetwork
@@ -345,7 +345,7 @@ class Backend(ABC):
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
-    def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
+    def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
         """An iterator of the framework's own as a `data.Loader` of the same data; anything else as
         it is.
 
@@ -355,7 +355,7 @@ class Backend(ABC):
         """
         return source
 
-    def join(self, timeout: float, place: Place | None = None) -> Processes:
+    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
         """The processes that the framework's own runtime connects; see `deliralike.join`.
 
         Args:
@@ -376,7 +376,7 @@ class Backend(ABC):
         self,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedNetwork:
         """A network that trains in several processes; all of them start with the root's weights."""
@@ -395,7 +395,7 @@ class Backend(ABC):
         )
 
     def shard(
-        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+        self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> AbstractNetwork:
         """A network whose parameters, gradients and optimizer states are spread over processes."""
         raise CapabilityError(

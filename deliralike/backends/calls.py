@@ -102,5 +102,5 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
 
 
 _COMPUTE_NOTHING = frozenset(
-    {"cast", "concrete", "constant", "gradient", "prepare_chance", "scan", "zeros"}
+    {"cast", "concrete", "constant", "gradient", "prepare_rng", "scan", "zeros"}
 )

@@ -10,7 +10,7 @@ import typer
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
-    from deliralike.parallel import Processes
+    from deliralike.parallel import ProcessGroup
     from deliralike.training.experiment import Experiment, FoldsResult, RunResult
 
 KILLED = 128  # added to the number of a signal, the exit code of what it ends
@@ -206,7 +206,7 @@ def _one(
     from deliralike.training.experiment.run import finished_result
 
     if if_there and folder is not None:
-        resume = experiment.processes.of_root(
+        resume = experiment.processes.broadcast_object(
             "whether the run is there", (folder / SETTINGS).is_file()
         )
     if folder is not None and not resume and experiment.processes.is_root:
@@ -266,7 +266,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
     )
 
 
-def _stopped(error: KeyboardInterrupt, processes: "Processes", folder: Path) -> int:
+def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) -> int:
     """Print how to go on, and return the exit code."""
     from deliralike.backends.processes.join import say_at_the_end
     from deliralike.training.interrupt import Interrupted

@@ -45,7 +45,7 @@ from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingE
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import LossFunction
 from deliralike.optim.rules import Rule, rule
-from deliralike.parallel import Alone, Processes
+from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training import classification_loss
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
@@ -79,7 +79,7 @@ def compare(
     names: Mapping[str, str] | None = None,
     weights: str = "judge",
     replicas: Sequence[int] = (),
-    processes: Processes | None = None,
+    processes: ProcessGroup | None = None,
     levels: Sequence[str] = LEVELS,
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
@@ -149,7 +149,7 @@ def compare(
         weights,
         dict(names or {}),
         tuple(replicas),
-        processes or Alone(),
+        processes or SingleProcess(),
         streams,
         steps,
         seed,
@@ -169,7 +169,7 @@ class Settings:
     weights: str = "judge"
     names: Mapping[str, str] = field(default_factory=dict)
     replicas: tuple[int, ...] = ()
-    processes: Processes = field(default_factory=Alone)
+    processes: ProcessGroup = field(default_factory=SingleProcess)
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0

@@ -110,26 +110,31 @@ def with_counts(told: Counts, part: Counts = _as_it_is, total: Counts = _as_it_i
     """
 
     def change(here: Replica, nn: Any) -> Replica:
-        meeting = _Counted(here.meeting, told, lambda *seen: (part(*seen), total(*seen)))
+        rendezvous = _Counted(here.rendezvous, told, lambda *seen: (part(*seen), total(*seen)))
 
         def all_sum(x: Any, topic: str) -> Any:
-            of_part, of_total = meeting.factors
+            of_part, of_total = rendezvous.factors
             return here.all_sum(x * of_part, topic) * of_total
 
-        return replace(here, meeting=meeting, all_sum=all_sum)  # type: ignore[arg-type]
+        return replace(here, rendezvous=rendezvous, all_sum=all_sum)  # type: ignore[arg-type]
 
     return change
 
 
 class _Counted:
-    """A meeting at which other counts are heard."""
+    """A rendezvous at which other counts are heard."""
 
-    def __init__(self, meeting: Any, told: Counts, factors: Counts) -> None:
-        self.meeting, self.told, self.factors_of, self.factors = meeting, told, factors, (1.0, 1.0)
+    def __init__(self, rendezvous: Any, told: Counts, factors: Counts) -> None:
+        self.rendezvous, self.told, self.factors_of, self.factors = (
+            rendezvous,
+            told,
+            factors,
+            (1.0, 1.0),
+        )
 
     def exchange(self, index: Any, topic: str, value: Any) -> list[Any]:
         """What the replicas are taken to have said."""
-        values = self.meeting.exchange(index, topic, value)
+        values = self.rendezvous.exchange(index, topic, value)
         self.factors = self.factors_of(value, values)
         return self.told(value, values)
 

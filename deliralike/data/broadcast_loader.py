@@ -13,7 +13,7 @@ from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.loader import Loader
 from deliralike.errors import SettingError
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 
 
 class FromRoot(Loader):
@@ -31,14 +31,14 @@ class FromRoot(Loader):
         ArgumentError: It is one of a stream, which has no length.
 
     Example:
-        >>> from deliralike.parallel import Alone
-        >>> [batch.tolist() for batch in FromRoot(Loader(np.arange(5), 3, shuffle=False), Alone())]
+        >>> from deliralike.parallel import SingleProcess
+        >>> [batch.tolist() for batch in FromRoot(Loader(np.arange(5), 3, shuffle=False), SingleProcess())]
         [[0, 1, 2], [3, 4]]
     """
 
-    def __init__(self, loader: Loader | None, processes: Processes):
+    def __init__(self, loader: Loader | None, processes: ProcessGroup):
         root_loader = loader if processes.is_root else None
-        reading = processes.of_root("how the root's loader reads", _options(root_loader))
+        reading = processes.broadcast_object("how the root's loader reads", _options(root_loader))
         if reading is None:
             raise SettingError("FromRoot: process 0 is the one that reads, and it has no loader")
         samples, options = reading
@@ -62,7 +62,7 @@ class FromRoot(Loader):
                 stack.enter_context(closing(batches))  # type: ignore[type-var]
             for number in range(first, count):
                 batch = None if batches is None else next(batches)
-                batch = self._processes.of_root("a batch of the root's", batch)
+                batch = self._processes.broadcast_object("a batch of the root's", batch)
                 yield _rows(batch, self._own_rows(epoch, number))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from deliralike.backends.processes.join import join, time_limit
 from deliralike.errors import ArgumentError
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 
 
 class Communication:
@@ -25,7 +25,7 @@ class Communication:
         handle: The communicator of mpi4py; None over another engine.
     """
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: ProcessGroup) -> None:
         """A communicator over these processes."""
         self.processes = processes
         self.rank, self.size = processes.rank, processes.count
@@ -55,7 +55,7 @@ def world() -> Communication:
 def own() -> Communication:
     """This process by itself: ``ht.MPI_SELF``."""
     mpi = _mpi()
-    return Communication(mpi.MPIProcesses(mpi.MPI.COMM_SELF.Dup()))
+    return Communication(mpi.MPIProcessGroup(mpi.MPI.COMM_SELF.Dup()))
 
 
 class _Default:
@@ -93,13 +93,13 @@ def sanitize_comm(comm: Any) -> Communication:
         ArgumentError: It is something else.
 
     Example:
-        >>> from deliralike.parallel import Alone
-        >>> sanitize_comm(Alone()).size
+        >>> from deliralike.parallel import SingleProcess
+        >>> sanitize_comm(SingleProcess()).size
         1
     """
     if comm is None or isinstance(comm, Communication):
         return comm or get_comm()
-    if isinstance(comm, Processes):
+    if isinstance(comm, ProcessGroup):
         return Communication(comm)
     kinds = (_mpi().MPI.Comm,) if "mpi4py" in sys.modules else ()
     # heat's own hold mpi4py's as their handle; in mpi4py 4.1 and later that of a communicator
@@ -110,7 +110,7 @@ def sanitize_comm(comm: Any) -> Communication:
             f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
             f"deliralike.join() gives"
         )
-    return Communication(_mpi().MPIProcesses(found[0], time_limit()))
+    return Communication(_mpi().MPIProcessGroup(found[0], time_limit()))
 
 
 def _mpi() -> Any:

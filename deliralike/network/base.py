@@ -499,10 +499,9 @@ def _override(overrides: dict[str, Distribution], name: str) -> Distribution | N
 @cache
 def _bound_class(written_once: type, backend: Backend) -> type:
     """The native class: what was written comes first, then the backend's own base."""
-    if getattr(written_once, "backend", None):
-        raise UnboundNetwork(
-            f"{written_once.__name__} belongs to {written_once.backend.name!r} already"
-        )  # type: ignore[attr-defined]
+    bound_to = getattr(written_once, "backend", None)
+    if bound_to is not None:
+        raise UnboundNetwork(f"{written_once.__name__} belongs to {bound_to.name!r} already")
     attributes = {
         "__module__": written_once.__module__,
         "__qualname__": written_once.__qualname__,

@@ -12,7 +12,7 @@ from deliralike.errors import CapabilityError, SettingError
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.loss import first_of
-from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 if TYPE_CHECKING:
     from deliralike.optim.loss import InReplicas
@@ -45,9 +45,9 @@ class Single:
         self.network = network
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessGroup:
         """The processes that the network trains in."""
-        return Alone()
+        return SingleProcess()
 
     @property
     def replica_count(self) -> int:
@@ -149,7 +149,7 @@ class Single:
         """The gradients in each replica but the root: none."""
         return iter(())
 
-    def train_over(self, processes: Processes) -> None:
+    def train_over(self, processes: ProcessGroup) -> None:
         """Let updates follow other processes from now on: nothing, where the network is in one
         process.
         """

@@ -283,7 +283,7 @@ class Primitives(ABC):
 
     # Control flow and random numbers
 
-    def prepare_chance(self, layer: Any) -> None:
+    def prepare_rng(self, layer: Any) -> None:
         """Give a random layer under construction what the native generator needs.
 
         Nothing by default.

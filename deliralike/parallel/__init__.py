@@ -9,7 +9,7 @@ from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import scatter
-from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.group import Alone, Processes, ProcessGroup, SingleProcess
 from deliralike.parallel.processes.topology import Nodes
 from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
@@ -26,9 +26,11 @@ __all__ = [
     "LocalSGD",
     "Nodes",
     "Plan",
+    "ProcessGroup",
     "Processes",
     "Replica",
     "ReplicatedNetwork",
+    "SingleProcess",
     "call_replication_callbacks",
     "current_replica",
     "gather",

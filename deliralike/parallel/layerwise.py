@@ -20,7 +20,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.precision import computing_in
 from deliralike.parallel.processes.buckets import Bucket, Described, bucketed, finish_all
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
 
@@ -53,7 +53,7 @@ class LayerwiseNetwork(ABC):
         self,
         network: AbstractNetwork,
         module: Any,
-        processes: Processes,
+        processes: ProcessGroup,
         *,
         blocking: bool,
         wire: str | None,
@@ -62,7 +62,7 @@ class LayerwiseNetwork(ABC):
         """The network in these processes, which start with the root's weights and buffers; no
         random state changes.
         """
-        state = processes.of_root("weights", network.neutral_state())
+        state = processes.broadcast_object("weights", network.neutral_state())
         if not processes.is_root:
             network.load_neutral_state(state)
         if wire not in (None, "bfloat16"):

@@ -28,7 +28,7 @@ def refuse_unlike(run: Run, validation: Any) -> None:
     processes = run.trainer.processes
     if processes.count == 1:
         return
-    everyone = processes.exchange("the settings of fit", settings(run, validation))
+    everyone = processes.all_gather_object("the settings of fit", settings(run, validation))
     unlike = _unlike(everyone)
     if len(unlike) > 1:
         unlike.pop(_ORDER, None)  # follows from the others

@@ -22,7 +22,7 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.network.base import AbstractNetwork, Block
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.training import code_digest
 
 UNKNOWN = "unknown"
@@ -33,7 +33,7 @@ _DEEPEST = 8  # nests below a value
 _MOST = 4096  # texts of one value
 _LEAST = 2**12  # bytes that are read of any array
 # They have a state or a place of their own, or are described elsewhere.
-_APART = (AbstractNetwork, Block, AbstractOptimizer, Backend, Processes, ModuleType)
+_APART = (AbstractNetwork, Block, AbstractOptimizer, Backend, ProcessGroup, ModuleType)
 _PLAIN = (bool, int, float, complex, bytes, type(None), range, slice, np.dtype)
 
 Texts = dict[str, str]

@@ -16,7 +16,7 @@ from deliralike import backends, data
 from deliralike.errors import BatchError, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.closure import INPUT, LABEL, taken
-from deliralike.parallel import Alone, Processes
+from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,
     CrossEntropy,
@@ -55,7 +55,7 @@ def evaluate(
     device_batches: int = 2,
     intervals: bool | Mapping[str, Any] = False,
     losses: ValidationLosses | None = None,
-    processes: Processes | None = None,
+    processes: ProcessGroup | None = None,
     between: Callable[[], None] | None = None,
 ) -> dict[str, float]:
     """Evaluate a network on labelled samples.
@@ -102,7 +102,7 @@ def evaluate(
     """
     network = backends.wrap(network)
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
-    processes = Alone() if processes is None else processes
+    processes = SingleProcess() if processes is None else processes
     network.parallelism.synchronize()
     turns = Turns(
         _batches(data, batch_size), processes, network.parallelism.evaluation_is_collective
@@ -138,7 +138,7 @@ class Turns:
     """
 
     batches: Iterable[Any]
-    processes: Processes
+    processes: ProcessGroup
     together: bool
     total: int = 0
 
@@ -158,9 +158,9 @@ class Turns:
             yield first
 
 
-def _of_all(processes: Processes, turns: Turns, batches: list[Any]) -> list[Any]:
+def _of_all(processes: ProcessGroup, turns: Turns, batches: list[Any]) -> list[Any]:
     """Return the results of all processes in the order of all batches, each of them once."""
-    columns = processes.exchange("what was seen in evaluation", batches)
+    columns = processes.all_gather_object("what was seen in evaluation", batches)
     rounds = zip_longest(*columns, fillvalue=_NOTHING)
     in_order = [each for each in chain.from_iterable(rounds) if each is not _NOTHING]
     return in_order[: turns.total]

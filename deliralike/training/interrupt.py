@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from deliralike.errors import ProcessError
-from deliralike.parallel import Processes
+from deliralike.parallel import ProcessGroup
 
 # Ctrl-C, a scheduler's word that it will kill soon, and what launchers pass on where they kill at
 # SIGTERM themselves
@@ -41,7 +41,7 @@ class Interrupt:
         where: A function that returns the position of the run in words.
     """
 
-    def __init__(self, processes: Processes, where: Callable[[], str]) -> None:
+    def __init__(self, processes: ProcessGroup, where: Callable[[], str]) -> None:
         """Make the handler without installing it."""
         self.processes = processes
         self.where = where
@@ -74,7 +74,7 @@ class Interrupt:
 
 
 @contextmanager
-def deferred(processes: Processes, where: Callable[[], str]) -> Iterator[Interrupt]:
+def deferred(processes: ProcessGroup, where: Callable[[], str]) -> Iterator[Interrupt]:
     """Put signals off until `Interrupt.check`.
 
     Signals stay as they are in threads other than the main one. So does a signal other than Ctrl-C

@@ -22,7 +22,7 @@ from deliralike.optim import rules
 from deliralike.optim.accumulation import count_samples
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel import Processes
+from deliralike.parallel import ProcessGroup
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
@@ -92,7 +92,7 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         *,
         devices: Sequence[str] | None = None,
-        processes: Processes | None = None,
+        processes: ProcessGroup | None = None,
         precision: str | None = None,
         average: float | WeightAverage | None = None,
         accumulate: int | None = None,
@@ -107,7 +107,7 @@ class Trainer:
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
         self.network = _spread(network, devices, processes)
-        self.processes: Processes = self.network.parallelism.processes
+        self.processes: ProcessGroup = self.network.parallelism.processes
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
         self.losses = losses
@@ -224,7 +224,7 @@ class Trainer:
             try:
                 yield
             except Interrupted:
-                self.processes.exchange("the end of a run that a signal ended", None)
+                self.processes.all_gather_object("the end of a run that a signal ended", None)
                 raise
 
     def evaluate(
@@ -443,7 +443,7 @@ class Trainer:
 
 
 def _spread(
-    network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
+    network: AbstractNetwork, devices: Sequence[str] | None, processes: ProcessGroup | None
 ) -> AbstractNetwork:
     """The network over devices or processes, if any; a native one is wrapped in any case."""
     network = backends.wrap(network)

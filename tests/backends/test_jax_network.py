@@ -16,7 +16,7 @@ from flax import nnx
 
 from deliralike import Network, backends, build, random
 from deliralike.backends.jax import AbstractJaxNetwork
-from deliralike.backends.jax.compiled.program import Programs
+from deliralike.backends.jax.compiled.program import ProgramCache
 from deliralike.errors import CapabilityError, ConstructionError, DtypeError, ShapeError
 from deliralike.optim import rules
 
@@ -520,7 +520,7 @@ def test_a_new_lambda_at_each_step_is_warned_about():
 
 def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names():
     net = Partly.on("jax")()
-    programs = Programs(net)
+    programs = ProgramCache(net)
     with pytest.warns(
         UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"
     ):
@@ -542,7 +542,7 @@ def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names
 )
 def test_equal_settings_of_one_type_are_one_network_to_compile(before, after, is_same):
     net = Partly.on("jax")()
-    programs = Programs(net)
+    programs = ProgramCache(net)
     net.setting = before
     members = programs.members()
     net.setting = after

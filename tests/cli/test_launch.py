@@ -124,7 +124,7 @@ def said_under_slurm(job, *arguments):
 JOINS = """
 from deliralike.backends.processes.join import join
 processes = join()
-print(processes, *processes.exchange("a number", 10 + processes.rank))
+print(processes, *processes.all_gather_object("a number", 10 + processes.rank))
 processes.close()
 """
 

@@ -20,13 +20,13 @@ MOVED = [
         "deliralike.parallel.processes.network",
         "DistributedNetwork",
     ),
-    ("deliralike.parallel.mpi", "deliralike.parallel.processes.mpi", "MPIProcesses"),
+    ("deliralike.parallel.mpi", "deliralike.parallel.processes.mpi", "MPIProcessGroup"),
     ("deliralike.backends.joining", "deliralike.backends.processes.join", "join"),
     ("deliralike.backends.launching", "deliralike.backends.processes.launch", "launched"),
     (
         "deliralike.backends.chainer.distributed.processes",
         "deliralike.backends.chainer.distributed.process_group",
-        "ChainerMNProcesses",
+        "ChainerMNProcessGroup",
     ),
 ]
 

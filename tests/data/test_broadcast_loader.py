@@ -6,7 +6,7 @@ import pytest
 
 from deliralike.data import FromRoot, Loader, Stream
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 
 
 def batches(loader, *position):
@@ -24,7 +24,7 @@ def test_batches_and_positions_are_those_of_the_loader(position):
 
     source = {"x": np.arange(11.0), "y": np.arange(11)}
     loader = Loader(source, 3, seed=4, drop_last=True, transform=noisy)
-    sent = FromRoot(loader, Alone())
+    sent = FromRoot(loader, SingleProcess())
     assert batches(sent, *position) == batches(loader, *position)
     assert (len(sent), sent.samples, sent.seed) == (len(loader), 11, 4)
 
@@ -32,11 +32,13 @@ def test_batches_and_positions_are_those_of_the_loader(position):
 def test_shares_are_those_of_the_loader():
     loader = Loader({"x": np.arange(7)}, 5)
     for rank in range(3):
-        assert batches(FromRoot(loader, Alone()).shared(rank, 3)) == batches(loader.shared(rank, 3))
+        assert batches(FromRoot(loader, SingleProcess()).shared(rank, 3)) == batches(
+            loader.shared(rank, 3)
+        )
 
 
 def test_without_a_loader_or_with_a_stream_there_is_an_error():
     with pytest.raises(SettingError, match="process 0 is the one that reads, and it has no loader"):
-        FromRoot(None, Alone())
+        FromRoot(None, SingleProcess())
     with pytest.raises(ArgumentError, match="has no length"):
-        FromRoot(Loader(Stream(lambda: iter("ab"))), Alone())
+        FromRoot(Loader(Stream(lambda: iter("ab"))), SingleProcess())

@@ -425,18 +425,18 @@ HANGING = """
 import os, sys
 from deliralike import data
 from deliralike.data import shared_memory
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training.interrupt import deferred
 from tests.data.sources import Hanging
 
-class Telling(Alone):
+class LossExchange(SingleProcess):
     def ask(self, name):
         super().ask(name)
         os.write(2, b"put off\\n")
 
 if __name__ == "__main__":
     how, said, kind, shared_memory._MEMORY = sys.argv[1:]
-    with deferred(Telling(), lambda: "here"):
+    with deferred(LossExchange(), lambda: "here"):
         list(data.Loader(Hanging(how, said), 5, shuffle=False, workers=2, worker_kind=kind))
 """
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset
 
 from deliralike import join
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from tests.examples import (
     delira_chainer,
     delira_pytorch,
@@ -78,12 +78,12 @@ def test_processes_that_pytorch_has_connected_already_are_taken(monkeypatch):
     """A script that calls init_process_group itself; without that, and without a launcher, a
     process is alone."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    assert type(join()) is Alone
+    assert type(join()) is SingleProcess
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     processes = join()
     assert (processes.engine, processes.count) == ("torch.distributed", 1)
     processes.close()
-    assert type(join()) is Alone
+    assert type(join()) is SingleProcess
 
 
 @pytest.mark.long

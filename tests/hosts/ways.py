@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from deliralike import DistributedDataParallel, data, zoo
-from deliralike.backends.torch.distributed import TorchProcesses
+from deliralike.backends.torch.distributed import TorchProcessGroup
 from deliralike.heat.nn.multi_gpu import DataParallelMultiGPU
 from deliralike.heat.optim.daso import DASO
 from deliralike.optim.rules import rule
@@ -95,7 +95,7 @@ WAYS = {"DistributedDataParallel": bare, "ours": wrapped, "local SGD": local_sgd
 class Digits:
     """The digits of scikit-learn, in equal shares: the batches of this process, and all of them."""
 
-    def __init__(self, processes: TorchProcesses) -> None:
+    def __init__(self, processes: TorchProcessGroup) -> None:
         train = data.load("digits").train
         self.images = torch.as_tensor(train.inputs, dtype=torch.float32).flatten(1)
         self.labels = torch.as_tensor(train.labels)
@@ -113,7 +113,7 @@ class Training:
     """A whole run of one way, on this process."""
 
     def __init__(
-        self, processes: TorchProcesses, way: str, hidden: Sequence[int], epochs: int
+        self, processes: TorchProcessGroup, way: str, hidden: Sequence[int], epochs: int
     ) -> None:
         self.processes, self.epochs, self.digits = processes, epochs, Digits(processes)
         self.network = zoo.build(
@@ -126,19 +126,19 @@ class Training:
         for epoch in range(self.epochs):
             losses = [float(self.way.step(*batch)) for batch in self.digits.epoch(epoch)]
             self.way.end_epoch(sum(losses) / len(losses))
-        self.processes.exchange("the end of a run", None)
+        self.processes.all_gather_object("the end of a run", None)
 
     @torch.no_grad()
     def loss(self) -> float:
         """That of all digits, with the mean of the parameters of all processes."""
         for parameter in self.network.parameters():
-            total = self.processes.summed(parameter.numpy())
+            total = self.processes.all_reduce_flat(parameter.numpy())
             parameter.copy_(torch.from_numpy(total / self.processes.count))
         self.network.eval()
         return float(loss_of(self.network, self.digits.images, self.digits.labels))
 
 
-def final_losses(processes: TorchProcesses, hidden: list[int], epochs: int) -> dict[str, float]:
+def final_losses(processes: TorchProcessGroup, hidden: list[int], epochs: int) -> dict[str, float]:
     """Of every way."""
     trained = {way: Training(processes, way, tuple(hidden), epochs) for way in WAYS}
     for training in trained.values():

@@ -1,8 +1,6 @@
 """What cannot work is refused, on every backend in the same words, and errors name the layer's
 path."""
 
-
-
 import re
 from functools import partial
 

@@ -9,7 +9,7 @@ import deliralike.heat as ht
 from deliralike import backends, zoo
 from deliralike.errors import ArgumentError, CapabilityError, ProcessError, SettingError, StateError
 from deliralike.optim import rules
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 
 
 def made(network=None, **settings):
@@ -19,7 +19,7 @@ def made(network=None, **settings):
         "total_epochs": 3,
         "warmup_epochs": 1,
         "cooldown_epochs": 1,
-        "comm": Alone(),
+        "comm": SingleProcess(),
     } | settings
     return network, local, ht.optim.DASO(local, **settings)
 
@@ -86,13 +86,13 @@ def test_what_is_no_optimizer(given):
     with pytest.raises(
         TypeError, match="is no optimizer: give one made over the network's parameters"
     ):
-        ht.optim.DASO(given, total_epochs=1, comm=Alone())
+        ht.optim.DASO(given, total_epochs=1, comm=SingleProcess())
 
 
 def test_the_communicator_is_heats():
     assert (made()[2].comm.rank, made()[2].comm.size) == (0, 1)
     assert made(comm=None)[2].comm.size == 1
-    assert made(comm=ht.Communication(Alone()))[2].comm.size == 1
+    assert made(comm=ht.Communication(SingleProcess()))[2].comm.size == 1
 
 
 def test_networks_that_are_refused():
@@ -107,7 +107,7 @@ def test_networks_that_are_refused():
         )
     with pytest.raises(SettingError, match="DASO has no network yet"):
         optimizer.step()
-    ht.nn.DataParallelMultiGPU(network, optimizer, Alone())
+    ht.nn.DataParallelMultiGPU(network, optimizer, SingleProcess())
     with pytest.raises(SettingError, match=r"batches=None: say how many batches an epoch has"):
         optimizer.step()
 
@@ -183,7 +183,7 @@ def test_the_network_is_reached_through_its_wrapper():
 def test_a_chainer_network():
     network = zoo.build("mlp", backend="chainer", in_features=3, out_features=2, dtype="float64")
     local = backends.get("chainer").optimizer(rules.rule("sgd", lr=0.5), network).native
-    optimizer = ht.optim.DASO(local, 2, comm=Alone())
+    optimizer = ht.optim.DASO(local, 2, comm=SingleProcess())
     optimizer.last_batch = 1
     model = ht.nn.DataParallelMultiGPU(network, optimizer)
     before = network.neutral_state()

@@ -1,4 +1,4 @@
-"""The meeting: all get all values, in order; nobody waits for someone who does not come."""
+"""The rendezvous: all get all values, in order; nobody waits for someone who does not come."""
 
 import threading
 import time
@@ -7,24 +7,24 @@ from functools import partial
 import pytest
 
 from deliralike.errors import ReplicaError
-from deliralike.parallel.replicas.rendezvous import Meeting, ReplicaStopped
+from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
 
 
 @pytest.fixture
 def hold(within):
-    """``hold(meeting, visits)``: each party runs its function of (exchange) in a thread; results or
+    """``hold(rendezvous, visits)``: each party runs its function of (exchange) in a thread; results or
     errors in order."""
 
-    def run_all(meeting, visits, leaves=True):
+    def run_all(rendezvous, visits, leaves=True):
         outcomes = [None] * len(visits)
 
         def run(index, visit):
             try:
-                outcomes[index] = visit(partial(meeting.exchange, index))
+                outcomes[index] = visit(partial(rendezvous.exchange, index))
             except BaseException as error:
                 outcomes[index] = error
             if leaves:
-                meeting.leave(index)
+                rendezvous.leave(index)
 
         threads = [
             threading.Thread(target=run, args=each, daemon=True) for each in enumerate(visits)
@@ -43,31 +43,31 @@ def test_all_get_all_values_in_the_order_of_parties(hold):
         lambda exchange: exchange("sum", "b"),
         lambda exchange: exchange("sum", "c"),
     ]
-    assert hold(Meeting(3), slow_first) == [["a", "b", "c"]] * 3
+    assert hold(Rendezvous(3), slow_first) == [["a", "b", "c"]] * 3
 
 
 def test_rounds_do_not_mix(hold):
     def visit(index, exchange):
         return [exchange(f"round {number}", (index, number)) for number in range(200)]
 
-    found = hold(Meeting(3), [partial(visit, index) for index in range(3)])
+    found = hold(Rendezvous(3), [partial(visit, index) for index in range(3)])
     assert found == [[[(party, number) for party in range(3)] for number in range(200)]] * 3
 
 
 def test_old_rounds_are_forgotten(hold):
-    meeting = Meeting(2)
-    hold(meeting, [lambda exchange: [exchange("x", object()) for _ in range(50)]] * 2)
-    assert len(meeting._rounds) <= 2
+    rendezvous = Rendezvous(2)
+    hold(rendezvous, [lambda exchange: [exchange("x", object()) for _ in range(50)]] * 2)
+    assert len(rendezvous._rounds) <= 2
 
 
 def test_one_party_meets_itself():
-    meeting = Meeting(1)
-    assert [meeting.exchange(0, "a", 1), meeting.exchange(0, "b", 2)] == [[1], [2]]
+    rendezvous = Rendezvous(1)
+    assert [rendezvous.exchange(0, "a", 1), rendezvous.exchange(0, "b", 2)] == [[1], [2]]
 
 
 def test_different_topics_are_an_error_on_both_sides(hold):
     first, second = hold(
-        Meeting(2), [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)]
+        Rendezvous(2), [lambda exchange: exchange("bn1", 1), lambda exchange: exchange("bn2", 1)]
     )
     assert isinstance(first, ReplicaError)
     assert isinstance(second, ReplicaError)
@@ -80,7 +80,7 @@ def test_different_topics_are_an_error_on_both_sides(hold):
 
 def test_a_party_that_ends_early_ends_those_who_wait(hold):
     both = lambda exchange: [exchange("bn1", 1), exchange("bn2", 1)]  # noqa: E731
-    first, second = hold(Meeting(2), [both, lambda exchange: exchange("bn1", 1)])
+    first, second = hold(Rendezvous(2), [both, lambda exchange: exchange("bn1", 1)])
     assert second == [1, 1]
     with pytest.raises(
         ReplicaError,
@@ -91,21 +91,21 @@ def test_a_party_that_ends_early_ends_those_who_wait(hold):
 
 def test_a_party_that_ends_while_another_waits_already(hold):
     late = lambda exchange: time.sleep(0.1)  # noqa: E731
-    first, _ = hold(Meeting(2), [lambda exchange: exchange("bn1", 1), late])
+    first, _ = hold(Rendezvous(2), [lambda exchange: exchange("bn1", 1), late])
     assert isinstance(first, ReplicaError)
 
 
 def test_a_party_that_left_after_its_last_round_is_not_missed(hold):
     late = lambda exchange: (exchange("bn1", 1), time.sleep(0.1), "late")[-1]  # noqa: E731
-    assert hold(Meeting(2), [lambda exchange: exchange("bn1", 0), late]) == [[0, 1], "late"]
+    assert hold(Rendezvous(2), [lambda exchange: exchange("bn1", 0), late]) == [[0, 1], "late"]
 
 
 def test_stopping_ends_those_who_wait_and_those_who_come_later(hold):
-    meeting = Meeting(3)
-    threading.Timer(0.05, meeting.stop).start()
+    rendezvous = Rendezvous(3)
+    threading.Timer(0.05, rendezvous.stop).start()
     waiting = lambda exchange: exchange("bn1", 1)  # noqa: E731
     late = lambda exchange: (time.sleep(0.2), exchange("bn1", 1))  # noqa: E731
-    found = hold(meeting, [waiting, waiting, late], leaves=False)
+    found = hold(rendezvous, [waiting, waiting, late], leaves=False)
     assert [type(each) for each in found] == [ReplicaStopped] * 3
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from deliralike.errors import ProcessError
-from deliralike.parallel import Alone, Nodes
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel import Nodes, SingleProcess
+from deliralike.parallel.processes.group import ProcessGroup
 
 VARIABLES = (
     "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -18,7 +18,7 @@ VARIABLES = (
 )
 
 
-class Played(Processes):
+class Played(ProcessGroup):
     """One of several processes; the others say what `others` has for their rank, or what this one
     says."""
 
@@ -32,13 +32,13 @@ class Played(Processes):
             for rank in range(self.count)
         ]
 
-    def gathered(self, message):
+    def all_gather_bytes(self, message):
         raise AssertionError
 
-    def summed(self, flat):
+    def all_reduce_flat(self, flat):
         raise AssertionError
 
-    def among(self, ranks):
+    def subgroup(self, ranks):
         self.made.append(tuple(ranks))
         return Played(tuple(ranks).index(self.rank), len(ranks)) if self.rank in ranks else self
 
@@ -68,11 +68,11 @@ def test_a_group_of_one_sends_nothing(members, made):
     processes = Played(2, 3)
     nodes = Nodes(processes, members)
     assert processes.made == made
-    assert isinstance(nodes.node if members == 1 else nodes.peers, Alone)
+    assert isinstance(nodes.node if members == 1 else nodes.peers, SingleProcess)
 
 
 def test_a_process_by_itself_is_a_node():
-    assert str(Nodes(Alone())) == "1 node of 1 process"
+    assert str(Nodes(SingleProcess())) == "1 node of 1 process"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from deliralike.parallel import (
     current_replica,
 )
 from deliralike.parallel.replicas.context import entered
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 class Block:
@@ -69,9 +69,13 @@ def test_replicas_with_different_numbers_of_blocks_are_refused():
 # ---------------------------------------------------------------------------------------------------------
 
 
-def replica(index, sizes=(3, 2, 2), meeting=None):
+def replica(index, sizes=(3, 2, 2), rendezvous=None):
     return Replica(
-        index=index, device="cpu", sizes=sizes, meeting=meeting or Meeting(len(sizes)), all_sum=None
+        index=index,
+        device="cpu",
+        sizes=sizes,
+        rendezvous=rendezvous or Rendezvous(len(sizes)),
+        all_sum=None,
     )
 
 
@@ -121,8 +125,8 @@ def test_without_a_portable_stream_a_replica_opens_none():
 
 
 def test_a_replica_exchanges_by_its_own_index(within):
-    meeting = Meeting(2)
-    both = [replica(index, (1, 1), meeting) for index in range(2)]
+    rendezvous = Rendezvous(2)
+    both = [replica(index, (1, 1), rendezvous) for index in range(2)]
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(both[1].exchange, "a count", "second")
         assert within(both[0].exchange, "a count", "first") == ["first", "second"]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
     all_of,
     blas_threads,
@@ -27,7 +27,7 @@ from deliralike.parallel.replicas.run_in_threads import (
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
 side_by_side_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
 VARIABLE = ContextVar("variable", default="unset")
-IN_TURN = lambda jobs, places, meeting: one_after_the_other(jobs, places)  # noqa: E731
+IN_TURN = lambda jobs, places, rendezvous: one_after_the_other(jobs, places)  # noqa: E731
 
 
 class Torn(Exception):
@@ -49,7 +49,7 @@ ENDLESS, SOON = 120.0, 60.0
 
 def endless(log=None):
     """Python that never ends by itself within the time of a test, and never comes to the
-    meeting."""
+    rendezvous."""
     end = time.monotonic() + ENDLESS
     try:
         while time.monotonic() < end:
@@ -63,8 +63,8 @@ def endless(log=None):
 def run(within):
     """``run(jobs)``: their results side by side, within two minutes."""
 
-    def bounded(jobs, way=side_by_side, meeting=None):
-        return within(way, jobs, PLACES[: len(jobs)], meeting or Meeting(len(jobs)))
+    def bounded(jobs, way=side_by_side, rendezvous=None):
+        return within(way, jobs, PLACES[: len(jobs)], rendezvous or Rendezvous(len(jobs)))
 
     return bounded
 
@@ -135,18 +135,18 @@ def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurri
             tear()
 
         with pytest.raises(Torn) as caught:
-            within(side_by_side, [fail] * 6, range(6), Meeting(6))
+            within(side_by_side, [fail] * 6, range(6), Rendezvous(6))
         assert len(caught.value.__notes__) == 1
 
 
 def test_those_who_wait_are_stopped_when_one_fails(run):
-    meeting = Meeting(3)
+    rendezvous = Rendezvous(3)
     begin = time.monotonic()
-    waiting = lambda index: meeting.exchange(index, "bn1", 1)  # noqa: E731
+    waiting = lambda index: rendezvous.exchange(index, "bn1", 1)  # noqa: E731
     with pytest.raises(Torn):
         run(
             [partial(waiting, 0), tear, partial(waiting, 2)],
-            lambda jobs, places, _: side_by_side(jobs, places, meeting),
+            lambda jobs, places, _: side_by_side(jobs, places, rendezvous),
         )
     assert time.monotonic() - begin < SOON
 
@@ -204,16 +204,16 @@ def test_a_job_that_had_not_begun_when_another_failed_does_not_begin(run, monkey
 
 
 def test_an_error_that_a_library_made_of_being_stopped_does_not_hide_the_first(run):
-    meeting = Meeting(2)
+    rendezvous = Rendezvous(2)
 
     def wrapping():
         try:
-            meeting.exchange(0, "bn1", 1)
+            rendezvous.exchange(0, "bn1", 1)
         except BaseException as error:
             raise RuntimeError("a callback failed") from error
 
     with pytest.raises(Torn):
-        run([wrapping, lambda: (time.sleep(0.05), tear())], meeting=meeting)
+        run([wrapping, lambda: (time.sleep(0.05), tear())], rendezvous=rendezvous)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_an_interrupt_of_the_caller_stops_the_jobs():
     timer.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([partial(endless, log), partial(endless, log)], PLACES[:2], Meeting(2))
+        side_by_side([partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2))
     assert time.monotonic() - begin < SOON
     assert log == ["ended", "ended"]
     timer.join()
@@ -344,17 +344,18 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, 
             tear()
 
         with pytest.raises(Torn):
-            within(side_by_side, [ends, fails, ends], range(3), Meeting(3))
+            within(side_by_side, [ends, fails, ends], range(3), Rendezvous(3))
         assert (
-            within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Meeting(3)) == [1225] * 3
+            within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Rendezvous(3))
+            == [1225] * 3
         )
 
 
 FORKING = """
 import os, signal
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import side_by_side
-run = lambda: side_by_side([lambda: 1, lambda: 2], "ab", Meeting(2))
+run = lambda: side_by_side([lambda: 1, lambda: 2], "ab", Rendezvous(2))
 assert run() == [1, 2]
 child = os.fork()
 if child == 0:

@@ -248,14 +248,14 @@ def messages(processes):
     """Sums in several types, the lengths of long messages, and what a group of two says and
     adds."""
     dtypes = ("float64", "float32", "float16", "int64", "int8")
-    sums = processes.sum("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
-    came = processes.exchange("long ones", b"x" * (20_000 + processes.rank))
-    group = processes.among([0, 2])
+    sums = processes.all_reduce("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
+    came = processes.all_gather_object("long ones", b"x" * (20_000 + processes.rank))
+    group = processes.subgroup([0, 2])
     of_group = [None, None]
     if processes.rank != 1:
         of_group = [
-            ["here", *group.exchange("rank", processes.rank)],
-            group.summed(np.array([1.0, 2.0])).tolist(),
+            ["here", *group.all_gather_object("rank", processes.rank)],
+            group.all_reduce_flat(np.array([1.0, 2.0])).tolist(),
         ]
     return [
         [[str(each.dtype), each.tolist()] for each in sums],

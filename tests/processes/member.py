@@ -73,7 +73,7 @@ def part_of_mpi(world: Any, count: int) -> Any:
     mpi = importlib.import_module("deliralike.parallel.processes.mpi")
     everyone = mpi.MPI.COMM_WORLD
     comm = everyone.Create_group(everyone.Get_group().Incl(range(count)))
-    return mpi.MPIProcesses(comm, PATIENCE)
+    return mpi.MPIProcessGroup(comm, PATIENCE)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from deliralike import DistributedDataParallel, FullyShardedDataParallel, in_rep
 from deliralike import heat as ht
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import CapabilityError
-from deliralike.parallel import Alone, LocalSGD
+from deliralike.parallel import LocalSGD, SingleProcess
 
 SIZES = 4, 3  # of the two processes
 KEPT = []
@@ -181,7 +181,7 @@ def _loops(processes, wrapper):
 
 
 def alone(wrapper):
-    return on_torch(Alone(), [wrapper])[wrapper]
+    return on_torch(SingleProcess(), [wrapper])[wrapper]
 
 
 def refused_on_torch(processes):

@@ -10,21 +10,21 @@ from deliralike.backends.processes.join import PATIENCE
 
 def here(processes):
     """Who is there."""
-    return processes.exchange("here", processes.rank)
+    return processes.all_gather_object("here", processes.rank)
 
 
 def other_steps(processes):
     """One process makes another step than the others."""
     if processes.rank == 1:
-        processes.exchange("the ends of the earth", 1)
+        processes.all_gather_object("the ends of the earth", 1)
     else:
-        processes.exchange("lunch", 1)
+        processes.all_gather_object("lunch", 1)
 
 
 def ends_early(processes):
     """The second process makes two steps, the others three; nobody says goodbye."""
     for _ in range(2 if processes.rank == 1 else 3):
-        processes.exchange("a step of my own", 0)
+        processes.all_gather_object("a step of my own", 0)
     sys.exit(0)
 
 
@@ -33,7 +33,7 @@ def fails_in_its_own_loop(processes):
     for step in range(3):
         if (processes.rank, step) == (1, 2):
             raise KeyError("the colour of the bikeshed")
-        processes.exchange("a step of my own", 0)
+        processes.all_gather_object("a step of my own", 0)
 
 
 def heats_time_limits(processes):

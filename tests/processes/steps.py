@@ -148,8 +148,10 @@ def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
         network, processes, buffers=buffers, in_backward=in_backward
     )
     optimizer, order = network.backend.optimizer(rule("sgd", lr=0.1), network), []
-    begin, before = processes.begin_exchange, processes.collectives.copy()
-    processes.begin_exchange = lambda topic, value: order.append(topic) or begin(topic, value)
+    begin, before = processes.begin_all_gather_object, processes.collectives.copy()
+    processes.begin_all_gather_object = lambda topic, value: (
+        order.append(topic) or begin(topic, value)
+    )
     if backend == "torch":
         network.module.fc.bias.register_hook(lambda gradient: order.append("backward"))
     with network.training_mode(True):
@@ -261,7 +263,7 @@ def pending(processes, mixed):
             for name, k in (("layers.0", 5), ("layers.1", 5))
         }
         order = list(layers)[::-1] if mixed and processes.rank == 1 else list(layers)
-        under_way = {name: processes.begin_sum(name, layers[name]) for name in order}
+        under_way = {name: processes.begin_all_reduce(name, layers[name]) for name in order}
         sums = [each.wait() for each in (under_way["layers.1"], under_way["layers.0"])]
         found[dtype] = [[str(array.dtype), array.tolist()] for pair in sums for array in pair]
     return found

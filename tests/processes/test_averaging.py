@@ -7,7 +7,7 @@ import pytest
 from deliralike import zoo
 from deliralike.backends import DistributedDataParallel
 from deliralike.errors import SettingError
-from deliralike.parallel import Alone, LocalSGD
+from deliralike.parallel import LocalSGD, SingleProcess
 from deliralike.training import Checkpoints, checkpoint
 from tests.processes import averaging
 from tests.processes.crews import call, together
@@ -59,7 +59,7 @@ def test_plans_that_make_no_sense(settings, count, words):
 
 def test_one_process_needs_no_averages():
     network = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
-    assert DistributedDataParallel(network, Alone(), averaging=LocalSGD()) is network
+    assert DistributedDataParallel(network, SingleProcess(), averaging=LocalSGD()) is network
 
 
 # Against NumPy and PyTorch

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training import Checkpoints
 from tests.processes import faults, training
 from tests.processes.crews import call, together
@@ -172,7 +172,7 @@ def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
     came = run(engine, 2, f"{FAULTS}:killed_once", backend, str(tmp_path), restarts=1).of_ranks()
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "killed").touch()
-    wanted, _ = faults.killed_once(Alone(), backend, str(tmp_path / "alone"))
+    wanted, _ = faults.killed_once(SingleProcess(), backend, str(tmp_path / "alone"))
     assert (tmp_path / "killed").exists()
     for losses, count in came:
         assert count == [1, 1]

@@ -13,7 +13,7 @@ import torch
 import deliralike.heat as ht
 from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from tests.processes import heat_example, heat_steps
 from tests.processes.crews import call, together
 from tests.processes.running import run
@@ -226,20 +226,20 @@ def test_errors():
     with pytest.raises(SettingError, match="the optimizer has no network yet"):
         optimizer.step()
     with pytest.raises(ArgumentError, match=r"wanted ht.optim.DataParallelOptimizer"):
-        ht.nn.DataParallel(linear, Alone(), optimizer.torch_optimizer)
-    daso = ht.optim.DASO(optimizer.torch_optimizer, total_epochs=1, comm=Alone())
+        ht.nn.DataParallel(linear, SingleProcess(), optimizer.torch_optimizer)
+    daso = ht.optim.DASO(optimizer.torch_optimizer, total_epochs=1, comm=SingleProcess())
     with pytest.raises(TypeError, match=r"DASO came, which goes with ht.nn.DataParallelMultiGPU"):
-        ht.nn.DataParallel(linear, Alone(), daso)
+        ht.nn.DataParallel(linear, SingleProcess(), daso)
     with pytest.raises(ArgumentError, match="'all' is no communicator"):
         ht.nn.DataParallel(linear, "all", optimizer)
     with pytest.raises(ArgumentError, match="blocking=1 is a int, wanted True or False"):
         ht.optim.DataParallelOptimizer(optimizer.torch_optimizer, blocking=1)
     with pytest.raises(SettingError, match="wire='half' is unknown"):
-        ht.nn.DataParallel(linear, Alone(), optimizer, wire="half")
+        ht.nn.DataParallel(linear, SingleProcess(), optimizer, wire="half")
     other = backends.wrap(torch.nn.Linear(3, 2))
     inside = other.backend.wrap_optimizer(torch.optim.SGD(other.parameters(), lr=0.1), other)
     with pytest.raises(SettingError, match="the optimizer is over another network"):
-        ht.nn.DataParallel(linear, Alone(), ht.optim.DataParallelOptimizer(inside))
+        ht.nn.DataParallel(linear, SingleProcess(), ht.optim.DataParallelOptimizer(inside))
 
 
 def test_names_of_heat():
@@ -251,7 +251,7 @@ def test_names_of_heat():
     assert schedulers.StepLR is torch.optim.lr_scheduler.StepLR
     with pytest.raises(AttributeError, match="'deliralike.heat.nn' has no attribute 'Linnear'"):
         _ = ht.nn.Linnear
-    ht.use_comm(Alone())
+    ht.use_comm(SingleProcess())
     assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)
 
 
@@ -283,7 +283,7 @@ def linear_and_optimizer():
 
 def test_networks_are_modules_of_heats_classes():
     linear, optimizer = linear_and_optimizer()
-    network = Scaled(linear, Alone(), optimizer)
+    network = Scaled(linear, SingleProcess(), optimizer)
     assert isinstance(network, ht.nn.DataParallel) and isinstance(network, torch.nn.Module)
     assert (network.comm.size, network.blocking_parameter_updates) == (1, False)
     whole = torch.nn.Sequential(network, torch.nn.ReLU()).to(torch.float64)
@@ -302,16 +302,18 @@ def test_networks_are_modules_of_heats_classes():
 
 def test_a_container_loads_what_it_saved():
     linear, optimizer = linear_and_optimizer()
-    saved = torch.nn.Sequential(ht.nn.DataParallel(linear, Alone(), optimizer)).state_dict()
+    saved = torch.nn.Sequential(ht.nn.DataParallel(linear, SingleProcess(), optimizer)).state_dict()
     other, its_optimizer = linear_and_optimizer()
-    torch.nn.Sequential(ht.nn.DataParallel(other, Alone(), its_optimizer)).load_state_dict(saved)
+    torch.nn.Sequential(ht.nn.DataParallel(other, SingleProcess(), its_optimizer)).load_state_dict(
+        saved
+    )
     torch.testing.assert_close(other.weight, linear.weight)
 
 
 def test_a_network_of_daso_is_a_module():
     linear = torch.nn.Linear(3, 2)
     optimizer = ht.optim.DASO(
-        torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=Alone()
+        torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=SingleProcess()
     )
     network = ht.nn.DataParallelMultiGPU(linear, optimizer)
     whole = torch.nn.Sequential(network, torch.nn.ReLU())
@@ -327,7 +329,7 @@ def test_checkpoints_of_heat_can_be_loaded():
     """Whose names have a prefix."""
     linear = torch.nn.Linear(3, 2)
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
-    network = ht.nn.DataParallel(linear, Alone(), optimizer)
+    network = ht.nn.DataParallel(linear, SingleProcess(), optimizer)
     network.load_state_dict(
         {"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)}
     )
@@ -339,14 +341,14 @@ def test_checkpoints_of_heat_can_be_loaded():
 # ----------------------------------------------------------------------------------------------------
 
 
-class Recording(Alone):
+class Recording(SingleProcess):
     """One process that notes when sums begin and are waited for."""
 
     def __init__(self):
         super().__init__()
         self.events = []
 
-    def begin_summing(self, flat):
+    def begin_all_reduce_flat(self, flat):
         number = sum(what == "begin" for what, _ in self.events)
         self.events.append(("begin", number))
         return lambda: self.events.append(("wait", number)) or flat
@@ -387,7 +389,7 @@ def test_the_native_optimizer_by_itself_has_the_last_update():
     optimizer = ht.optim.DataParallelOptimizer(
         torch.optim.SGD(inside.parameters(), lr=0.1, momentum=0.9)
     )
-    network = ht.nn.DataParallel(inside, Alone(), optimizer)
+    network = ht.nn.DataParallel(inside, SingleProcess(), optimizer)
     heat_steps.backward(network, network.processes, 0)
     optimizer.step()
     assert network.is_under_way

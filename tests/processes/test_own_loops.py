@@ -4,7 +4,7 @@ first step."""
 import numpy as np
 import pytest
 
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from tests.processes import own_loops
 from tests.processes.crews import call, together
 
@@ -54,7 +54,7 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
 def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
     """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step,
     networks in a row."""
-    wanted = own_loops.on_chainer(Alone())
+    wanted = own_loops.on_chainer(SingleProcess())
     for found in call(engine, 2, "tests.processes.own_loops:on_chainer"):
         differences = {name: worst(found[name], wanted[name]) for name in wanted}
         assert max(differences.values()) < 1e-13, differences

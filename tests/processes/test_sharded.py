@@ -9,7 +9,7 @@ import torch
 from deliralike import FullyShardedDataParallel, zoo
 from deliralike.backends.torch.distributed.sharded import blocks_from, blocks_named
 from deliralike.errors import CapabilityError, UnknownName
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from tests.processes import sharding, steps, training
 from tests.processes.crews import call, together
 
@@ -38,7 +38,7 @@ def test_updates_are_those_of_one_process(shares, keywords):
 def test_keywords_of_pytorchs_go_through():
     """Each process computes in bfloat16 (8 bits: some hundredths off), or holds columns in the
     place of rows."""
-    (wanted, _), *_ = sharding.by_keywords(Alone()).values()
+    (wanted, _), *_ = sharding.by_keywords(SingleProcess()).values()
     rows, columns = [[5, 14], [5], [2, 10], [2]], [[10, 7], [5], [4, 5], [2]]
     came = call("torch", 2, "tests.processes.sharding:by_keywords")[0]
     for name, (losses, parts) in came.items():
@@ -101,9 +101,9 @@ def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
     """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3
     processes, then 1 and 2."""
     of_three, of_one = tmp_path / "three", tmp_path / "one"
-    wanted = sharding.fitted(Alone(), str(of_one))
+    wanted = sharding.fitted(SingleProcess(), str(of_one))
     three = call("torch", 3, FITTED, str(of_three))
-    alone = sharding.fitted(Alone(), None, training.EPOCHS, str(of_three / "step-00000004"))
+    alone = sharding.fitted(SingleProcess(), None, training.EPOCHS, str(of_three / "step-00000004"))
     two = call("torch", 2, FITTED, None, training.EPOCHS, str(of_one / "step-00000004"))
     for each in three:
         assert training.largest_difference(wanted, each) < 1e-11
@@ -153,7 +153,7 @@ def test_blocks_that_are_gathered_by_themselves():
 
 def test_one_process_has_the_network_as_it_is():
     network = sharding.wide()
-    assert FullyShardedDataParallel(network, Alone()) is network
+    assert FullyShardedDataParallel(network, SingleProcess()) is network
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_one_process_has_the_network_as_it_is():
 def test_what_has_none_says_so(backend, words):
     network = zoo.build("mlp", backend=backend, in_features=3, out_features=2)
     with pytest.raises(CapabilityError, match=words):
-        network.backend.shard(network, Alone())
+        network.backend.shard(network, SingleProcess())

@@ -3,7 +3,7 @@ engine."""
 
 import pytest
 
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training import Checkpoints
 from tests.processes import training
 from tests.processes.crews import call, together
@@ -48,6 +48,6 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(backend):
     """Evaluation has more batches in one process than in the other."""
-    wanted = training.spread_out(Alone(), backend)
+    wanted = training.spread_out(SingleProcess(), backend)
     came = call(backend, 2, "tests.processes.training:spread_out", backend)
     assert max(training.largest_difference(wanted, each) for each in came) < 1e-12

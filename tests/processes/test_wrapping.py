@@ -15,7 +15,7 @@ from deliralike import (
 )
 from deliralike.errors import ArgumentError
 from deliralike.network.anomalies import Anomalies
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from tests.parallel.networks import devices
 from tests.processes import steps, wrapping
 from tests.processes.crews import call, together
@@ -75,7 +75,7 @@ def largest_difference(one, other):
 
 
 def test_a_native_network_of_several_parts_makes_its_own_steps():
-    wanted = wrapping.native_adversaries(Alone())
+    wanted = wrapping.native_adversaries(SingleProcess())
     assert wanted["types"] == ["Tensor", "Tensor"]
     for came in call("torch", 2, f"{HERE}:native_adversaries", {"parts": True}):
         assert largest_difference(wanted, came) < 1e-12
@@ -89,7 +89,7 @@ def test_each_update_sends_the_gradients_of_its_own_part():
 
 
 def test_parts_that_are_frozen_and_thawed_are_followed():
-    wanted = wrapping.thawed(Alone())
+    wanted = wrapping.thawed(SingleProcess())
     for came in call("torch", 2, f"{HERE}:thawed"):
         for name, value in wanted.items():
             np.testing.assert_allclose(came[name], value, rtol=1e-12, atol=1e-15, err_msg=name)
@@ -249,7 +249,7 @@ def test_anomalies_of_shares_are_those_of_the_batch():
     ("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("torch", "jax")]
 )
 def test_batches_of_every_form_are_taken_as_by_the_plain_network(engine, backend):
-    wanted, errors, wraps = wrapping.batches(Alone(), backend, 1)
+    wanted, errors, wraps = wrapping.batches(SingleProcess(), backend, 1)
     assert not wraps
     shares = call(engine, 2, f"{HERE}:batches", backend, 2)
     for losses, said, wraps in shares:

@@ -7,7 +7,7 @@ import numpy as np
 from deliralike import backends, zoo
 from deliralike.data import Loader
 from deliralike.optim import rules
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy
 
@@ -94,7 +94,7 @@ def noisy(sample, generator):
 
 
 def alone(backend, **options):
-    return fitted(Alone(), backend, **options)
+    return fitted(SingleProcess(), backend, **options)
 
 
 def largest_difference(one, other):

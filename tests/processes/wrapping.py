@@ -7,7 +7,7 @@ import torch
 from deliralike import DistributedDataParallel, Network, in_replicas, is_model_wrapper
 from deliralike.conformance.planted import replicas as planted
 from deliralike.optim.rules import rule
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training import Trainer
 from deliralike.zoo.generative.dcgan import Discriminator, Generator
 from tests.processes import steps
@@ -93,7 +93,7 @@ def several_adversaries(processes, settings):
 
 
 def adversaries_alone(accumulate):
-    return adversaries(Alone(), accumulate=accumulate)
+    return adversaries(SingleProcess(), accumulate=accumulate)
 
 
 class TorchAdversaries(torch.nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 
 from deliralike.errors import SettingError
-from deliralike.parallel import Alone
+from deliralike.parallel import SingleProcess
 from deliralike.training.experiment.experiment import device_here
 from tests.parallel.test_nodes import Played, unlaunched
 
@@ -21,7 +21,7 @@ def test_each_process_takes_the_device_of_its_place_on_the_node(monkeypatch):
 def test_one_device_is_for_all_and_one_process_has_all_devices():
     assert device_here(("cpu",), Played(1, 2)) == ("cpu",)
     assert device_here((), Played(1, 2)) == ()
-    assert device_here(DEVICES, Alone()) == DEVICES
+    assert device_here(DEVICES, SingleProcess()) == DEVICES
 
 
 def test_more_processes_than_devices_are_an_error():

@@ -39,7 +39,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
@@ -151,19 +151,19 @@ class ChainerBackend(Backend):
     ) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
-    def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
+    def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
         return iterators.loader_of(source, seed, processes)
 
-    def join(self, timeout: float, place: Place | None = None) -> Processes:
+    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
         return importlib.import_module(
             "deliralike.backends.chainer.distributed.process_group"
-        ).ChainerMNProcesses(timeout=timeout)
+        ).ChainerMNProcessGroup(timeout=timeout)
 
     def distribute(
         self,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedChainerNetwork:
         return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)

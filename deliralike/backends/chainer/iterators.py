@@ -7,13 +7,13 @@ from typing import Any
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.data import FromRoot, Loader
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 
 _multi_node = chainermn.iterators.multi_node_iterator
 _synchronized = chainermn.iterators.synchronized_iterator
 
 
-def loader_of(source: Any, seed: int, processes: Processes) -> Any:
+def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
     """An iterator as a loader of its dataset, in batches of its size, shuffled or not; anything
     else as it is.
 

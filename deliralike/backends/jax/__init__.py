@@ -26,7 +26,7 @@ from deliralike.backends.jax.compat.functions import (
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
-    JaxProcesses,
+    JaxProcessGroup,
     LayerwiseJaxNetwork,
     ShardedJaxNetwork,
     TogetherJaxNetwork,
@@ -45,7 +45,7 @@ from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -171,22 +171,22 @@ class JaxBackend(Backend):
     def is_connected(self) -> bool:
         return jax.distributed.is_initialized()
 
-    def join(self, timeout: float, place: Place | None = None) -> Processes:
-        return JaxProcesses(timeout, place)
+    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
+        return JaxProcessGroup(timeout, place)
 
     def distribute(
         self,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedJaxNetwork:
-        together = isinstance(processes, JaxProcesses) and settings.buffers == "sync"
+        together = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
         kind = TogetherJaxNetwork if together else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
 
     def shard(
-        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+        self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> ShardedJaxNetwork:
         return ShardedJaxNetwork.spread_out(network, processes, **keywords)
 

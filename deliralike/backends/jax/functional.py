@@ -264,7 +264,7 @@ class JaxFunctions(Functions):
         with arrays.looping():
             return lax.scan(step, carry, value_of(xs))
 
-    def prepare_chance(self, layer: Any) -> None:
+    def prepare_rng(self, layer: Any) -> None:
         layer.chance = Chance()
 
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: jax.Array) -> jax.Array:
@@ -273,7 +273,7 @@ class JaxFunctions(Functions):
             return _portable_mask(stream, layer.block_path, tuple(shape), p).astype(like.dtype)
         if not hasattr(layer, "chance"):
             raise ConstructionError(
-                f"{type(layer).__name__} draws masks: call self.nn.prepare_chance(self) in its "
+                f"{type(layer).__name__} draws masks: call self.nn.prepare_rng(self) in its "
                 "__init__"
             )
         key = jax.random.fold_in(layer.chance(), _number(layer.block_path))

@@ -17,7 +17,7 @@ from deliralike.backends.jax.compiled.host_checks import checked
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     Members,
-    Programs,
+    ProgramCache,
     differentiated,
     forward,
     in_neutral_layouts,
@@ -53,7 +53,7 @@ class JaxOptimizer(AbstractOptimizer):
         """Follow a rule; the state is made at the first update."""
         super().__init__(network, pattern)
         self.rule = rule
-        self._programs = Programs(network, self.owns)
+        self._programs = ProgramCache(network, self.owns)
         owned = {
             id(slot.native) for slot in self._programs.members().owned.values()
         }  # by any name of a tied one
@@ -215,7 +215,7 @@ class JaxOptimizer(AbstractOptimizer):
 
 
 def run_gradients(
-    programs: Programs,
+    programs: ProgramCache,
     members: Members,
     loss_function: Callable,
     arguments: Arguments,
@@ -268,7 +268,7 @@ def network_gradients(
     """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at
     each call.
     """
-    programs = Programs(network)
+    programs = ProgramCache(network)
     members, arguments = programs.members(), taken_apart(inputs)
     with arrays.compiling_quickly():
         (result, value), (parameters, of_inputs) = run_gradients(

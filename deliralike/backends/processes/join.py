@@ -14,7 +14,7 @@ from typing import Any
 
 from deliralike.backends import get, known
 from deliralike.errors import BackendUnavailable, ProcessError, SettingError, suggestion
-from deliralike.parallel.processes.group import Alone, Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup, SingleProcess
 
 ENGINES = ("torch", "mpi", "chainermn", "jax")
 ENGINE = (
@@ -40,7 +40,7 @@ _OF_OUR_OWN = (RANK, COUNT, ADDRESS)
 _PORTS = range(29_500, 30_500)  # one of them for each job of Slurm's
 
 
-def join(engine: str | None = None, timeout: float | None = None) -> Processes:
+def join(engine: str | None = None, timeout: float | None = None) -> ProcessGroup:
     """The processes that this one was started with; a process that was started by itself is alone.
 
     Args:
@@ -70,10 +70,10 @@ def join(engine: str | None = None, timeout: float | None = None) -> Processes:
     if engine not in (None, *ENGINES):
         raise SettingError(f"there is no engine {engine!r}. {suggestion(str(engine), ENGINES)}")
     if engine is None:
-        return Alone()
+        return SingleProcess()
     timeout = time_limit() if timeout is None else timeout
     if engine == "mpi":
-        return _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
+        return _beginning_mpi_with_all_others(timeout).MPIProcessGroup(timeout=timeout)
     if engine == "chainermn":
         _beginning_mpi_with_all_others(timeout)
         return get("chainer").join(timeout)
@@ -186,8 +186,8 @@ def _place_by_mpi(timeout: float) -> Place | None:
     """
     if not _is_of_mpiexec() or importlib.util.find_spec("mpi4py") is None:
         return None
-    processes = _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
-    told = processes.exchange(
+    processes = _beginning_mpi_with_all_others(timeout).MPIProcessGroup(timeout=timeout)
+    told = processes.all_gather_object(
         "the host, and a port of it that is free", (socket.gethostname(), free_port())
     )
     host, port = told[0]

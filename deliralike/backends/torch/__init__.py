@@ -40,7 +40,7 @@ from deliralike.backends.torch.compat.functions import (
 from deliralike.backends.torch.distributed import (
     DistributedTorchNetwork,
     LayerwiseTorchNetwork,
-    TorchProcesses,
+    TorchProcessGroup,
 )
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.holder import TorchHolder
@@ -61,7 +61,7 @@ from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -289,20 +289,20 @@ class TorchBackend(Backend):
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
 
-    def join(self, timeout: float, place: Place | None = None) -> TorchProcesses:
-        return TorchProcesses(timeout, place)
+    def join(self, timeout: float, place: Place | None = None) -> TorchProcessGroup:
+        return TorchProcessGroup(timeout, place)
 
     def distribute(
         self,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedTorchNetwork:
         return DistributedTorchNetwork.joined(network, settings, processes, takes_whole)
 
     def shard(
-        self, network: AbstractNetwork, processes: Processes, **keywords: Any
+        self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> AbstractNetwork:
         sharded = importlib.import_module(
             "deliralike.backends.torch.distributed.sharded"

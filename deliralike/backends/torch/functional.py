@@ -362,7 +362,7 @@ class TorchFunctions(Functions):
                 return torch.zeros_like(x)
             return torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)[0]
 
-    def prepare_chance(self, layer: Any) -> None:
+    def prepare_rng(self, layer: Any) -> None:
         layer.draws_masks = True
 
     def keep_mask(

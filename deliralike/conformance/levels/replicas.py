@@ -23,11 +23,11 @@ from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.accumulation import count_samples
-from deliralike.parallel import Processes
+from deliralike.parallel import ProcessGroup
 
 NAME, TITLE = "L6", "replicas"
 COUNTS = (1, 2, 3, 4)
-InProcesses = Callable[[AbstractNetwork, Processes], AbstractNetwork]
+InProcesses = Callable[[AbstractNetwork, ProcessGroup], AbstractNetwork]
 
 
 def level(
@@ -35,7 +35,7 @@ def level(
     candidate: Subject,
     batch: tuple[Any, ...],
     counts: Sequence[int] = COUNTS,
-    processes: Processes | None = None,
+    processes: ProcessGroup | None = None,
     distribute: InProcesses | None = None,
 ) -> Level:
     """Compare one network on the whole batch with a candidate over several replicas, in float64.
@@ -91,7 +91,7 @@ def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
     )
 
 
-def in_processes(network: AbstractNetwork, processes: Processes) -> AbstractNetwork:
+def in_processes(network: AbstractNetwork, processes: ProcessGroup) -> AbstractNetwork:
     """A network with a replica in each process, called with the whole batch; with synchronised
     batch normalisation.
     """

@@ -415,9 +415,8 @@ class _Run:
             and _relative(mine, its)
         ):
             self.drift = (step + 1, mine, its)
-        self.recorded.append(
-            tuple(_only(self.traced, x) for x in (parameters, gradients, *updates[:2]))
-        )  # type: ignore[arg-type]
+        traced = tuple(_only(self.traced, x) for x in (parameters, gradients, *updates[:2]))
+        self.recorded.append(traced)  # type: ignore[arg-type]
         others = [
             (parameters[name], gradients[name]) for name in gradients if name not in self.traced
         ]

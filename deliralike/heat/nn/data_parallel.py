@@ -50,10 +50,10 @@ class DataParallel(LayerwiseNetwork):
 
     Example:
         >>> import torch
-        >>> from deliralike.parallel import Alone
+        >>> from deliralike.parallel import SingleProcess
         >>> linear = torch.nn.Linear(3, 2)
         >>> optimizer = DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
-        >>> network = DataParallel(linear, Alone(), optimizer)
+        >>> network = DataParallel(linear, SingleProcess(), optimizer)
         >>> network(torch.ones(4, 3)).sum().backward()
         >>> optimizer.step()
         >>> list(network.state_dict())

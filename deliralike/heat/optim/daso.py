@@ -317,7 +317,7 @@ class DASO:
             for slot, gradient in zip(slots, given, strict=True)
         ]
         counts = np.array([gradient is not None for gradient in given], arrays[0].dtype)
-        *sums, parts = self.nodes.node.sum("gradients", [*arrays, counts])
+        *sums, parts = self.nodes.node.all_reduce("gradients", [*arrays, counts])
         for slot, total, part in zip(slots, sums, parts, strict=True):
             mean = total * (scale / self.nodes.members)  # each process has a scale of its own
             slot.native.grad = backend.array(mean, device=network.device_name) if part else None

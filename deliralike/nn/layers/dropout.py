@@ -13,7 +13,7 @@ class _Dropout(Network):
         super().__init__()
         self.check_settings(p)
         self.p = p
-        self.nn.prepare_chance(self)
+        self.nn.prepare_rng(self)
 
     @classmethod
     def check_settings(cls, p: float = 0.5) -> None:

@@ -97,7 +97,7 @@ class AsynchronousAverages:
         self._under_way: dict[Sent, _Message] = {}
         self._uncounted = 0  # whether `batches` is one short
         self.state = State.of(plan)
-        weights = nodes.processes.of_root("weights", network.neutral_state())
+        weights = nodes.processes.broadcast_object("weights", network.neutral_state())
         if not nodes.processes.is_root:
             network.load_neutral_state(weights)
 
@@ -119,7 +119,7 @@ class AsynchronousAverages:
         """
         length, batch, epoch = self._length(), self.state.batch, self.state.epoch
         if batch == 0:
-            lengths = self.nodes.processes.exchange(
+            lengths = self.nodes.processes.all_gather_object(
                 f"the number of batches of epoch {epoch}", length
             )
             if len(set(lengths)) > 1:
@@ -132,7 +132,7 @@ class AsynchronousAverages:
                 f"{self._here()}: the epoch has {length} batches: end it before the next one begins"
             )
         if batch == length:
-            self.nodes.processes.exchange(f"one batch more in epoch {epoch}", None)
+            self.nodes.processes.all_gather_object(f"one batch more in epoch {epoch}", None)
 
     def after_update(self) -> None:
         """Merge and send what is due after the update of a batch.
@@ -163,7 +163,7 @@ class AsynchronousAverages:
                 f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
                 "every process needs the same number of batches"
             )
-        losses = self.nodes.processes.exchange(f"the loss of epoch {epoch}", float(loss))
+        losses = self.nodes.processes.all_gather_object(f"the loss of epoch {epoch}", float(loss))
         self._uncounted += batch - length
         mean = sum(losses) / len(losses)
         self.state = next_epoch(self.plan, self.state, mean)
@@ -204,7 +204,7 @@ class AsynchronousAverages:
             parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
             topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
             begin = partial(
-                self.nodes.peers.begin_sum,
+                self.nodes.peers.begin_all_reduce,
                 wire=self.wire if self.wire in _HELD else None,
                 at_once=not sent.wait,
             )
@@ -227,16 +227,18 @@ class AsynchronousAverages:
         if self._takes_part(sent):
             flats, wrong = self._merged(sent, flats)
         what = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
-        if wrong := self.nodes.node.exchange(what, wrong)[sent.member]:
+        if wrong := self.nodes.node.all_gather_object(what, wrong)[sent.member]:
             raise ProcessError(f"{what}: not finite in {wrong}")
-        _write(travelling, [self.nodes.node.spread(flat, sent.member) for flat in flats])
+        _write(travelling, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
 
     def _merged(self, sent: Sent, flats: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
         """The new parameters; or the processes that have sent what is not finite."""
         message = self._under_way.pop(sent)
         sums = message.wait()
         if not all(np.isfinite(total).all() for total in sums):
-            finite = self.nodes.peers.exchange("whether parameters are finite", message.finite)
+            finite = self.nodes.peers.all_gather_object(
+                "whether parameters are finite", message.finite
+            )
             ranks = [
                 self.nodes.rank_of(number, sent.member)
                 for number, fine in enumerate(finite)

@@ -13,7 +13,7 @@ from deliralike.errors import ProcessError, SettingError
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.asynchronous import AsynchronousAverages
 from deliralike.parallel.averaging.daso import Plan
-from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 from deliralike.parallel.processes.topology import Nodes
 
 
@@ -61,7 +61,7 @@ class AveragedUpdates(AsynchronousAverages):
         by nobody.
         """
         ended = self.state.batch == self.batches
-        among = self.nodes.node if self.within else Alone()
+        among = self.nodes.node if self.within else SingleProcess()
         self._optimized.parallelism.train_over(_Ended(self.nodes.node) if ended else among)
 
 
@@ -84,24 +84,24 @@ class _AfterUpdate:
         self.averages.after_update()
 
 
-class _Ended(Processes):
+class _Ended(ProcessGroup):
     """The processes of a node when an epoch is over, and has to be ended before the next batch."""
 
-    def __init__(self, node: Processes) -> None:
+    def __init__(self, node: ProcessGroup) -> None:
         super().__init__(node.rank, node.count)
 
-    def gathered(self, message: bytes) -> NoReturn:
+    def all_gather_bytes(self, message: bytes) -> NoReturn:
         """Refuse."""
         raise ProcessError(
             f"{self}: all batches of the epoch were made: call end_epoch(loss) before the next "
             "one, with the same number of batches in every process"
         )
 
-    def summed(self, flat: np.ndarray) -> np.ndarray:
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """Refuse."""
-        return self.gathered(b"")
+        return self.all_gather_bytes(b"")
 
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """These."""
         return self
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
@@ -103,14 +103,14 @@ class LocalSGD:
 
 
 def weighted_mean(
-    group: Processes, arrays: Sequence[np.ndarray], weight: float
+    group: ProcessGroup, arrays: Sequence[np.ndarray], weight: float
 ) -> list[np.ndarray] | None:
     """The means of arrays over processes, each counted by its weight; None where nobody has any.
 
     They are added in float32 at least. Whole numbers are those of the first process that has a
     weight.
     """
-    weights = group.exchange("what parameters count for", weight)
+    weights = group.all_gather_object("what parameters count for", weight)
     if not sum(weights):
         return None
     share, is_first = (
@@ -124,7 +124,7 @@ def weighted_mean(
         wide = np.result_type(array, np.float32)
         return array.astype(wide) * wide.type(share)
 
-    return group.sum("parameters", [part(array) for array in arrays])
+    return group.all_reduce("parameters", [part(array) for array in arrays])
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Averaging:
     """
 
     plan: LocalSGD
-    processes: Processes
+    processes: ProcessGroup
     updates: int = 0
     seen: dict[int, float] = field(init=False)
     is_behind: bool = False
@@ -151,7 +151,7 @@ class Averaging:
         self.seen = dict.fromkeys(levels.values(), 0.0)
         for size in {self.plan.together, *self.seen} - {1, count}:
             for begin in range(0, count, size):
-                self.processes.among(range(begin, begin + size))
+                self.processes.subgroup(range(begin, begin + size))
 
     @property
     def is_local(self) -> bool:
@@ -159,7 +159,7 @@ class Averaging:
         return self.updates >= self.plan.warmup
 
     @property
-    def together(self) -> Processes:
+    def together(self) -> ProcessGroup:
         """The processes whose samples make up the batch of the next update."""
         return self.group(self.plan.together) if self.is_local else self.processes
 
@@ -168,12 +168,12 @@ class Averaging:
         """Where this group's batch begins in the portable random stream."""
         return self.processes.rank // self.plan.together * FURTHER if self.is_local else 0
 
-    def group(self, size: int) -> Processes:
+    def group(self, size: int) -> ProcessGroup:
         """This process and its neighbours, so many of them."""
         if size in (1, self.processes.count):
-            return Alone() if size == 1 else self.processes
+            return SingleProcess() if size == 1 else self.processes
         begin = self.processes.rank // size * size
-        return self.processes.among(range(begin, begin + size))
+        return self.processes.subgroup(range(begin, begin + size))
 
     def saw(self, weight: float) -> None:
         """Count what an update has seen."""

@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.errors import ProcessError
 
 
-class PendingSum:
+class AsyncAllReduce:
     """Arrays of one type that are being added over all processes.
 
     A number that is made of the topic travels with them: so layers of equal shape that processes

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.parallel.processes.async_all_reduce import PendingSum
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
+from deliralike.parallel.processes.group import ProcessGroup
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Bucket:
         self._parts = [part.reshape(shape) for part, shape in zip(parts[:-1], shapes, strict=True)]
         self._counts = parts[-1]
         self._topic = f"the gradients of {', '.join(self.names)}"
-        self._sum: PendingSum | None = None
+        self._sum: AsyncAllReduce | None = None
 
     @property
     def is_under_way(self) -> bool:
@@ -82,12 +82,12 @@ class Bucket:
         return self._sum is not None
 
     def begin(
-        self, processes: Processes, gradient: Callable[[str], np.ndarray | None], **how: Any
+        self, processes: ProcessGroup, gradient: Callable[[str], np.ndarray | None], **how: Any
     ) -> None:
         """Begin with the averages over all processes; a gradient that is not there counts as zero.
 
         Args:
-            how: See `Processes.begin_sum`.
+            how: See `ProcessGroup.begin_all_reduce`.
         """
         for place, (name, part) in enumerate(zip(self.names, self._parts, strict=True)):
             own = gradient(name)
@@ -96,7 +96,7 @@ class Bucket:
                 part[...] = 0
             else:
                 np.multiply(own, 1.0 / processes.count, out=part)
-        self._sum = processes.begin_sum(
+        self._sum = processes.begin_all_reduce(
             self._topic, [*self._parts, self._counts], self._flat, **how
         )
 

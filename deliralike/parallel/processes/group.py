@@ -19,7 +19,7 @@ from weakref import WeakSet
 import numpy as np
 
 from deliralike.errors import CapabilityError, ProcessError
-from deliralike.parallel.processes.async_all_reduce import PendingSum
+from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
     address: str
 
 
-class Processes(ABC):
+class ProcessGroup(ABC):
     """A group of processes, each of which calls the same methods in the same order.
 
     There is no engine here: torch.distributed, MPI or JAX's runtime moves the bytes. What they do
@@ -68,46 +68,46 @@ class Processes(ABC):
     # -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def gathered(self, message: bytes) -> list[bytes]:
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Every process's message, in the order of ranks; they may differ in length."""
 
-    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
-        """Begin with what `gathered` does, and give what waits for it.
+    def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
+        """Begin with what `all_gather_bytes` does, and give what waits for it.
 
         An engine that cannot do this in the background gathers at once.
         """
-        came = self.gathered(message)
+        came = self.all_gather_bytes(message)
         return lambda: came
 
     @abstractmethod
-    def summed(self, flat: np.ndarray) -> np.ndarray:
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each
         of them.
         """
 
-    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the
+    def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """Begin with the sum of `all_reduce_flat`, and give what waits for it; the array belongs to the
         engine from now on.
 
         An engine that cannot do this in the background sums at once.
         """
-        return self.summing_at_once(flat)
+        return self.all_reduce_flat_at_once(flat)
 
-    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """`begin_summing` for whoever would wait next: the sum is there."""
-        total = self.summed(flat)
+    def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """`begin_all_reduce_flat` for whoever would wait next: the sum is there."""
+        total = self.all_reduce_flat(flat)
         return lambda: total
 
-    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+    def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
         """The array ``(n,)`` of one process, in all of them; the others give one of its size and
         type.
 
         By a sum, unless an engine has something better.
         """
-        return self.summed(flat if self.rank == source else np.zeros_like(flat))
+        return self.all_reduce_flat(flat if self.rank == source else np.zeros_like(flat))
 
-    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """`begin_summing` of an array of float32 that is sent as bfloat16.
+    def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """`begin_all_reduce_flat` of an array of float32 that is sent as bfloat16.
 
         Raises:
             CapabilityError: The engine cannot.
@@ -115,7 +115,7 @@ class Processes(ABC):
         raise CapabilityError(f"{self} cannot send bfloat16: leave wire out")
 
     @abstractmethod
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """Some of these processes as a group of their own; every process of this group makes the
         call.
 
@@ -148,7 +148,7 @@ class Processes(ABC):
         """
         for each in self.waiting:
             each.finish()
-        self.exchange("the end", None)
+        self.all_gather_object("the end", None)
         atexit.unregister(self.finished)
 
     # Written once
@@ -159,21 +159,21 @@ class Processes(ABC):
         """Whether this process is the one that writes and shows."""
         return self.rank == 0
 
-    def exchange(self, topic: str, value: Any) -> list[Any]:
+    def all_gather_object(self, topic: str, value: Any) -> list[Any]:
         """Give any picklable value to all processes and take theirs, in the order of ranks.
 
         Raises:
             ProcessError: Another process is at another topic.
         """
-        return self.begin_exchange(topic, value)()
+        return self.begin_all_gather_object(topic, value)()
 
-    def begin_exchange(self, topic: str, value: Any) -> Callable[[], list[Any]]:
-        """Begin with an `exchange`, and give what waits for it, and raises its errors; meanwhile
+    def begin_all_gather_object(self, topic: str, value: Any) -> Callable[[], list[Any]]:
+        """Begin with an `all_gather_object`, and give what waits for it, and raises its errors; meanwhile
         others may go on.
         """
         self.collectives["exchange"] += 1
         self.at = topic
-        come = self.begin_gathering(
+        come = self.begin_all_gather_bytes(
             pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
         )
 
@@ -279,20 +279,21 @@ class Processes(ABC):
             "as many of them"
         )
 
-    def of_root(self, topic: str, value: Any) -> Any:
+    def broadcast_object(self, topic: str, value: Any) -> Any:
         """The root's value, in every process."""
-        return self.exchange(topic, value if self.is_root else None)[0]
+        return self.all_gather_object(topic, value if self.is_root else None)[0]
 
-    def spread_all(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
+    def broadcast(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
         """The arrays of one process, in all of them, in one message; the others give some of the
         same sizes and types.
 
-        Nothing says what they are: after an `exchange` in which all have come to the same point.
+        Nothing says what they are: after an `all_gather_object` in which all have come to the same point.
         """
         self.collectives["spread"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         parts = np.split(
-            self.spread(np.concatenate(own), source), np.cumsum([len(each) for each in own])[:-1]
+            self.broadcast_flat(np.concatenate(own), source),
+            np.cumsum([len(each) for each in own])[:-1],
         )
         # copies, since in the message a number may stand where its type is not to stand
         return [
@@ -300,14 +301,16 @@ class Processes(ABC):
             for part, array in zip(parts, arrays, strict=True)
         ]
 
-    def sum(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def all_reduce(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The sums of arrays over all processes: one message for each type, in that type.
 
         Raises:
             ProcessError: Another process came with other arrays.
         """
         described = [(array.dtype.str, array.shape) for array in arrays]
-        for rank, other in enumerate(self.exchange(f"{topic}, their types and shapes", described)):
+        for rank, other in enumerate(
+            self.all_gather_object(f"{topic}, their types and shapes", described)
+        ):
             if other != described:
                 raise ProcessError(
                     f"{topic}: process {self.rank} has {described}, process {rank} has {other}: "
@@ -317,7 +320,7 @@ class Processes(ABC):
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
             self.collectives["sum"] += 1
-            flat = self.summing_at_once(
+            flat = self.all_reduce_flat_at_once(
                 np.concatenate([np.ravel(arrays[index]) for index in places])
             )()
             ends = np.cumsum([arrays[index].size for index in places])
@@ -325,7 +328,7 @@ class Processes(ABC):
                 totals[index] = part.reshape(arrays[index].shape)
         return totals
 
-    def begin_sum(
+    def begin_all_reduce(
         self,
         topic: str,
         arrays: Sequence[np.ndarray],
@@ -333,29 +336,32 @@ class Processes(ABC):
         *,
         at_once: bool = False,
         wire: str | None = None,
-    ) -> PendingSum:
+    ) -> AsyncAllReduce:
         """Begin with the sums of arrays of one type, in one message, in that type.
 
         All processes begin with the same sums in the same order, and may wait for them in any.
 
         Args:
-            flat: Where the sums may be made; see `PendingSum`.
+            flat: Where the sums may be made; see `AsyncAllReduce`.
             at_once: Do not go on before they are there, where that takes less time on the whole.
             wire: ``"bfloat16"`` for arrays of float32 that are sent as such.
         """
         self.collectives["sum"] += 1
         self.at = topic
-        begin = self.summing_at_once if at_once else self.begin_summing
+        begin = self.all_reduce_flat_at_once if at_once else self.begin_all_reduce_flat
         if is_short := wire is not None and arrays[0].dtype == np.float32:
-            begin = self.begin_summing_short
-        return PendingSum(topic, arrays, self.count, begin, flat, is_short)
+            begin = self.begin_all_reduce_bfloat16
+        return AsyncAllReduce(topic, arrays, self.count, begin, flat, is_short)
+
+    # deprecated aliases
+    exchange, of_root, sum = all_gather_object, broadcast_object, all_reduce
 
     def __str__(self) -> str:
         """``process 1 of 4 (MPI)``."""
         return f"process {self.rank} of {self.count} ({self.engine})"
 
 
-class Alone(Processes):
+class SingleProcess(ProcessGroup):
     """One process by itself: everything works, and no message is sent."""
 
     engine = "no others"
@@ -363,19 +369,19 @@ class Alone(Processes):
     def __init__(self) -> None:
         super().__init__(0, 1)
 
-    def gathered(self, message: bytes) -> list[bytes]:
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Its own."""
         return [message]
 
-    def summed(self, flat: np.ndarray) -> np.ndarray:
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """As it is."""
         return flat
 
-    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """As it is; nothing is sent."""
         return lambda: flat
 
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """Itself."""
         return self
 
@@ -385,3 +391,7 @@ class Alone(Processes):
     def ask(self, what: str) -> None:
         """Of itself."""
         self.agreed = what
+
+
+Processes = ProcessGroup  # deprecated alias
+Alone = SingleProcess  # deprecated alias

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deliralike.parallel.processes.network import DistributedNetwork
 
 
-class Telling:
+class LossExchange:
     """What the processes tell each other of a loss: its parts, and in the same message whether
     buffers differ.
 
@@ -49,7 +49,7 @@ class Telling:
         """Tell this process's part."""
         self.own, self._buffers = own, self.network.parallelism.buffer_slots()
         part = own, denominator, None if extras is None else self.network.backend.to_numpy(extras)
-        self._come = self.network.parallelism.batch_group.begin_exchange(
+        self._come = self.network.parallelism.batch_group.begin_all_gather_object(
             "the loss", (part, digest(self._buffers))
         )
 

@@ -12,7 +12,7 @@ _SMALL = 512  # bytes of a message that goes in one round; the first eight say h
 Finish = Callable[[], list[np.ndarray]]
 
 
-def begin_gathering(
+def begin_all_gather_bytes(
     message: bytes, begin_all_gather: Callable[[np.ndarray], Finish]
 ) -> Callable[[], list[bytes]]:
     """Begin to gather every process's message, and give what waits for them.
@@ -24,7 +24,7 @@ def begin_gathering(
             them.
 
     Example:
-        >>> begin_gathering(b"alone", lambda array: lambda: [array])()
+        >>> begin_all_gather_bytes(b"alone", lambda array: lambda: [array])()
         [b'alone']
     """
     head = np.zeros(_SMALL, np.uint8)

@@ -15,8 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from deliralike.parallel.processes.bfloat16 import shortened, widened
-from deliralike.parallel.processes.group import Processes
-from deliralike.parallel.processes.messages import Finish, begin_gathering
+from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
 
 # MPI itself waits for ever, and deaf to signals; so every wait asks again and again whether it is
 # over. Nothing is slower for it: within the first second the processor is only yielded, as MPI does
@@ -30,7 +30,7 @@ _ARRIVAL = 1.0
 _CALL, _FINISHED = 1, 2  # the tags of messages on the roll
 
 
-class MPIProcesses(Processes):
+class MPIProcessGroup(ProcessGroup):
     """The processes of an MPI communicator.
 
     Args:
@@ -49,7 +49,7 @@ class MPIProcesses(Processes):
             self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group()
         )
         super().__init__(self.comm.Get_rank(), count, ranks)
-        self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
         self._roll = self.comm.Dup()  # for whoever misses somebody, or is at the end of its program
         self._farewells: list[Any] = []
         self._finished: dict[
@@ -60,19 +60,19 @@ class MPIProcesses(Processes):
         else:
             atexit.register(self.finished)
 
-    def gathered(self, message: bytes) -> list[bytes]:
-        """By `begin_gathering`, waited for."""
-        return self.begin_gathering(message)()
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
+        """By `begin_all_gather_bytes`, waited for."""
+        return self.begin_all_gather_bytes(message)()
 
-    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
+    def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
         """By ``Iallgather``, in one round where all messages are small, in two where one is not."""
-        return begin_gathering(message, self._begin_all_gather)
+        return begin_all_gather_bytes(message, self._begin_all_gather)
 
-    def summed(self, flat: np.ndarray) -> np.ndarray:
-        """By `begin_summing`, waited for."""
-        return self.begin_summing(flat)()
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
+        """By `begin_all_reduce_flat`, waited for."""
+        return self.begin_all_reduce_flat(flat)()
 
-    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By ``Iallreduce`` in the array's own type, which goes on only while some call of MPI's is
         made.
 
@@ -90,13 +90,13 @@ class MPIProcesses(Processes):
 
         return finish
 
-    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+    def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
         """By ``Ibcast``, of the bytes."""
         came = np.array(flat)
         self.wait(self.comm.Ibcast([came.view(np.uint8), MPI.BYTE], root=source))
         return came
 
-    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By ``Allreduce`` in place, which takes less time than an ``Iallreduce`` that is waited
         for.
 
@@ -108,7 +108,7 @@ class MPIProcesses(Processes):
         total = wide.astype(flat.dtype, copy=False)
         return lambda: total
 
-    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By ``Iallreduce`` with an operation of our own on numbers of 16 bits."""
         bits = shortened(flat)
         request = self.comm.Iallreduce(MPI.IN_PLACE, bits, _adding_short())
@@ -119,11 +119,11 @@ class MPIProcesses(Processes):
 
         return finish
 
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """By ``Split``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
-            self._groups[key] = MPIProcesses(
+            self._groups[key] = MPIProcessGroup(
                 self.comm.Split(int(self.rank in key), self.rank), self.timeout
             )
         return self._groups[key]
@@ -212,3 +212,6 @@ def _add_short(first: Any, second: Any, _: MPI.Datatype) -> None:
     """Add the first to the second, rounding once."""
     own, total = np.frombuffer(first, np.uint16), np.frombuffer(second, np.uint16)
     total[...] = shortened(widened(own) + widened(total))
+
+
+MPIProcesses = MPIProcessGroup  # deprecated alias

@@ -24,8 +24,8 @@ from deliralike.optim.rules import rule
 from deliralike.parallel.averaging.local_sgd import AverageParameters, Averaging, LocalSGD
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import Shares, split_batch
-from deliralike.parallel.processes.group import Processes
-from deliralike.parallel.processes.loss_exchange import Telling, digest, present
+from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.parallel.processes.loss_exchange import LossExchange, digest, present
 from deliralike.parallel.replicas.context import Replica, current
 from deliralike.parallel.replicas.network import (
     Replicas,
@@ -33,7 +33,7 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
     call_with,
 )
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 BY_AN_OPTIMIZER = (
     "make the update by an optimizer over the network, network.backend.wrap_optimizer(optimizer, "
@@ -41,17 +41,17 @@ BY_AN_OPTIMIZER = (
 )
 
 
-class MeetingOfProcesses(Meeting):
+class RendezvousOfProcesses(Rendezvous):
     """Where the replicas of different processes exchange values; whoever fails ends its process."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: ProcessGroup) -> None:
         """Meet over these processes."""
         super().__init__(processes.count)
         self.processes = processes
 
     def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
         """Give a value and wait for the others'; the values in the order of processes."""
-        return self.processes.exchange(topic, value)
+        return self.processes.all_gather_object(topic, value)
 
     def leave(self, index: int) -> None:
         """Nothing: the other processes do not wait for it here."""
@@ -91,7 +91,9 @@ class SumOverProcesses:
             [gradient is not None for gradient in gradients.values()],
             arrays[0].dtype if arrays else None,
         )
-        *sums, parts = self.network.parallelism.batch_group.sum("gradients", [*arrays, counts])
+        *sums, parts = self.network.parallelism.batch_group.all_reduce(
+            "gradients", [*arrays, counts]
+        )
         return {
             name: backend.array(total, device=device) if part else None
             for name, total, part in zip(gradients, sums, parts, strict=True)
@@ -124,7 +126,7 @@ class ProcessState:
         reduced: The parameters whose gradients the latest backward has added over processes.
     """
 
-    processes: Processes
+    processes: ProcessGroup
     takes_whole: bool = False
     averaging: Averaging | None = None
     empty_share: bool = False
@@ -156,12 +158,12 @@ class ReplicasOverProcesses(Replicas):
         return self.network._process_state
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessGroup:
         """All processes that the network trains in."""
         return self.state.processes
 
     @property
-    def batch_group(self) -> Processes:
+    def batch_group(self) -> ProcessGroup:
         """The processes whose samples make up the batch of an update: all of them, unless
         parameters are averaged.
         """
@@ -243,7 +245,7 @@ class ReplicasOverProcesses(Replicas):
         """
         return self.state.set(syncs=False, weighs=False)
 
-    def train_over(self, processes: Processes) -> None:
+    def train_over(self, processes: ProcessGroup) -> None:
         """Train over other processes from now on, or alone; what each of them has stays as it
         is.
         """
@@ -273,7 +275,7 @@ class ReplicasOverProcesses(Replicas):
         if self.state.takes_whole:
             return super().count_samples(batch)
         own = 0 if self.state.empty_share else super().count_samples(batch)
-        return sum(self.batch_group.exchange("the samples of a micro-batch", own))
+        return sum(self.batch_group.all_gather_object("the samples of a micro-batch", own))
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that
@@ -303,7 +305,7 @@ class ReplicasOverProcesses(Replicas):
         self.note_call(shares.sizes)
         reduces = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
-        telling = Telling(network, shares)
+        telling = LossExchange(network, shares)
 
         def part(replica: Any, share: Any) -> Any:
             weighted, denominator, extras = self.compute_part(loss, replica, share)
@@ -384,7 +386,7 @@ class ReplicasOverProcesses(Replicas):
         }
         self.forget_gradients()
         has_samples = any(each is not None for each in on_host.values())
-        everyone = self.processes.exchange(
+        everyone = self.processes.all_gather_object(
             "anomalies", anomalies_of(on_host) if has_samples else None
         )
         return Anomalies.of_shares(
@@ -413,7 +415,7 @@ class ReplicasOverProcesses(Replicas):
         own = outputs[0] if outputs else None
         if not self.state.takes_whole:
             return own
-        everyone = self.processes.exchange("outputs", network.backend.to_numpy(own))
+        everyone = self.processes.all_gather_object("outputs", network.backend.to_numpy(own))
         joined = self.join_extras(present(everyone, shares.sizes), shares.sizes)
         return network.backend.prepare(joined, network)
 
@@ -424,7 +426,7 @@ class ReplicasOverProcesses(Replicas):
         shares = super().scatter(arguments, loss)
         group = self.batch_group
         own = 0 if self.state.empty_share else shares.sizes[0]
-        sizes = tuple(group.exchange("a batch, the samples of each share", own))
+        sizes = tuple(group.all_gather_object("a batch, the samples of each share", own))
         if not sum(sizes) and group is self.processes:
             raise SettingError("no process has a sample in this batch")
         return Shares(shares.nests if own else [], sizes)
@@ -441,14 +443,14 @@ class ReplicasOverProcesses(Replicas):
         """The samples of this process's share, if it has one."""
         return tuple(shares.sizes[self.batch_group.rank] for _ in shares.nests)
 
-    def rendezvous(self, shares: Shares) -> Meeting:
+    def rendezvous(self, shares: Shares) -> Rendezvous:
         """The processes that have samples."""
-        return MeetingOfProcesses(
-            self.batch_group.among([rank for rank, size in enumerate(shares.sizes) if size])
+        return RendezvousOfProcesses(
+            self.batch_group.subgroup([rank for rank, size in enumerate(shares.sizes) if size])
         )
 
     def replica_context(
-        self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool
+        self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
     ) -> Replica:
         """This process among those that have samples."""
         sizes = tuple(size for size in shares.sizes if size)
@@ -458,8 +460,10 @@ class ReplicasOverProcesses(Replicas):
             position=position,
             device=self.settings.places[position],
             sizes=sizes,
-            meeting=meeting,
-            all_sum=self.all_sum(index, meeting, in_threads=True),  # backward runs in each process
+            rendezvous=rendezvous,
+            all_sum=self.all_sum(
+                index, rendezvous, in_threads=True
+            ),  # backward runs in each process
             synchronised=self.settings.buffers == "sync",
             seed=seed,
         )
@@ -476,7 +480,7 @@ class ReplicasOverProcesses(Replicas):
             and not self.state.synchronizes_with_loss
             and (buffers := self.buffer_slots())
         ):
-            digests = self.batch_group.exchange("a digest of the buffers", digest(buffers))
+            digests = self.batch_group.all_gather_object("a digest of the buffers", digest(buffers))
             self.synchronize_differing(buffers, digests, sizes)
 
     def buffer_slots(self) -> dict[str, Slot]:
@@ -497,9 +501,9 @@ class ReplicasOverProcesses(Replicas):
         first = next(rank for rank, size in enumerate(sizes) if size)
         own = [slot.read() for slot in buffers.values()]
         if self.settings.buffers != "mean":
-            synchronized = self.batch_group.spread_all(own, first)
+            synchronized = self.batch_group.broadcast(own, first)
         else:
-            synchronized = _means(self.batch_group.exchange("buffers", own), first, sizes)
+            synchronized = _means(self.batch_group.all_gather_object("buffers", own), first, sizes)
         for slot, before, value in zip(buffers.values(), own, synchronized, strict=True):
             if not np.array_equal(value, before, equal_nan=True):
                 slot.write(value)
@@ -613,7 +617,7 @@ class DistributedNetwork(ReplicatedNetwork):
         return self._parallelism(self)
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessGroup:
         """The processes that train together."""
         return self._process_state.processes
 
@@ -632,7 +636,7 @@ class DistributedNetwork(ReplicatedNetwork):
         cls,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
@@ -646,7 +650,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def start_equal(self) -> None:
         """Take over the root's weights and buffers; no random state changes."""
-        state = self.processes.of_root("weights", self.root.neutral_state())
+        state = self.processes.broadcast_object("weights", self.root.neutral_state())
         if not self.processes.is_root:
             self.root.load_neutral_state(state)
 

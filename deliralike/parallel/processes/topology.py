@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 _COUNTS = (
     "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -30,7 +30,7 @@ class Nodes:
         number, member: This process's node, and its place there.
     """
 
-    def __init__(self, processes: Processes, members: int | None = None) -> None:
+    def __init__(self, processes: ProcessGroup, members: int | None = None) -> None:
         """Make the groups; every process makes the call.
 
         Args:
@@ -63,26 +63,26 @@ class Nodes:
         return f"{self.count} node{'s' * (self.count != 1)} of {self.members} process{'es' * (self.members != 1)}"
 
 
-def place_on_node(processes: Processes) -> int:
+def place_on_node(processes: ProcessGroup) -> int:
     """The number of this process among those on its node, as the launcher counts them; its rank if
     it does not.
 
     Example:
-        >>> place_on_node(Alone())
+        >>> place_on_node(SingleProcess())
         0
     """
     place = _told(processes, os.environ)[1]
     return processes.rank if place is None else place
 
 
-def _group(processes: Processes, ranks: Sequence[int]) -> Processes:
-    return Alone() if len(ranks) == 1 else processes.among(ranks)
+def _group(processes: ProcessGroup, ranks: Sequence[int]) -> ProcessGroup:
+    return SingleProcess() if len(ranks) == 1 else processes.subgroup(ranks)
 
 
-def _agreed(processes: Processes, members: int | None) -> int:
+def _agreed(processes: ProcessGroup, members: int | None) -> int:
     """The number that all processes name."""
     told = _told(processes, os.environ) if members is None else (members, None)
-    everyone = processes.exchange("how many processes a node has", told)
+    everyone = processes.all_gather_object("how many processes a node has", told)
     counts = [count for count, _ in everyone]
     if None in counts:
         raise ProcessError(
@@ -103,7 +103,7 @@ def _agreed(processes: Processes, members: int | None) -> int:
     return counts[0]
 
 
-def _told(processes: Processes, environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+def _told(processes: ProcessGroup, environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     """How many processes the launcher has started on this node, and which of them this is.
 
     Slurm writes ``4(x2),3``: two nodes of four, and one of three, which no place is wanted for.

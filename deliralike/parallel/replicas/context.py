@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from deliralike import random
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Replica:
         index: Its number; 0 is the root.
         device: Where it runs.
         sizes: The samples in each replica's share.
-        meeting: Where the replicas exchange values.
+        rendezvous: Where the replicas exchange values.
         all_sum: The sum of an array over all replicas, differentiable; called with the array and a
             word for errors.
         synchronised: Whether batch normalisation takes its statistics from all replicas.
@@ -35,7 +35,7 @@ class Replica:
     index: int
     device: str
     sizes: tuple[int, ...]
-    meeting: Meeting
+    rendezvous: Rendezvous
     all_sum: Callable[[Any, str], Any]
     synchronised: bool = False
     seed: int = 0
@@ -60,7 +60,7 @@ class Replica:
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
         """Give a value to all replicas and take theirs, in the order of replicas."""
-        return self.meeting.exchange(self.index, topic, value)
+        return self.rendezvous.exchange(self.index, topic, value)
 
     def __str__(self) -> str:
         """``replica 1 of 3 on cpu``."""

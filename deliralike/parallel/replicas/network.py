@@ -32,7 +32,7 @@ from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
 from deliralike.parallel.replicas.context import Replica, current, entered
 from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import one_after_the_other, side_by_side
 
 BUFFERS = ("root", "mean", "sync")
@@ -187,7 +187,7 @@ class Replicas(Single):
 
     @abstractmethod
     def all_sum(
-        self, replica_index: int, meeting: Meeting, in_threads: bool
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
         """What `Replica.all_sum` is for one replica.
 
@@ -278,14 +278,14 @@ class Replicas(Single):
             in_threads: Whether `function` runs a backward pass of its own.
         """
         self.prepare_run()
-        meeting, thread_context, seed = (
+        rendezvous, thread_context, seed = (
             self.rendezvous(shares),
             self.thread_context(),
             self.draw_seed(),
         )
         jobs, contexts = [], []
         for position, share in enumerate(shares.nests):
-            context = self.replica_context(position, shares, meeting, seed, in_threads)
+            context = self.replica_context(position, shares, rendezvous, seed, in_threads)
             contexts.append(context)
             jobs.append(partial(self.run_replica, context, thread_context, function, share))
         in_lanes = (
@@ -293,7 +293,7 @@ class Replicas(Single):
         )  # one alone needs no thread beside the caller's
         with self.limit_threads(len(jobs) if in_lanes else 1):
             if in_lanes:
-                results = side_by_side(jobs, contexts, meeting)
+                results = side_by_side(jobs, contexts, rendezvous)
             else:
                 results = one_after_the_other(jobs, contexts)
         self.synchronize_buffers(shares.sizes)
@@ -310,20 +310,20 @@ class Replicas(Single):
         """The samples of each share that this process computes."""
         return shares.sizes
 
-    def rendezvous(self, shares: Shares) -> Meeting:
+    def rendezvous(self, shares: Shares) -> Rendezvous:
         """Where the replicas that have a share exchange values."""
-        return Meeting(len(shares.nests))
+        return Rendezvous(len(shares.nests))
 
     def replica_context(
-        self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool
+        self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
     ) -> Replica:
         """What one of this process's replicas may know of itself and the others."""
         return Replica(
             index=position,
             device=self.settings.places[position],
             sizes=shares.sizes,
-            meeting=meeting,
-            all_sum=self.all_sum(position, meeting, in_threads),
+            rendezvous=rendezvous,
+            all_sum=self.all_sum(position, rendezvous, in_threads),
             synchronised=self.settings.buffers == "sync",
             seed=seed,
         )

@@ -1,4 +1,4 @@
-"""A meeting place for replicas that run side by side: each gives a value, all get all of them."""
+"""A rendezvous place for replicas that run side by side: each gives a value, all get all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ReplicaStopped(BaseException):
     """Raised in a replica to end it because another one failed; never reaches the user."""
 
 
-class Meeting:
+class Rendezvous:
     """Rounds of exchange between a fixed number of parties.
 
     Every party must come to the same rounds in the same order. A party that fails or ends early
@@ -20,7 +20,7 @@ class Meeting:
     """
 
     def __init__(self, parties: int) -> None:
-        """Open the meeting."""
+        """Open the rendezvous."""
         self.parties = parties
         self._changed = threading.Condition()
         self._rounds: dict[int, dict[int, tuple[str, Any]]] = {}
@@ -36,7 +36,7 @@ class Meeting:
 
         Raises:
             ReplicaError: Another party came with another topic, or ended without coming.
-            ReplicaStopped: The meeting was stopped.
+            ReplicaStopped: The rendezvous was stopped.
         """
         with self._changed:
             number = self._visits[index]

@@ -13,14 +13,16 @@ from typing import Any
 
 import threadpoolctl
 
-from deliralike.parallel.replicas.rendezvous import Meeting, ReplicaStopped
+from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
 from deliralike.parallel.replicas.thread_pool import Lane, borrow, give_back
 
 Job = Callable[[], Any]
 _PATIENCE = 1.0  # seconds; longer than what a job does while it is being stopped
 
 
-def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting) -> list[Any]:
+def side_by_side(
+    jobs: Sequence[Job], places: Sequence[object], rendezvous: Rendezvous
+) -> list[Any]:
     """Run every job in a thread of its own, in a copy of the caller's context; the results in
     order.
 
@@ -31,20 +33,20 @@ def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting
 
     Args:
         places: What to call each job in an error.
-        meeting: Where the jobs exchange values.
+        rendezvous: Where the jobs exchange values.
 
     Raises:
         Exception: The first failure in the order of jobs, of its own type and with its own
             traceback; a note says in which place it was raised.
     """
-    workers = [_Worker(index, job, meeting) for index, job in enumerate(jobs)]
+    workers = [_Worker(index, job, rendezvous) for index, job in enumerate(jobs)]
     try:
         for worker in workers:
             worker.others = workers
             worker.start()
         _wait(workers, lambda: any(worker.failure is not None for worker in workers))
     except BaseException:  # an interrupt of the caller
-        _stop(workers, meeting)
+        _stop(workers, rendezvous)
         _wait([worker for worker in workers if worker.lane is not None], lambda: True)
         raise
     finally:
@@ -73,8 +75,8 @@ def one_after_the_other(jobs: Sequence[Job], places: Sequence[object]) -> list[A
 class _Worker:
     """One job; its failure stops the others."""
 
-    def __init__(self, index: int, job: Job, meeting: Meeting) -> None:
-        self.index, self.job, self.meeting = index, job, meeting
+    def __init__(self, index: int, job: Job, rendezvous: Rendezvous) -> None:
+        self.index, self.job, self.rendezvous = index, job, rendezvous
         self.context = contextvars.copy_context()
         self.others: Sequence[_Worker] = ()
         self.result: Any = None
@@ -111,7 +113,7 @@ class _Worker:
         except ReplicaStopped:  # it may come at any step above, and not after `_end`
             self._end()
         finally:
-            self.meeting.leave(self.index)
+            self.rendezvous.leave(self.index)
             self.ended.set()
 
     def _begin(self) -> bool:
@@ -130,7 +132,7 @@ class _Worker:
                 self.failure = error
             # before the others are stopped, so that another that fails now does not break in here
             self._end()
-            _stop([other for other in self.others if other is not self], self.meeting)
+            _stop([other for other in self.others if other is not self], self.rendezvous)
 
     def _end(self) -> None:
         with self._switch:
@@ -169,10 +171,10 @@ def _take_back(thread: int) -> None:
         pass
 
 
-def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
+def _stop(workers: Sequence[_Worker], rendezvous: Rendezvous) -> None:
     for worker in workers:
         worker.stopped = True
-    meeting.stop()  # first, since what is sent comes only to a thread that does not wait
+    rendezvous.stop()  # first, since what is sent comes only to a thread that does not wait
     for worker in workers:
         worker.stop()
 

@@ -80,7 +80,7 @@ class StopOnNaN(Callback):
         self._keeping = []
 
     def _stop(self, run: Run, when: str, bad_tensors: Iterator[str]) -> None:
-        of_all = run.trainer.processes.exchange("what is not finite", list(bad_tensors))
+        of_all = run.trainer.processes.all_gather_object("what is not finite", list(bad_tensors))
         description = _joined(of_all)
         if not description or run.stopped:
             return

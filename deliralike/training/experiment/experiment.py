@@ -10,7 +10,7 @@ from typing import Any
 from deliralike import backends, data
 from deliralike.errors import SettingError
 from deliralike.network import steps
-from deliralike.parallel import Alone, Processes
+from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.parallel.processes.topology import place_on_node
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as run_folder
@@ -66,7 +66,7 @@ class Experiment:
         dataset: data.Dataset | None = None,
         losses: steps.Losses | None = None,
         callbacks: MakeCallbacks | None = None,
-        processes: Processes | None = None,
+        processes: ProcessGroup | None = None,
         **changes: Any,
     ) -> None:
         """Check the settings; nothing is loaded."""
@@ -76,7 +76,7 @@ class Experiment:
         self.dataset = dataset
         self.losses = losses
         self.callbacks: MakeCallbacks = callbacks or tuple
-        self.processes = Alone() if processes is None else processes
+        self.processes = SingleProcess() if processes is None else processes
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -123,7 +123,7 @@ class Experiment:
         """
         settings, dataset = self.complete()
         exists_here = resume and folder is not None and Path(folder).exists()
-        if not self.processes.of_root("whether the folder is there", exists_here):
+        if not self.processes.broadcast_object("whether the folder is there", exists_here):
             prepared = self.prepare(settings, dataset, accept)
             return prepared.train(self.new_folder(folder, settings), callbacks)
         existing = Path(folder or "")
@@ -140,7 +140,7 @@ class Experiment:
             new = run_folder.new_or_next_folder(folder, settings.network)
             # Written at once: a run that is killed from here on can be resumed.
             write_settings(new / run_folder.SETTINGS, settings)
-        return self.processes.of_root("the folder of the run", new)
+        return self.processes.broadcast_object("the folder of the run", new)
 
     def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:
         """Cross-validate: make a run for each fold, in ``folder/fold-1``, ``fold-2`` ….
@@ -196,7 +196,7 @@ class Experiment:
         )
 
 
-def device_here(devices: Sequence[str], processes: Processes) -> Sequence[str]:
+def device_here(devices: Sequence[str], processes: ProcessGroup) -> Sequence[str]:
     """Return the device of this process among its node's; all devices if there is one process.
 
     Raises:

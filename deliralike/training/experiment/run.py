@@ -14,7 +14,7 @@ from deliralike import data, weights
 from deliralike.errors import SettingError
 from deliralike.network import steps
 from deliralike.network.base import AbstractNetwork
-from deliralike.parallel import Alone, Processes
+from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.callbacks import Callback
 from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as run_folder
@@ -117,7 +117,7 @@ class Prepared:
     network: AbstractNetwork
     losses: steps.Losses | None = None
     callbacks: tuple[Callback, ...] = ()
-    processes: Processes = field(default_factory=Alone)
+    processes: ProcessGroup = field(default_factory=SingleProcess)
     accept: tuple[str, ...] = ()
 
     def train(
@@ -133,9 +133,9 @@ class Prepared:
             try:
                 train(folder, callbacks, resume)
             except Interrupted:
-                self.processes.of_root(_END, None)
+                self.processes.broadcast_object(_END, None)
                 raise
-            self.processes.of_root(_END, None)
+            self.processes.broadcast_object(_END, None)
         return load_result(folder, self.network)
 
     def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
@@ -146,7 +146,7 @@ class Prepared:
             self._drawn(folder, record),
         ):
             latest = latest_checkpoint(folder) if resume else None
-            checkpoint = self.processes.of_root(_BEGINNING, latest)
+            checkpoint = self.processes.broadcast_object(_BEGINNING, latest)
             beginning = _Beginning(lambda: self._begin(folder, record, anew=checkpoint is None))
             trainer = self._trainer(folder, callbacks, [beginning])
             train, held_out = loaders(self.settings, self.dataset)
@@ -180,7 +180,7 @@ class Prepared:
 
     def _train_along(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
         """Train in another process than the first, without writing."""
-        checkpoint = self.processes.of_root(_BEGINNING, None)
+        checkpoint = self.processes.broadcast_object(_BEGINNING, None)
         trainer = self._trainer(folder, callbacks)
         train, held_out = loaders(self.settings, self.dataset)
         history = trainer.fit(

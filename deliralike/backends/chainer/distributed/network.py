@@ -119,7 +119,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
             if slot.trainable and slot.native.is_initialized
         }
         has = [parameter.grad is not None for parameter in parameters.values()]
-        used = self.processes.exchange("which parameters have gradients", has)
+        used = self.processes.all_gather_object("which parameters have gradients", has)
         for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
             if any(of_processes):
                 parameter.grad = _own(parameter)

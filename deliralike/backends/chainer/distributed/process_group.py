@@ -8,10 +8,10 @@ from mpi4py import MPI
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.parallel.processes.mpi import MPIProcesses
+from deliralike.parallel.processes.mpi import MPIProcessGroup
 
 
-class ChainerMNProcesses(MPIProcesses):
+class ChainerMNProcessGroup(MPIProcessGroup):
     """The processes of a ChainerMN communicator; messages go from host to host, by its MPI.
 
     Args:
@@ -37,3 +37,6 @@ class ChainerMNProcesses(MPIProcesses):
         return chainermn.create_communicator(
             "naive" if device == arrays.HOST else "pure_nccl", mpi_comm=self.comm
         )
+
+
+ChainerMNProcesses = ChainerMNProcessGroup  # deprecated alias

@@ -13,7 +13,7 @@ from typing import Any
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.parallel.replicas.context import current
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 F, L = chainer.functions, chainer.links
 _FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
@@ -26,32 +26,34 @@ class AllSum(chainer.FunctionNode):
     its own transpose.
     """
 
-    def __init__(self, meeting: Meeting, index: int, topic: str) -> None:
+    def __init__(self, rendezvous: Rendezvous, index: int, topic: str) -> None:
         super().__init__()
-        self.meeting, self.index, self.topic = meeting, index, topic
+        self.rendezvous, self.index, self.topic = rendezvous, index, topic
 
     def forward(self, inputs):
         (x,) = inputs
         device = chainer.backend.get_device_from_array(x)
-        first, *others = self.meeting.exchange(self.index, self.topic, x)
+        first, *others = self.rendezvous.exchange(self.index, self.topic, x)
         total = device.send(first).copy()
         for other in others:
             total += device.send(other)
         return (total,)
 
     def backward(self, indexes, gradients):
-        return AllSum(self.meeting, self.index, f"the derivative of {self.topic}").apply(gradients)
+        return AllSum(self.rendezvous, self.index, f"the derivative of {self.topic}").apply(
+            gradients
+        )
 
 
-def all_sum(meeting: Meeting, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
+def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
     """The sum over all replicas, differentiable: by `AllSum`, or as one graph over all replicas."""
 
     def in_own_graph(x: Any, topic: str) -> Any:
-        return AllSum(meeting, index, topic).apply((x,))[0]
+        return AllSum(rendezvous, index, topic).apply((x,))[0]
 
     def in_one_graph(x: Any, topic: str) -> Any:
         x = chainer.as_variable(x)
-        values = [arrays.moved(value, x.device) for value in meeting.exchange(index, topic, x)]
+        values = [arrays.moved(value, x.device) for value in rendezvous.exchange(index, topic, x)]
         return F.add(*values) if len(values) > 1 else x
 
     return in_own_graph if in_threads else in_one_graph

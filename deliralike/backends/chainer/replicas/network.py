@@ -35,7 +35,7 @@ from deliralike.parallel.replicas.network import (
     ReplicaSettings,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, blas_threads_now
 
 
@@ -126,10 +126,10 @@ class ChainerReplicas(Replicas, ChainerSingle):
             return super().run_replica(context, thread_context, function, share)
 
     def all_sum(
-        self, replica_index: int, meeting: Meeting, in_threads: bool
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
         """The differentiable sum over all replicas."""
-        return all_sum(meeting, replica_index, in_threads)
+        return all_sum(rendezvous, replica_index, in_threads)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """The calling thread's settings and hooks."""

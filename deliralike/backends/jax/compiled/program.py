@@ -177,7 +177,7 @@ def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
     return variable.set_raw_value if _is_plain(variable) else variable.set_value
 
 
-class Programs:
+class ProgramCache:
     """The programs compiled for one network, the latest sixteen."""
 
     def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:

@@ -5,13 +5,14 @@ from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
 )
-from deliralike.backends.jax.distributed.process_group import JaxProcesses
+from deliralike.backends.jax.distributed.process_group import JaxProcesses, JaxProcessGroup
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
 from deliralike.backends.jax.distributed.spmd import TogetherJaxNetwork, TogetherJaxOptimizer
 
 __all__ = [
     "DistributedJaxNetwork",
     "DistributedJaxOptimizer",
+    "JaxProcessGroup",
     "JaxProcesses",
     "LayerwiseJaxNetwork",
     "ShardedJaxNetwork",

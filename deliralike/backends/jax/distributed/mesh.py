@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import tree_map_with_path as map_with_path
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcesses
+from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
 from deliralike.backends.jax.update_rules import parameter_of
 
 
@@ -29,11 +29,11 @@ class ProcessMesh:
         spread: The shape and the place of each parameter of a spread network, by its name.
     """
 
-    def __init__(self, processes: JaxProcesses, device: str) -> None:
+    def __init__(self, processes: JaxProcessGroup, device: str) -> None:
         """Every process names its device."""
         self.count, self.own = processes.count, arrays.find_device(device)
         by_number = {each.id: each for each in jax.devices(self.own.platform)}
-        numbers = processes.exchange("the number of the device", self.own.id)
+        numbers = processes.all_gather_object("the number of the device", self.own.id)
         self.mesh = Mesh(np.array([by_number[number] for number in numbers]), (AXIS,))
         self.everywhere = self.sharding(())
         self.spread: dict[str, tuple[tuple[int, ...], NamedSharding]] = {}

@@ -18,14 +18,14 @@ from deliralike.errors import CapabilityError
 from deliralike.optim.loss import InReplicas, or_one
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
-from deliralike.parallel.processes.loss_exchange import Telling
+from deliralike.parallel.processes.loss_exchange import LossExchange
 from deliralike.parallel.processes.network import (
     BY_AN_OPTIMIZER,
     DistributedNetwork,
     ReplicasOverProcesses,
 )
 from deliralike.parallel.replicas.context import Replica, entered
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
@@ -116,7 +116,7 @@ def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
     )
 
 
-class _NobodyComes(Meeting):
+class _NobodyComes(Rendezvous):
     """Where the replicas of a compiled program would meet."""
 
     def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
@@ -155,9 +155,9 @@ class _OfShare:
 
     def __call__(self, network: Any, *share: Any) -> tuple:
         """The loss, weighted unless it has a denominator; the denominator; and what else came."""
-        meeting = _NobodyComes(len(self.sizes))
+        rendezvous = _NobodyComes(len(self.sizes))
         place = Replica(
-            self.index, self.device, self.sizes, meeting, self._refuse, self.synchronised
+            self.index, self.device, self.sizes, rendezvous, self._refuse, self.synchronised
         )
         with entered(place):
             value, denominator, extras = self.loss.taken_apart(
@@ -203,12 +203,14 @@ class DistributedJaxOptimizer(JaxOptimizer):
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
-            denominator = sum(parallelism.batch_group.exchange("the loss's denominator", counted))
+            denominator = sum(
+                parallelism.batch_group.all_gather_object("the loss's denominator", counted)
+            )
             own, gradients = (
                 own / or_one(denominator),
                 self._divided(gradients, or_one(denominator)),
             )
-        telling = Telling(network, shares)
+        telling = LossExchange(network, shares)
         if sum(shares.sizes):
             telling.send(own, denominator, extras)
         total, denominator, extras = telling.finish()

@@ -22,7 +22,7 @@ from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 
 T = TypeVar("T")
 AXIS = "processes"
@@ -38,7 +38,7 @@ _FAREWELL = (
 _FAILURE = "deliralike/failure"
 
 
-class JaxProcesses(Processes):
+class JaxProcessGroup(ProcessGroup):
     """The processes that JAX's runtime connects: each can compute on the devices of all, in one
     program.
 
@@ -71,7 +71,7 @@ class JaxProcesses(Processes):
         ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
-        self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
         firsts: dict[int, Any] = {}
         for device in jax.devices():
             firsts.setdefault(device.process_index, device)
@@ -82,7 +82,7 @@ class JaxProcesses(Processes):
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
         self._total = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere)
 
-    def gathered(self, message: bytes) -> list[bytes]:
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """By the coordinator's store; where one is large, by a program that all take part in."""
         heads = self._heads(message if len(message) <= _SMALL else b"", len(message))
         lengths = [length for _, length in heads]
@@ -95,17 +95,17 @@ class JaxProcesses(Processes):
         came = self._computed(self._whole, rows)
         return [row[:length].tobytes() for row, length in zip(came, lengths, strict=True)]
 
-    def summed(self, flat: np.ndarray) -> np.ndarray:
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """By a program that adds in the array's own type."""
         return self._computed(self._total, flat)
 
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """A group of some, once for each."""
         key = tuple(ranks)
         if key not in self._groups:
             chosen = [self.ranks[rank] for rank in key]
             self._groups[key] = (
-                JaxProcesses(self.timeout, ranks=chosen) if self.rank in key else self
+                JaxProcessGroup(self.timeout, ranks=chosen) if self.rank in key else self
             )
         return self._groups[key]
 
@@ -167,7 +167,7 @@ class JaxProcesses(Processes):
                         f"{self}: process {rank} has not come in {self.timeout:.0f} seconds"
                     ) from error
 
-    # Programs
+    # ProgramCache
     # --------------------------------------------------------------------------------------------------------
 
     def _computed(self, program: Callable[..., Any], own: np.ndarray) -> np.ndarray:
@@ -280,3 +280,6 @@ def _reason() -> str:
         return global_state.client.key_value_try_get(_FAILURE)
     except JaxRuntimeError:
         return ""
+
+
+JaxProcesses = JaxProcessGroup  # deprecated alias

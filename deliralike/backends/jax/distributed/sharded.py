@@ -14,12 +14,12 @@ import numpy as np
 
 from deliralike.backends.jax.arrays import whole
 from deliralike.backends.jax.compiled.program import Members
-from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcesses
+from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
 from deliralike.backends.jax.distributed.spmd import JaxSpmd, TogetherJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
 from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 Rules = Mapping[str, Sequence[str | None] | None]
@@ -81,7 +81,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     def spread_out(
         cls,
         network: AbstractNetwork,
-        processes: Processes,
+        processes: ProcessGroup,
         *,
         rules: Rules | None = None,
         dim: int = 0,
@@ -105,7 +105,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
             SettingError: A rule does not fit a parameter.
             UnknownName: A pattern matches no parameter.
         """
-        if not isinstance(processes, JaxProcesses):
+        if not isinstance(processes, JaxProcessGroup):
             raise CapabilityError(
                 f"{processes}: backend 'jax' spreads a network over processes of JAX's own runtime "
                 f"alone: deliralike.join('jax')"

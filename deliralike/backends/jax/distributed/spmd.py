@@ -30,7 +30,7 @@ from deliralike.optim.loss import InReplicas
 from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.scatter import samples_of_leaves, split_batch
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 
@@ -94,7 +94,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         cls,
         network: AbstractNetwork,
         settings: ReplicaSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
@@ -107,7 +107,9 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         from here on.
         """
         super().start_equal()
-        random.follow(self, self.processes.of_root("streams of random numbers", random.words(self)))
+        random.follow(
+            self, self.processes.broadcast_object("streams of random numbers", random.words(self))
+        )
 
     def in_program(self, arguments: Any, loss: InReplicas | None = None) -> tuple[OfAll, tuple]:
         """A loss, or the network itself, as a function of the batch of all processes, and that
@@ -163,7 +165,9 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         """The samples of each process, and what those that have some agree on about their
         batches.
         """
-        everyone = self.processes.exchange("a batch, the samples of each share", (size, told))
+        everyone = self.processes.all_gather_object(
+            "a batch, the samples of each share", (size, told)
+        )
         present = [(rank, other) for rank, (samples, other) in enumerate(everyone) if samples]
         if not present:
             raise SettingError("no process has a sample in this batch")

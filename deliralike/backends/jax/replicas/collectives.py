@@ -2,8 +2,8 @@
 runs piece by piece.
 
 Devices that take different branches cannot talk to each other inside of them. So each kind of
-replica is recorded first; between two meeting points every device takes the branch of its own kind,
-and at a meeting point all of them have left their branches.
+replica is recorded first; between two rendezvous points every device takes the branch of its own kind,
+and at a rendezvous point all of them have left their branches.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Script:
         return self._constants | dict(zip(self._inputs, operands, strict=True))
 
     def played(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-        """Run a piece: what later pieces need of it; what it brings to the meeting, or after the
+        """Run a piece: what later pieces need of it; what it brings to the rendezvous, or after the
         last the results.
         """
         results = self._pieces[piece](known)
@@ -82,7 +82,7 @@ class Script:
     def learn(
         self, piece: int, known: dict[Any, Any], kept: Sequence[Any], total: Any = None
     ) -> None:
-        """Remember what a piece gave, and the sum of the meeting after it."""
+        """Remember what a piece gave, and the sum of the rendezvous after it."""
         known.update(zip(self._kept[piece], kept, strict=True))
         if piece < len(self._meetings):
             known[self._meetings[piece].outvars[0]] = total

@@ -18,7 +18,7 @@ from deliralike.backends.jax.compiled.host_checks import checked
 from deliralike.backends.jax.compiled.program import (
     Members,
     Plain,
-    Programs,
+    ProgramCache,
     differentiated,
     in_neutral_layouts,
     loss_in,
@@ -58,7 +58,7 @@ class Whole:
 
 def run_gradients(
     network: Any,
-    programs: Programs,
+    programs: ProgramCache,
     members: Members,
     loss_function: Callable,
     batch: tuple,
@@ -136,7 +136,7 @@ def run_gradients(
     )
 
 
-def run_forward(network: Any, programs: Programs, function: Callable, *arguments: Any) -> Any:
+def run_forward(network: Any, programs: ProgramCache, function: Callable, *arguments: Any) -> Any:
     """``function(network, *arguments)`` as one compiled program over all replicas; buffers
     change.
     """
@@ -170,7 +170,7 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled
     anew at each call.
     """
-    programs = Programs(network)
+    programs = ProgramCache(network)
     members = programs.members()
     with compiling_quickly():
         result, value, by_replica, given = run_gradients(

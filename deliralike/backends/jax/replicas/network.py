@@ -16,7 +16,7 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import Members, Programs
+from deliralike.backends.jax.compiled.program import Members, ProgramCache
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import Mirror, derived_key
 from deliralike.backends.jax.replicas.mesh import Seats
@@ -35,7 +35,7 @@ from deliralike.parallel.replicas.network import (
     ReplicaSettings,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import one_after_the_other
 
 Named = dict[str, Any]
@@ -175,7 +175,7 @@ class JaxReplicas(Replicas):
         return network._inside is None and network.synchronised and network._is_concrete(arguments)
 
     def all_sum(
-        self, replica_index: int, meeting: Meeting, in_threads: bool
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
         """Refuse: replicas run one after the other, and none can wait for another."""
 
@@ -187,9 +187,9 @@ class JaxReplicas(Replicas):
         return refuse
 
     def _one_by_one(self, function: Callable, shares: Shares) -> list[Any]:
-        meeting, replicas = self.rendezvous(shares), self.network.replicas
+        rendezvous, replicas = self.rendezvous(shares), self.network.replicas
         contexts = [
-            self.replica_context(i, shares, meeting, 0, False) for i in range(len(shares.nests))
+            self.replica_context(i, shares, rendezvous, 0, False) for i in range(len(shares.nests))
         ]
 
         def job(context: Replica, share: Any) -> Any:
@@ -412,7 +412,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if held.root is not self.root:
             if held.root is not None:
                 held = self._held = Held(held.settings)
-            held.root, held.programs = self.root, Programs(self)
+            held.root, held.programs = self.root, ProgramCache(self)
             places = held.settings.places
             held.mirrors = [Mirror(self.root, places[i], i) for i in range(1, len(places))]
             held.note_settled(

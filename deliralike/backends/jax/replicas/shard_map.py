@@ -166,7 +166,7 @@ class _Place(Replica):
 
 
 class _Run:
-    """One run of all replicas, slot by slot, from one meeting point to the next."""
+    """One run of all replicas, slot by slot, from one rendezvous point to the next."""
 
     def __init__(self, mapped: Mapped, function: Callable[[Any, Any], Any], shares: Shares) -> None:
         self.mapped, self.function, self.shares = mapped, function, shares
@@ -293,7 +293,7 @@ class _Run:
             index=kind.replicas[0] if len(kind.replicas) == 1 else index,
             device=self.seats.places[kind.replicas[0]],
             sizes=self.shares.sizes,
-            meeting=_Table(self, number),  # type: ignore[arg-type]
+            rendezvous=_Table(self, number),  # type: ignore[arg-type]
             all_sum=meeting_point,
             synchronised=self.mapped.buffers == "sync",
             offset=first_sample,

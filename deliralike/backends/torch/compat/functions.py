@@ -28,7 +28,7 @@ from deliralike.errors import ArgumentError, StateError
 from deliralike.parallel import gather as gather_nests
 from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.replicas.context import Replica, entered
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import side_by_side
 
 
@@ -167,9 +167,9 @@ def apply_shares(
     sizes = tuple(
         _samples((args, kwargs), dim) for args, kwargs in zip(arguments, keywords, strict=True)
     )
-    meeting, settings = Meeting(count), carried(places)
+    rendezvous, settings = Rendezvous(count), carried(places)
     replicas = [
-        Replica(index, place, sizes, meeting, partial(sum_of_graphs, meeting, index))
+        Replica(index, place, sizes, rendezvous, partial(sum_of_graphs, rendezvous, index))
         for index, place in enumerate(places)
     ]
 
@@ -180,7 +180,7 @@ def apply_shares(
             return modules[replica.index](*arguments[replica.index], **keywords[replica.index])
 
     with sharing_threads(count, places):
-        return side_by_side([partial(job, replica) for replica in replicas], replicas, meeting)
+        return side_by_side([partial(job, replica) for replica in replicas], replicas, rendezvous)
 
 
 def _replica(network: torch.nn.Module, place: torch.device, detach: bool) -> torch.nn.Module:

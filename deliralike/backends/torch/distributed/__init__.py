@@ -5,11 +5,12 @@ from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchReplicasOverProcesses,
 )
-from deliralike.backends.torch.distributed.process_group import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcesses, TorchProcessGroup
 
 __all__ = [
     "DistributedTorchNetwork",
     "LayerwiseTorchNetwork",
+    "TorchProcessGroup",
     "TorchProcesses",
     "TorchReplicasOverProcesses",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, OwnCall, put_gradients
-from deliralike.backends.torch.distributed.process_group import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
 from deliralike.errors import CapabilityError
@@ -124,7 +124,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
                 makes no sense.
         """
         network, processes = self.network, self.processes
-        if not isinstance(processes, TorchProcesses):
+        if not isinstance(processes, TorchProcessGroup):
             raise CapabilityError(
                 f"{processes}: PyTorch adds gradients during backward over torch.distributed "
                 f"alone: deliralike.join('torch')"

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.processes.messages import Finish, begin_gathering
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _ANSWER = (
 )
 
 
-class TorchProcesses(Processes):
+class TorchProcessGroup(ProcessGroup):
     """The processes of a group of torch.distributed's; messages go from host to host, by gloo.
 
     Args:
@@ -48,28 +48,28 @@ class TorchProcesses(Processes):
         self.group = group
         ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
-        self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._between: dict[str, Any] = {}
         self._meshes: dict[str, DeviceMesh] = {}
         if group is None:
             self.watch_the_end()
 
-    def gathered(self, message: bytes) -> list[bytes]:
-        """By `begin_gathering`, waited for."""
-        return self.begin_gathering(message)()
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
+        """By `begin_all_gather_bytes`, waited for."""
+        return self.begin_all_gather_bytes(message)()
 
-    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
+    def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
         """By ``all_gather``, in one round where all messages are small, in two where one is not."""
         return begin_gathering(message, self._begin_all_gather)
 
-    def summed(self, flat: np.ndarray) -> np.ndarray:
+    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""
         total = torch.from_numpy(np.array(flat))
         self.run(lambda: dist.all_reduce(total, group=self.group))
         return total.numpy()
 
-    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce that gloo's threads go on with."""
         total = torch.from_numpy(flat)
         work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
@@ -80,17 +80,17 @@ class TorchProcesses(Processes):
 
         return finish
 
-    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+    def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
         """By a broadcast."""
         came = torch.from_numpy(np.array(flat))
         self.run(lambda: dist.broadcast(came, self.ranks[source], group=self.group))
         return came.numpy()
 
-    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By `begin_summing`: gloo's threads go on beside this one."""
-        return self.begin_summing(flat)
+    def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """By `begin_all_reduce_flat`: gloo's threads go on beside this one."""
+        return self.begin_all_reduce_flat(flat)
 
-    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+    def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce of bfloat16."""
         total = torch.from_numpy(flat).bfloat16()
         work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
@@ -101,7 +101,7 @@ class TorchProcesses(Processes):
 
         return finish
 
-    def among(self, ranks: Sequence[int]) -> Processes:
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """By ``new_group``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
@@ -111,7 +111,7 @@ class TorchProcesses(Processes):
                 self.group is not None,
             )  # then others do not make the call
             group = self.run(lambda: dist.new_group(chosen, use_local_synchronization=within))
-            self._groups[key] = TorchProcesses(group=group) if self.rank in key else self
+            self._groups[key] = TorchProcessGroup(group=group) if self.rank in key else self
         return self._groups[key]
 
     def mesh(self, kind: str) -> DeviceMesh:
@@ -340,3 +340,6 @@ def _told(rank: int) -> str:
 
 
 _FAILURE = "deliralike/failure"
+
+
+TorchProcesses = TorchProcessGroup  # deprecated alias

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from deliralike.backends.torch.distributed.comm_hooks import comm_hook
-from deliralike.backends.torch.distributed.process_group import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.errors import (
     ArgumentError,
@@ -52,7 +52,7 @@ class Reducing:
         self,
         network: AbstractTorchNetwork,
         module: torch.nn.Module,
-        processes: TorchProcesses,
+        processes: TorchProcessGroup,
         *,
         parts: bool | Sequence[str] = False,
         comm_hook: Any = None,

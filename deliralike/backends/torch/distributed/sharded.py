@@ -29,7 +29,7 @@ from deliralike.backends.torch.distributed.network import (
     TorchReplicasOverProcesses,
 )
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
-from deliralike.backends.torch.distributed.process_group import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.replicas.thread_context import current_device
 from deliralike.errors import (
     CapabilityError,
@@ -43,7 +43,7 @@ from deliralike.network.parallelism import Hooks
 from deliralike.optim.loss import InReplicas
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
-from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.network import SumOverProcesses
 from deliralike.parallel.replicas.context import current
 from deliralike.parallel.replicas.network import ReplicaSettings
@@ -224,7 +224,9 @@ class TorchShards(TorchReplicasOverProcesses):
                 parts.
         """
         order, used = self.take_seen()
-        messages = self.processes.exchange("the blocks called, and parameters used", (order, used))
+        messages = self.processes.all_gather_object(
+            "the blocks called, and parameters used", (order, used)
+        )
         for rank, (other, _) in enumerate(messages):
             if other != order:
                 raise ProcessError(
@@ -277,7 +279,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     def sharded(
         cls,
         network: AbstractNetwork,
-        processes: Processes,
+        processes: ProcessGroup,
         *,
         blocks: Sequence[str] | None = None,
         smallest: int = SMALLEST,
@@ -304,7 +306,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             SettingError: There is no such keyword.
             UnknownName: A pattern matches no block.
         """
-        if not isinstance(processes, TorchProcesses):
+        if not isinstance(processes, TorchProcessGroup):
             raise CapabilityError(
                 f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
                 f"alone: deliralike.join('torch')"

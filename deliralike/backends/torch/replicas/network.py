@@ -36,7 +36,7 @@ from deliralike.parallel.replicas.network import (
     ReplicaSettings,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
 
@@ -129,10 +129,10 @@ class TorchReplicas(Replicas, TorchSingle):
         return int(torch.randint(1, 2**62, (), device="cpu"))
 
     def all_sum(
-        self, replica_index: int, meeting: Meeting, in_threads: bool
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
         """See `deliralike.backends.torch.replicas.sums`."""
-        return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
+        return partial(sum_in_threads if in_threads else sum_of_graphs, rendezvous, replica_index)
 
     def forward_backward(
         self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
