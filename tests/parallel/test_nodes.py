@@ -26,7 +26,7 @@ class Played(ProcessGroup):
         super().__init__(rank, count)
         self.others, self.made = others or {}, []
 
-    def exchange(self, topic, value):
+    def all_gather_object(self, topic, value):
         return [
             self.others.get(rank, (value[0], None)) if rank != self.rank else value
             for rank in range(self.count)

@@ -76,7 +76,9 @@ def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
                 with network.empty_share():
                     optimizer.update(LOSSES[loss], *share)
             sent = processes.collectives - before
-            found.append({"own": _own(network.root), "sent": [sent["exchange"], sent["sum"]]})
+            found.append(
+                {"own": _own(network.root), "sent": [sent["all_gather"], sent["all_reduce"]]}
+            )
     found.append({"own": _own(network), "sent": []})  # read as a whole: all are equal
     return found
 

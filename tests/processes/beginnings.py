@@ -74,11 +74,11 @@ def begin(processes, names):
         network = Line.on("torch", seed=2)()
         options = {"optimizer": rules.rule("sgd", lr=0.1), **options}
         trainer = Trainer(network, callbacks=[seen], processes=processes, **options)
-        before = processes.collectives["exchange"]
+        before = processes.collectives["all_gather"]
         try:
             trainer.fit(given, **of_fit)
             error = ""
         except ProcessError as refused:
             error = str(refused)
-        found.append([error, seen.numbers, processes.collectives["exchange"] - before])
+        found.append([error, seen.numbers, processes.collectives["all_gather"] - before])
     return found

@@ -504,7 +504,10 @@ def messages(processes):
         network.finish()
         now = processes.collectives
         found.append(
-            [now["sum"] - before.get("sum", 0), now["exchange"] - before.get("exchange", 0)]
+            [
+                now["all_reduce"] - before.get("all_reduce", 0),
+                now["all_gather"] - before.get("all_gather", 0),
+            ]
         )
     return found
 

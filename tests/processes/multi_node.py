@@ -112,11 +112,11 @@ def micro_batches(processes):
     network = backends.DistributedDataParallel(Net(0), processes, in_backward={})
     made = network.backend.wrap_optimizer(optimizer(), network)
     made.accumulate = 3
-    before = processes.collectives["sum"]
+    before = processes.collectives["all_reduce"]
     with network.training_mode(True):
         for _ in range(6):
             made.update(cross_entropy, *samples(4))
-    return [processes.collectives["sum"] - before, made.steps]
+    return [processes.collectives["all_reduce"] - before, made.steps]
 
 
 def cross_entropy(network, x, y):

@@ -56,7 +56,9 @@ def train(processes, backend, sizes, in_backward=None):
     share = share_of(batch(sum(sizes)), sizes, processes.rank)
     sits_out = None if sizes[processes.rank] else True
     found = updates(network, subject.optimizers, subject.loss, share, sits_out)
-    return found | {"sums": processes.collectives["sum"]} if in_backward is not None else found
+    return (
+        found | {"sums": processes.collectives["all_reduce"]} if in_backward is not None else found
+    )
 
 
 def alone(backend, samples):
@@ -125,7 +127,7 @@ def collectives(processes, accumulate, in_backward=None):
     with network.training_mode(True):
         for _ in range(6):
             optimizer.update(subject.loss, *share)
-    return [processes.collectives["sum"], optimizer.steps]
+    return [processes.collectives["all_reduce"], optimizer.steps]
 
 
 def by_policy(processes, buffers):

@@ -76,7 +76,7 @@ def made(processes, in_backward=None):
 def adversaries(processes, in_backward=None, accumulate=1):
     """Losses and weights of a run with two optimizers, and how many sums were made after
     backward."""
-    before, (network, over) = processes.collectives["sum"], made(processes, in_backward)
+    before, (network, over) = processes.collectives["all_reduce"], made(processes, in_backward)
     rules = {name: rule("adam", lr=0.01) for name in ("discriminator", "generator")}
     history = Trainer(over, rules, accumulate=accumulate, seed=4).fit(
         pictures(), epochs=2, batch_size=BATCH
@@ -84,7 +84,7 @@ def adversaries(processes, in_backward=None, accumulate=1):
     return {
         "losses": [list(step.losses.values()) for step in history.steps],
         "state": {name: value.tolist() for name, value in network.neutral_state().items()},
-        "sums": processes.collectives["sum"] - before,
+        "sums": processes.collectives["all_reduce"] - before,
     }
 
 

@@ -171,7 +171,7 @@ class ProcessGroup(ABC):
         """Begin with an `all_gather_object`, and give what waits for it, and raises its errors; meanwhile
         others may go on.
         """
-        self.collectives["exchange"] += 1
+        self.collectives["all_gather"] += 1
         self.at = topic
         come = self.begin_all_gather_bytes(
             pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
@@ -289,7 +289,7 @@ class ProcessGroup(ABC):
 
         Nothing says what they are: after an `all_gather_object` in which all have come to the same point.
         """
-        self.collectives["spread"] += 1
+        self.collectives["broadcast"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         parts = np.split(
             self.broadcast_flat(np.concatenate(own), source),
@@ -319,7 +319,7 @@ class ProcessGroup(ABC):
         totals: list[Any] = [None] * len(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
-            self.collectives["sum"] += 1
+            self.collectives["all_reduce"] += 1
             flat = self.all_reduce_flat_at_once(
                 np.concatenate([np.ravel(arrays[index]) for index in places])
             )()
@@ -346,7 +346,7 @@ class ProcessGroup(ABC):
             at_once: Do not go on before they are there, where that takes less time on the whole.
             wire: ``"bfloat16"`` for arrays of float32 that are sent as such.
         """
-        self.collectives["sum"] += 1
+        self.collectives["all_reduce"] += 1
         self.at = topic
         begin = self.all_reduce_flat_at_once if at_once else self.begin_all_reduce_flat
         if is_short := wire is not None and arrays[0].dtype == np.float32:

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import Place, ProcessGroup
-from deliralike.parallel.processes.messages import Finish, begin_gathering
+from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
 
 T = TypeVar("T")
 _OF_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
@@ -61,7 +61,7 @@ class TorchProcessGroup(ProcessGroup):
 
     def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
         """By ``all_gather``, in one round where all messages are small, in two where one is not."""
-        return begin_gathering(message, self._begin_all_gather)
+        return begin_all_gather_bytes(message, self._begin_all_gather)
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""

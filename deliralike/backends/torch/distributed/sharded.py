@@ -393,7 +393,7 @@ class _Gathering(DefaultAllGather):
         self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False
     ) -> Any:
         self.state.order.append(self.number)
-        self.state.processes.collectives["gather"] += 1
+        self.state.processes.collectives["all_gather"] += 1
         return self.state.processes.run(
             lambda: super(_Gathering, self).__call__(output_tensor, input_tensor, group, async_op)
         )
@@ -418,7 +418,7 @@ class _Reducing(DefaultReduceScatter):
             input_tensor.zero_()
         if state.own_pass is not None:
             input_tensor.div_(state.processes.count)
-        state.processes.collectives["reduce-scatter"] += 1
+        state.processes.collectives["reduce_scatter"] += 1
         return state.processes.run(
             lambda: super(_Reducing, self).__call__(
                 output_tensor, input_tensor, group, op, async_op
