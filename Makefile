@@ -61,13 +61,13 @@ test-mpi: $(STAMP)
 	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
 
 # Which suite sees which change of the package: hours. What was done is kept in build/mutation, and gone on from there.
-# Coverage's tracer and the threads that test_side_by_side.py stops do not get on.
+# Coverage's tracer and the threads that test_run_in_threads.py stops do not get on.
 mutation: MADE := build/mutation
 mutation: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/mutation.txt
 	@mkdir -p $(MADE)
 	@test -f $(MADE)/coverage || COVERAGE_FILE=$(CURDIR)/$(MADE)/coverage $(RUN_TESTS) -p tests.mutation.children \
-		--suite all --cov=deliralike --cov-context=test --cov-report= --deselect tests/parallel/test_side_by_side.py
+		--suite all --cov=deliralike --cov-context=test --cov-report= --deselect tests/parallel/test_run_in_threads.py
 	@test -f $(MADE)/mutants.jsonl || $(PY) -m tests.mutation sample
 	@$(PY) -m tests.mutation run
 	@$(PY) -m tests.mutation report

@@ -131,7 +131,7 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(
         first, *rest = [topic for topic in each["order"] if topic != "backward"]
         assert first == "a batch, the samples of each share"
         assert rest == ["the loss", *(["buffers"] if policy == "mean" else []), *described]
-        assert each["sent"].get("spread", 0) == (policy == "root")
+        assert each["sent"].get("broadcast", 0) == (policy == "root")
         if backend == "torch":  # the loss is under way while backward goes on
             assert each["order"].index("the loss") < each["order"].index("backward")
 
