@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike import random
-from deliralike.optim.loss import InReplicas, as_loss
+from deliralike.optim.loss import Loss, as_loss
 from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients, CopyParameters, Replica, current_replica
 from deliralike.parallel.replicas.context import entered
@@ -24,11 +24,12 @@ Gradients = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Weighted(InReplicas):
+class Weighted(Loss):
     """A loss in replicas whose shares count as `weigh` says: from the sizes of the shares to what
     each counts.
     """
 
+    per_replica: bool = True
     weigh: Callable[[Sequence[int]], Sequence[float]] = field(default=tuple)
 
     def weights(self, sizes: Sequence[int]) -> list[float]:

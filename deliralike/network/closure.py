@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,16 @@ class TotalLoss:
         """The total, each loss by its name, and the predictions."""
         predictions = named_predictions(network(data))
         prediction = predictions.get(PREDICTION, next(iter(predictions.values())))
-        each = {
-            name: function(prediction, label)
-            for name, function in zip(self.names, self.functions, strict=True)
-        }
-        total = sum(list(each.values())[1:], start=next(iter(each.values())))
+        total, each = sum_of_losses(self.names, self.functions, prediction, label)
         return total, each, predictions
+
+
+def sum_of_losses(
+    names: Sequence[str], functions: Sequence[Callable[..., Any]], prediction: Any, target: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The sum of losses ``function(prediction, target)``, and each of them by name."""
+    first, *others = [function(prediction, target) for function in functions]
+    return sum(others, start=first), dict(zip(names, [first, *others], strict=True))
 
 
 def closure(

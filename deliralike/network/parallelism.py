@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import first_of
+from deliralike.optim.loss import Loss, LossResult
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 if TYPE_CHECKING:
-    from deliralike.optim.loss import InReplicas
     from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 
 Hooks = tuple[list[Any], list[Any]]
@@ -69,26 +68,22 @@ class Single:
     # Losses
     # ----------------------------------------------------------------------------------------------------------
 
-    def adapt_loss(self, loss_function: LossFunction) -> LossFunction:
-        """The loss function that an optimizer over this network computes for a given one: the
-        same.
-        """
-        return loss_function
+    def adapt_loss(self, loss: Loss) -> Loss:
+        """The loss that an optimizer over this network computes for a given one: the same."""
+        return loss
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The value of a per-replica loss on the whole batch."""
         return loss.whole(self.network, *batch)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`compute_loss`, and the backward pass from its value.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass.
         """
         result = self.compute_loss(loss, *batch)
-        backward(first_of(result))
+        backward(LossResult.of(result).value)
         return result
 
     def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
-from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, taken
+from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses, taken
+from deliralike.optim.loss import LossResult
 
 if TYPE_CHECKING:
     from deliralike.network.base import AbstractNetwork
@@ -82,9 +83,8 @@ class StepLoss:
         """The same from a prediction that is there already."""
         if not self.functions:
             return default_loss(prediction, target, network=network)
-        values = [function(prediction, target) for function in self.functions]
-        total = sum(values[1:], start=values[0])
-        return (total, dict(zip(self.names, values, strict=True))) if len(values) > 1 else total
+        total, each = sum_of_losses(self.names, self.functions, prediction, target)
+        return total if len(each) == 1 else (total, each)
 
 
 def step_loss(losses: Losses | None) -> Callable[..., Any]:
@@ -151,15 +151,14 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
 
 def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
     """The total first; then the losses by name, where the loss function gave them."""
-    if not isinstance(result, tuple):
-        return {TOTAL: result}
-    each = next((extra for extra in result[1:] if isinstance(extra, Mapping)), {})
+    parts = LossResult.of(result)
+    each = next((extra for extra in parts.extras or () if isinstance(extra, Mapping)), {})
     graphless = {
         name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
         for name, value in each.items()
         if name != TOTAL
     }
-    return {TOTAL: result[0], **graphless}
+    return {TOTAL: parts.value, **graphless}
 
 
 def _named(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deliralike import nest
 from deliralike.errors import BatchError
-from deliralike.optim.loss import Loss, or_one
+from deliralike.optim.loss import Loss, LossResult, or_one
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -99,9 +99,8 @@ def _present(gradients: Gradients) -> list[str]:
 
 def weight_of(
     loss: Loss, result: Any, samples: int, number: Callable[[Any], float]
-) -> tuple[Any, Weight]:
-    """What a loss would have returned without its denominator, and what the loss counts for in a
-    window.
+) -> tuple[LossResult, Weight]:
+    """The parts of a micro-batch's loss, and what it counts for in a window.
 
     Args:
         loss: The loss before `Loss.with_denominator`.
@@ -110,15 +109,12 @@ def weight_of(
         number: Turns a native scalar into a number.
     """
     if loss.reduction == "sum":
-        return result, Weight(samples, 1.0, 0.0)
-    if loss.reduction != "denominator":
-        return result, Weight(samples, samples, samples)
-    value, denominator, *extras = result
-    total = number(denominator)
-    weight = Weight(samples, total, total)
-    if not extras:
-        return value, weight
-    return (value, *extras), weight
+        return LossResult.of(result), Weight(samples, 1.0, 0.0)
+    if loss.reduction == "mean":
+        return LossResult.of(result), Weight(samples, samples, samples)
+    parts = loss.parts(result)
+    divisor = number(parts.denominator)
+    return parts, Weight(samples, divisor, divisor)
 
 
 def count_samples(batch: Any, dim: int = 0) -> int:
@@ -136,22 +132,3 @@ def count_samples(batch: Any, dim: int = 0) -> int:
     raise BatchError(
         f"a batch needs an array whose axis {dim} counts the samples, and this one has none"
     )
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A loss function whose loss is multiplied, for backward, by a number that comes before the
-    batch.
-    """
-
-    function: Callable[..., Any]
-
-    def __call__(self, network: Any, scale: float, *batch: Any) -> Any:
-        """The loss times the scale, and what else the function returns."""
-        result = self.function(network, *batch)
-        return (result[0] * scale, *result[1:]) if isinstance(result, tuple) else result * scale
-
-
-def unscaled(result: Any, scale: float) -> Any:
-    """What a loss function has returned, its loss divided by the scale."""
-    return (result[0] / scale, *result[1:]) if isinstance(result, tuple) else result / scale

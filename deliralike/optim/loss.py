@@ -1,10 +1,9 @@
-"""A loss that is computed inside the replicas, each on its own share, and how the shares' losses
-become one.
-"""
+"""The loss of an update: how it is computed, and how losses of several shares become one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -23,156 +22,180 @@ def no_scalar(shape: Sequence[int]) -> ShapeError:
 
 
 @dataclass(frozen=True)
+class LossResult:
+    """The parts of what a loss function returned.
+
+    Attributes:
+        value: The loss, a native scalar.
+        extras: What came beside it; None where the function returned the loss alone.
+        denominator: What a sum is to be divided by; None unless the loss declares one.
+    """
+
+    value: Any
+    extras: tuple | None = None
+    denominator: Any = None
+
+    @classmethod
+    def of(cls, result: Any) -> LossResult:
+        """The parts of a loss, or of a tuple of a loss and anything else."""
+        if isinstance(result, tuple):
+            return cls(result[0], result[1:])
+        return cls(result)
+
+    @property
+    def returned(self) -> Any:
+        """What a loss function returns that has these parts; the denominator is not among them."""
+        if self.extras is None:
+            return self.value
+        return (self.value, *self.extras)
+
+    def with_value(self, value: Any) -> LossResult:
+        """The same parts with another loss."""
+        return replace(self, value=value)
+
+
+@dataclass(frozen=True)
 class Loss:
-    """A loss function as an optimizer computes it: once, on the whole batch.
+    """A loss function with everything that an update must know of it.
+
+    Equal ones share a compiled program.
 
     Attributes:
         function: ``function(network, *batch)`` returns the loss, or a tuple of the loss and
             anything else.
+        reduction: How losses of several shares or micro-batches become one; see `in_replicas`.
+        spec: What to split, copy and keep of the batch where it is split over replicas.
+        per_replica: Whether each replica computes the function on its own share of the batch.
+        precision: The shorter type that the forward pass computes in; None for the network's own.
+        is_scaled: Whether the first argument before the batch is a number that multiplies the loss.
+        reports_denominator: Whether the denominator of the whole batch comes after the loss.
     """
 
     function: Callable[..., Any]
-
-    @property
-    def reduction(self) -> str:
-        """How losses of several batches become one; a mean unless the function declares another
-        one.
-        """
-        return getattr(self.function, "reduction", "mean")
+    reduction: str = "mean"
+    spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
+    per_replica: bool = False
+    precision: str | None = None
+    is_scaled: bool = False
+    reports_denominator: bool = False
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """What the function returns."""
-        return self.function(network, *batch)
-
-    def whole(self, network: Any, *batch: Any) -> Any:
-        """The loss on one network that sees the whole batch."""
-        return self.function(network, *batch)
+        """The loss of the whole batch, or a tuple of it and what else the function returned."""
+        if self.per_replica:
+            return network.parallelism.compute_loss(self, *batch)
+        return self.compute(network, *batch)
 
     def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """What the function returns, after a backward pass from the loss.
+        """The same as a call, after a backward pass from the loss.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass.
         """
-        result = self(network, *batch)
-        backward(first_of(result))
+        if self.per_replica:
+            return network.parallelism.forward_backward(self, backward, *batch)
+        result = self.compute(network, *batch)
+        backward(LossResult.of(result).value)
         return result
 
-    def wrap(self, wrapper: Callable[[Callable[..., Any]], Any], extra_arguments: int = 0) -> Self:
-        """This loss around ``wrapper(function)``.
+    def compute(self, network: Any, *batch: Any) -> Any:
+        """What the function returns for this batch, its loss scaled and in the network's type."""
+        scale, batch = (batch[0], batch[1:]) if self.is_scaled else (None, batch)
+        with self._forward_pass(network):
+            result = self.function(network, *batch)
+        if self.precision is None and scale is None:
+            return result
+        parts = LossResult.of(result)
+        value = parts.value
+        if self.precision is not None:
+            value = network.nn.cast(value, network.dtype_name)
+        if scale is not None:
+            value = value * scale
+        return parts.with_value(value).returned
 
-        Args:
-            extra_arguments: How many arguments the wrapped function has before the batch; every
-                replica gets them as they are.
-        """
-        return replace(self, function=wrapper(self.function))
-
-    def with_denominator(self) -> Self:
-        """This loss, made to return the denominator that it declares after the loss; itself without
-        one.
-        """
-        return self
-
-    def in_replicas(self) -> InReplicas:
-        """This loss, computed inside the replicas; one that declares nothing is a mean over
-        samples.
-        """
-        return in_replicas(self.function)
-
-
-def as_loss(loss_function: Callable[..., Any]) -> Loss:
-    """A loss function as a `Loss`; a `Loss` is returned as it is."""
-    return loss_function if isinstance(loss_function, Loss) else Loss(loss_function)
-
-
-def first_of(result: Any) -> Any:
-    """The loss itself, from what a loss function returned."""
-    return result[0] if isinstance(result, tuple) else result
-
-
-@dataclass(frozen=True)
-class InReplicas(Loss):
-    """A per-replica loss: a loss function that runs inside each replica, with a declared reduction.
-
-    See `in_replicas`.
-    """
-
-    reduction: str = "mean"
-    spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
-    reports: bool = False  # whether the denominator of the whole batch comes after the loss
-
-    def __call__(self, network: Any, *batch: Any) -> Any:
-        """The loss of the whole batch."""
-        return network.parallelism.compute_loss(self, *batch)
-
-    def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """The loss of the whole batch, after backward passes from the losses of all shares."""
-        return network.parallelism.forward_backward(self, backward, *batch)
-
-    def wrap(self, wrapper: Callable[[Callable[..., Any]], Any], extra_arguments: int = 0) -> Self:
-        """This loss around ``wrapper(function)``; see `Loss.wrap`."""
-        spec = self.spec
-        if spec is not None:
-            spec = ("keep",) * extra_arguments + tuple(spec)
-        return replace(self, function=wrapper(self.function), spec=spec)
-
-    def with_denominator(self) -> Self:
-        """This loss, made to return the denominator that it declares after the loss; itself without
-        one.
-        """
-        return replace(self, reports=True) if self.reduction == "denominator" else self
-
-    def in_replicas(self) -> InReplicas:
-        """The loss itself."""
-        return self
+    def _forward_pass(self, network: Any) -> AbstractContextManager[Any]:
+        if self.precision is None:
+            return nullcontext()
+        return network.backend.computing_in(self.precision)
 
     def whole(self, network: Any, *batch: Any) -> Any:
         """The loss on one network that sees the whole batch."""
-        value, denominator, extras = self.taken_apart(self.function(network, *batch))
-        if self.reduction == "denominator":
+        result = self.compute(network, *batch)
+        if not self.per_replica:
+            return result
+        parts = self.parts(result)
+        value, denominator = parts.value, parts.denominator
+        if denominator is not None:
             denominator = constant(network, denominator)
             value = value / or_one(denominator)
-        return self.result(value, denominator, extras)
+        return self.result(LossResult(value, parts.extras, denominator))
 
-    def result(self, value: Any, denominator: Any, extras: Sequence[Any] | None) -> Any:
-        """The loss of the whole batch, and what else is to be handed back with it."""
-        beside = ([denominator] if self.reports else []) + list(extras or ())
-        return (value, *beside) if self.reports or extras is not None else value
-
-    def taken_apart(self, result: Any) -> tuple[Any, Any, tuple | None]:
-        """The loss of a share, its denominator (None unless declared), and what else came (None for
-        nothing).
+    def parts(self, result: Any) -> LossResult:
+        """The parts of what `compute` returned on a share.
 
         Raises:
             ArgumentError: A denominator is declared, and the function gave none.
             ShapeError: The loss is no scalar.
         """
-        loss = result[0] if isinstance(result, tuple) else result
-        if tuple(getattr(loss, "shape", ())):
-            raise no_scalar(loss.shape)
+        parts = LossResult.of(result)
+        shape = tuple(getattr(parts.value, "shape", ()))
+        if shape:
+            raise no_scalar(shape)
         if self.reduction != "denominator":
-            return loss, None, result[1:] if isinstance(result, tuple) else None
-        if not isinstance(result, tuple) or len(result) < 2:
+            return parts
+        if not parts.extras:
             raise ArgumentError(
                 "a loss with reduction='denominator' gives a tuple (sum, denominator, ...), not a "
                 f"{type(result).__name__}: return the sum over the share and what it is to be "
                 "divided by"
             )
-        return loss, result[1], result[2:] or None
+        denominator, *extras = parts.extras
+        return LossResult(parts.value, tuple(extras) or None, denominator)
+
+    def result(self, parts: LossResult) -> Any:
+        """What a call returns, from the parts of the whole batch."""
+        if self.reports_denominator:
+            return (parts.value, parts.denominator, *(parts.extras or ()))
+        return parts.returned
 
     def weights(self, sizes: Sequence[int]) -> list[float]:
         """What each share's loss counts for when no denominator is declared."""
         samples = sum(sizes)
-        return (
-            [size / samples if samples else 1.0 for size in sizes]
-            if self.reduction == "mean"
-            else [1.0] * len(sizes)
-        )
+        if self.reduction != "mean" or not samples:
+            return [1.0] * len(sizes)
+        return [size / samples for size in sizes]
+
+    def in_replicas(self) -> Self:
+        """This loss, computed inside the replicas."""
+        return replace(self, per_replica=True)
+
+    def with_denominator(self) -> Self:
+        """This loss, made to return the denominator that it declares after the loss."""
+        return replace(self, reports_denominator=self.reduction == "denominator")
+
+    def with_precision(self, precision: str | None) -> Self:
+        """This loss with its forward pass in a shorter type; as it is for None."""
+        if precision is None:
+            return self
+        return replace(self, precision=precision)
+
+    def with_scale(self) -> Self:
+        """This loss times a number, which is given before the batch and to all replicas alike."""
+        spec = self.spec
+        if spec is not None:
+            spec = ("keep", *spec)
+        return replace(self, spec=spec, is_scaled=True)
+
+
+def as_loss(loss_function: Callable[..., Any]) -> Loss:
+    """A loss function as a `Loss`; a `Loss` is returned as it is."""
+    if isinstance(loss_function, Loss):
+        return loss_function
+    return Loss(loss_function)
 
 
 def in_replicas(
     loss_function: Callable[..., Any], reduction: str = "mean", spec: Any = None
-) -> InReplicas:
+) -> Loss:
     """A loss function that each replica computes on its own share of the batch, backward included.
 
     Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the
@@ -203,7 +226,7 @@ def in_replicas(
         raise SettingError(
             f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}"
         )
-    return InReplicas(loss_function, reduction, spec)
+    return Loss(loss_function, reduction, spec, per_replica=True)
 
 
 def constant(network: Any, denominator: Any) -> Any:

@@ -13,9 +13,9 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
-from deliralike.optim.accumulation import Scaled, Window, unscaled, weight_of
-from deliralike.optim.loss import as_loss
-from deliralike.optim.precision import LossScale, check_precision, computing_in
+from deliralike.optim.accumulation import Window, weight_of
+from deliralike.optim.loss import Loss, as_loss
+from deliralike.optim.precision import LossScale, check_precision
 
 if TYPE_CHECKING:
     from deliralike.network.base import AbstractNetwork
@@ -123,19 +123,19 @@ class AbstractOptimizer(ABC):
         """
         batch = self.prepared(batch)
         parallelism = self.network.parallelism
-        loss_function = computing_in(parallelism.adapt_loss(loss_function), self.precision)
+        loss = parallelism.adapt_loss(as_loss(loss_function)).with_precision(self.precision)
         with parallelism.update_context(self):
             if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
-                return self._add_micro_batch(loss_function, batch)
-            return self.update_at_once(loss_function, batch)
+                return self._add_micro_batch(loss, batch)
+            return self.update_at_once(loss, batch)
 
     def prepared(self, batch: tuple) -> tuple:
         """A batch as `gradients` wants it; see `Backend.prepare`."""
         return self.network.backend.prepare(batch, self.network)
 
-    def update_at_once(self, loss_function: LossFunction, batch: tuple) -> Any:
+    def update_at_once(self, loss: Loss, batch: tuple) -> Any:
         """`update` on a prepared batch that is a window of its own."""
-        result, gradients = self.gradients(loss_function, *batch)
+        result, gradients = self.gradients(loss, *batch)
         self.update_with(gradients)
         return result
 
@@ -206,24 +206,23 @@ class AbstractOptimizer(ABC):
             return self._of_replicas
         return self.network.parallelism.replica_gradients()
 
-    def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
+    def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
         parallelism, backend = self.network.parallelism, self.network.backend
-        loss = as_loss(loss_function)
         samples = parallelism.count_samples(batch)
-        scale = self.loss_scale.value if self.loss_scale else 1.0
+        computed, scale = loss.with_denominator(), 1.0
+        if self.loss_scale is not None:
+            computed, scale = computed.with_scale(), self.loss_scale.value
+            batch = (scale, *batch)
         with random.shifted(self._window.samples), parallelism.no_sync():
-            if self.loss_scale is None:
-                result, of_root = self.gradients(loss.with_denominator(), *batch)
-            else:
-                scaled = loss.with_denominator().wrap(Scaled, extra_arguments=1)
-                result, of_root = self.gradients(scaled, scale, *batch)
-                result = unscaled(result, scale)
+            result, of_root = self.gradients(computed, *batch)
+        parts, weight = weight_of(loss, result, samples, backend.number)
         gradients = [of_root, *parallelism.replica_gradients()]
-        result, weight = weight_of(loss, result, samples, backend.number)
         self._window.add(backend, gradients, weight, scale)
         if self._window.micro_batches >= self._accumulate:
             self.flush()
-        return result
+        if self.loss_scale is not None:
+            parts = parts.with_value(parts.value / scale)
+        return parts.returned
 
     def update_with(self, gradients: dict[str, Any]) -> None:
         """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an

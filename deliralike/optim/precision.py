@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any
 
 from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
-from deliralike.optim.loss import as_loss
 
 PRECISIONS = ("bfloat16", "float16")
 
@@ -165,31 +164,6 @@ def check_precision(precision: str | None) -> str | None:
             f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}"
         )
     return precision
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """A loss function whose forward pass computes in a shorter type; equal ones share a compiled
-    program.
-    """
-
-    function: Callable[..., Any]
-    precision: str
-
-    def __call__(self, network: Any, *batch: Any) -> Any:
-        """What the function gives, its loss in the network's own type."""
-        with network.backend.computing_in(self.precision):
-            result = self.function(network, *batch)
-        loss = result[0] if isinstance(result, tuple) else result
-        loss = network.nn.cast(loss, network.dtype_name)
-        return (loss, *result[1:]) if isinstance(result, tuple) else loss
-
-
-def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Callable[..., Any]:
-    """The loss function with its forward pass in a shorter type; as it is for None."""
-    if precision is None:
-        return loss_function
-    return as_loss(loss_function).wrap(partial(Mixed, precision=precision))
 
 
 def autocast(

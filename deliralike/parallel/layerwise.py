@@ -17,8 +17,8 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.optim.precision import computing_in
 from deliralike.parallel.processes.buckets import Bucket, Described, bucketed, finish_all
 from deliralike.parallel.processes.group import ProcessGroup
 
@@ -302,11 +302,10 @@ class LayerwiseNetwork(ABC):
         """What a loss function gives for this process's batch; the gradients are left with the
         parameters.
         """
-        loss_function = computing_in(
-            optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision
-        )
+        loss = optimizer.network.parallelism.adapt_loss(as_loss(loss_function))
+        loss = loss.with_precision(optimizer.precision)
         with self.reaching():
-            result, gradients = optimizer.gradients(loss_function, *optimizer.prepared(batch))
+            result, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         for name, gradient in gradients.items():
             self.put_gradient(name, gradient)
         return result

@@ -7,7 +7,7 @@ import pytest
 MOVED = [
     ("deliralike.rules", "deliralike.optim.rules", "Adam"),
     ("deliralike.clipping", "deliralike.optim.clipping", "ClipNorm"),
-    ("deliralike.precision", "deliralike.optim.precision", "Mixed"),
+    ("deliralike.precision", "deliralike.optim.precision", "LossScale"),
     ("deliralike.groups", "deliralike.optim.groups", "Groups"),
     ("deliralike.optimizer", "deliralike.optim.optimizer", "AbstractOptimizer"),
     ("deliralike.anomalies", "deliralike.network.anomalies", "Anomalies"),

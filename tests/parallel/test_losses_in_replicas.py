@@ -5,7 +5,6 @@ import pytest
 
 from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
-from deliralike.optim.loss import InReplicas
 from tests.parallel.networks import (
     Small,
     batch_of,
@@ -147,8 +146,8 @@ def test_equal_losses_are_equal_so_that_they_share_a_compiled_program():
     ("sizes", "wanted"), [((3, 2, 2), [3 / 7, 2 / 7, 2 / 7]), ((5,), [1.0]), ((0,), [1.0])]
 )
 def test_a_mean_counts_by_its_share(sizes, wanted):
-    assert InReplicas(summed).weights(sizes) == wanted
-    assert InReplicas(summed, "sum").weights(sizes) == [1.0] * len(sizes)
+    assert in_replicas(summed).weights(sizes) == wanted
+    assert in_replicas(summed, "sum").weights(sizes) == [1.0] * len(sizes)
 
 
 # Replicated networks

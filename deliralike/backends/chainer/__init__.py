@@ -38,6 +38,7 @@ from deliralike.backends.chainer.replicas.optimizer import (
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
@@ -120,7 +121,8 @@ class ChainerBackend(Backend):
         network.cleargrads()
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        loss, *beside = result if isinstance(result, tuple) else (result,)
+        parts = LossResult.of(result)
+        loss, beside = parts.value, parts.extras or ()
         loss.backward()
         slots = {
             name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
@@ -132,9 +134,7 @@ class ChainerBackend(Backend):
             lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs
         )
         network.cleargrads()
-        return Gradients(
-            float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(tuple(beside))
-        )
+        return Gradients(float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(beside))
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)

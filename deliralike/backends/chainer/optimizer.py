@@ -14,7 +14,7 @@ from deliralike.backends.chainer.members import Members
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import as_loss, no_scalar
+from deliralike.optim.loss import LossResult, as_loss, no_scalar
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -222,6 +222,5 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
 
 
 def _detached(result: Any) -> Any:
-    first = result[0] if isinstance(result, tuple) else result
-    first = chainer.as_variable(arrays.raw(first))
-    return (first, *result[1:]) if isinstance(result, tuple) else first
+    parts = LossResult.of(result)
+    return parts.with_value(chainer.as_variable(arrays.raw(parts.value))).returned

@@ -60,6 +60,7 @@ from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import Rule
 from deliralike.parallel.processes.group import Place, ProcessGroup
 from deliralike.parallel.replicas.callbacks import CallbackContext
@@ -204,7 +205,8 @@ class TorchBackend(Backend):
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        loss, *beside = result if isinstance(result, tuple) else (result,)
+        parts = LossResult.of(result)
+        loss, beside = parts.value, parts.extras or ()
         trainable = {
             name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
         }
@@ -222,7 +224,7 @@ class TorchBackend(Backend):
             for name, of_one in zip(trainable, copies, strict=True)
         }
         by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
-        return Gradients(float(loss.detach()), parameters, by_input, self.to_numpy(tuple(beside)))
+        return Gradients(float(loss.detach()), parameters, by_input, self.to_numpy(beside))
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         network.to(arrays.dtype(dtype))

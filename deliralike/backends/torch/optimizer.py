@@ -13,7 +13,7 @@ from deliralike.backends.torch.members import Members
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
-from deliralike.optim.loss import as_loss, no_scalar
+from deliralike.optim.loss import LossResult, as_loss, no_scalar
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
@@ -164,5 +164,5 @@ def _loaded(
 
 
 def _detached(result: Any) -> Any:
-    first = result[0] if isinstance(result, tuple) else result
-    return (first.detach(), *result[1:]) if isinstance(result, tuple) else first.detach()
+    parts = LossResult.of(result)
+    return parts.with_value(parts.value.detach()).returned

@@ -1,12 +1,14 @@
-"""What processes tell each other of a loss that each computes on its share."""
+"""The exchange of a loss between processes that each compute it on their share."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deliralike.network.state import Slot
+from deliralike.optim.loss import LossResult
 from deliralike.parallel.batches.scatter import Shares
 
 if TYPE_CHECKING:
@@ -14,68 +16,67 @@ if TYPE_CHECKING:
 
 
 class LossExchange:
-    """What the processes tell each other of a loss: its parts, and in the same message whether
-    buffers differ.
+    """One message of each process: its part of a loss, and a digest of its buffers.
 
-    Where nothing waits for the device by it, the message is under way during backward.
+    On a CPU the message is under way during backward; elsewhere reading the loss would wait for
+    the device, so it is sent afterwards.
 
     Attributes:
         own: This process's part of the loss.
     """
 
     def __init__(self, network: DistributedNetwork, shares: Shares) -> None:
-        """Of one loss of a network."""
+        """Exchange one loss of a network over the shares of one batch."""
         self.network, self.shares = network, shares
         self.own: float = 0.0
-        self._found: tuple = (None, None, None)
-        self._come: Callable[[], list[Any]] | None = None
+        self._part: LossResult | None = None
+        self._wait: Callable[[], list[Any]] | None = None
 
-    def begin(self, value: Any = None, denominator: Any = None, extras: Any = None) -> None:
-        """After forward: this process's part with its graph, or that it has none."""
-        self._found = value, denominator, extras
+    def begin(self, part: LossResult | None = None) -> None:
+        """Take this process's part after forward, with its graph; None without samples."""
+        self._part = part
         if self.network.device_name == "cpu" and any(self.shares.sizes):
             self._send()
 
     def _send(self) -> None:
-        value, denominator, extras = self._found
-        own = (
-            0.0
-            if value is None
-            else self.network.backend.number(self.network.nn.stop_gradient(value))
-        )
-        self.send(own, denominator, extras)
+        if self._part is None:
+            self.send(LossResult(0.0))
+            return
+        network = self.network
+        own = network.backend.number(network.nn.stop_gradient(self._part.value))
+        self.send(self._part.with_value(own))
 
-    def send(self, own: float, denominator: Any, extras: Any) -> None:
-        """Tell this process's part."""
-        self.own, self._buffers = own, self.network.parallelism.buffer_slots()
-        part = own, denominator, None if extras is None else self.network.backend.to_numpy(extras)
-        self._come = self.network.parallelism.batch_group.begin_all_gather_object(
+    def send(self, part: LossResult) -> None:
+        """Send this process's part, whose loss is a number."""
+        network = self.network
+        self.own, self._buffers = part.value, network.parallelism.buffer_slots()
+        if part.extras is not None:
+            part = replace(part, extras=network.backend.to_numpy(part.extras))
+        self._wait = network.parallelism.batch_group.begin_all_gather_object(
             "the loss", (part, digest(self._buffers))
         )
 
-    def finish(self) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave;
-        buffers are settled.
-        """
+    def finish(self) -> LossResult:
+        """Return the loss of the whole batch as a number, and synchronize the buffers."""
         sizes = self.shares.sizes
         if not sum(sizes):
-            return 0.0, 0.0, None
-        if self._come is None:
+            return LossResult(0.0, None, 0.0)
+        if self._wait is None:
             self._send()
-        assert self._come is not None  # sent by now
-        parts, digests = zip(*self._come(), strict=True)
+        assert self._wait is not None  # sent by now
+        parts, digests = zip(*self._wait(), strict=True)
         self.network.parallelism.synchronize_differing(self._buffers, digests, sizes)
         return self.network.parallelism.combine_losses(present(parts, sizes), sizes)
 
 
 def digest(buffers: Mapping[str, Slot]) -> bytes:
-    """A number of 16 bytes that differs where the values of buffers do."""
-    found = hashlib.blake2b(digest_size=16)
+    """A digest of 16 bytes that differs where the values of buffers do."""
+    result = hashlib.blake2b(digest_size=16)
     for slot in buffers.values():
-        found.update(slot.read().tobytes())
-    return found.digest()
+        result.update(slot.read().tobytes())
+    return result.digest()
 
 
 def present(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """Those of the processes that have samples."""
+    """The values of the processes that have samples."""
     return [value for value, size in zip(values, sizes, strict=True) if size]

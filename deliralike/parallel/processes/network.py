@@ -18,7 +18,7 @@ from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
 from deliralike.network.state import Slot
-from deliralike.optim.loss import InReplicas, as_loss
+from deliralike.optim.loss import Loss, LossResult, as_loss
 from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.optim.rules import rule
 from deliralike.parallel.averaging.local_sgd import AverageParameters, Averaging, LocalSGD
@@ -255,14 +255,14 @@ class ReplicasOverProcesses(Replicas):
     # Losses
     # ----------------------------------------------------------------------------------------------------------
 
-    def adapt_loss(self, loss_function: LossFunction) -> LossFunction:
+    def adapt_loss(self, loss: Loss) -> Loss:
         """A loss that each process computes on its share; one that declares nothing is a mean over
         samples.
 
         Raises:
             SettingError: The loss is a sum, and parameters are averaged.
         """
-        loss = as_loss(loss_function).in_replicas()
+        loss = loss.in_replicas()
         if self.state.averaging is not None and loss.reduction == "sum":
             raise SettingError(
                 "a loss that is a sum over the batch has larger gradients in all processes than "
@@ -277,7 +277,7 @@ class ReplicasOverProcesses(Replicas):
         own = 0 if self.state.empty_share else super().count_samples(batch)
         return sum(self.batch_group.all_gather_object("the samples of a micro-batch", own))
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that
         of its own batch.
         """
@@ -285,9 +285,7 @@ class ReplicasOverProcesses(Replicas):
             return loss.whole(self.network.root, *batch)
         return self._compute(loss, lambda value: None, batch, detached=False)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Forward and backward on this process's share; the gradients of all processes add up to
         the batch's.
         """
@@ -295,7 +293,7 @@ class ReplicasOverProcesses(Replicas):
 
     def _compute(
         self,
-        loss: InReplicas,
+        loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
         detached: bool,
@@ -305,12 +303,12 @@ class ReplicasOverProcesses(Replicas):
         self.note_call(shares.sizes)
         reduces = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
-        telling = LossExchange(network, shares)
+        exchange = LossExchange(network, shares)
 
         def part(replica: Any, share: Any) -> Any:
-            weighted, denominator, extras = self.compute_part(loss, replica, share)
-            telling.begin(weighted, denominator, extras)
-            return weighted
+            own = self.compute_part(loss, replica, share)
+            exchange.begin(own)
+            return own.value
 
         def one_share(replica: Any, share: Any) -> Any:
             if reduces:
@@ -320,25 +318,22 @@ class ReplicasOverProcesses(Replicas):
             return weighted
 
         if not shares.nests:
-            self.take_part(loss, backward, batch, telling.begin)
+            self.take_part(loss, backward, batch, exchange.begin)
         values = []
         if sum(shares.sizes):
             with self.state.set(synchronizes_with_loss=True):
                 values = self.run(one_share, shares, in_threads=True)
-        total, denominator, extras = telling.finish()
+        result = exchange.finish()
         if not values or detached:
-            whole = network.backend.array(
-                np.asarray(total, network.dtype_name), device=network.device_name
-            )
-        else:
-            whole = values[0] + (
-                total - telling.own
-            )  # the graph of the own part, and the number of all
-        return loss.result(whole, denominator, extras)
+            total = np.asarray(result.value, network.dtype_name)
+            whole = network.backend.array(total, device=network.device_name)
+        else:  # the graph of the own part, and the number of all
+            whole = values[0] + (result.value - exchange.own)
+        return loss.result(result.with_value(whole))
 
     def take_part(
         self,
-        loss: InReplicas,
+        loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
         tell: Callable[[], None],
@@ -349,17 +344,14 @@ class ReplicasOverProcesses(Replicas):
             tell: Called between forward and backward, where the others begin to tell their loss.
         """
 
-    def combine_losses(
-        self, parts: Sequence[tuple[float, Any, Any]], sizes: Sequence[int]
-    ) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave, from
-        all processes'.
-        """
-        losses, denominators, extras = zip(*parts, strict=True)
-        averaging, denominator = self.state.averaging, denominators[0]
+    def combine_losses(self, parts: Sequence[LossResult], sizes: Sequence[int]) -> LossResult:
+        """The loss of the whole batch, from the parts of all processes that have samples."""
+        averaging, denominator = self.state.averaging, parts[0].denominator
         if averaging is not None:
             averaging.saw(sum(sizes) if denominator is None else float(denominator))
-        return sum(losses), denominator, self.join_extras(extras, sizes)
+        total = sum(part.value for part in parts)
+        extras = self.join_extras([part.extras for part in parts], sizes)
+        return LossResult(total, extras, denominator)
 
     def join_extras(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the loss function gave beside the loss in all processes, as NumPy arrays."""
@@ -378,9 +370,8 @@ class ReplicasOverProcesses(Replicas):
             rule("sgd", lr=1.0), self.network
         )  # of which only the gradients are wanted
         with self.no_sync():
-            _, gradients = optimizer.gradients(
-                self.adapt_loss(loss_function), *optimizer.prepared(batch)
-            )
+            loss = self.adapt_loss(as_loss(loss_function))
+            _, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         on_host = {
             name: None if each is None else backend.numpy(each) for name, each in gradients.items()
         }
@@ -419,7 +410,7 @@ class ReplicasOverProcesses(Replicas):
         joined = self.join_extras(present(everyone, shares.sizes), shares.sizes)
         return network.backend.prepare(joined, network)
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+    def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """This process's share; `Shares.sizes` are those of all processes."""
         if self.state.takes_whole:
             return self._own_of_whole(arguments, loss)
@@ -431,7 +422,7 @@ class ReplicasOverProcesses(Replicas):
             raise SettingError("no process has a sample in this batch")
         return Shares(shares.nests if own else [], sizes)
 
-    def _own_of_whole(self, arguments: Any, loss: InReplicas | None) -> Shares:
+    def _own_of_whole(self, arguments: Any, loss: Loss | None) -> Shares:
         spec, root = self.spec_of(loss)
         count, rank = self.processes.count, self.processes.rank
         devices, dim = [self.network.device_name] * count, self.settings.dim

@@ -5,7 +5,7 @@ and losses need.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -26,7 +26,7 @@ from deliralike.network.enclosing import EnclosingNetwork, Inside
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import InReplicas, first_of, or_one
+from deliralike.optim.loss import Loss, LossResult, or_one
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
@@ -237,7 +237,7 @@ class Replicas(Single):
         outputs = self.run(call_with, shares)
         return self.gather(outputs, shares.sizes)
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+    def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica
         that takes part.
         """
@@ -247,7 +247,7 @@ class Replicas(Single):
             arguments, settings.places, settings.dim, spec, self.network.backend, root
         )
 
-    def spec_of(self, loss: InReplicas | None) -> tuple[Any, str]:
+    def spec_of(self, loss: Loss | None) -> tuple[Any, str]:
         """The spec of a loss's batch, or of the network's arguments without a loss, and what errors
         call them.
         """
@@ -340,29 +340,26 @@ class Replicas(Single):
     # Losses
     # ----------------------------------------------------------------------------------------------------------
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas; one graph over all
         of them.
         """
         network = self.network
         shares = self.scatter(batch, loss)
-        results = self.run(partial(_call, loss.function), shares)
-        parts = [loss.taken_apart(result) for result in results]
-        values = network.backend.stack(
-            [value for value, _, _ in parts], network.settings.output_device
-        )
+        results = self.run(partial(_call, loss.compute), shares)
+        parts = [loss.parts(result) for result in results]
+        values = self._stack(part.value for part in parts)
         total = None
         if loss.reduction == "denominator":
-            total = sum(self.detached_number(denominator) for _, denominator, _ in parts)
+            total = sum(self.detached_number(part.denominator) for part in parts)
             value = network.nn.sum(values) / or_one(total)
         else:
             weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
             value = network.nn.sum(values * weights)
-        return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
+        extras = self._gather_extras(parts, shares.sizes)
+        return loss.result(LossResult(value, extras, total))
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`compute_loss` with forward and backward in each replica's own thread; the gradients stay
         there.
 
@@ -378,53 +375,51 @@ class Replicas(Single):
             return self.forward_backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
 
-        def one_share(replica: Any, share: Any) -> tuple:
-            weighted, denominator, extras = self.compute_part(loss, replica, share)
-            backward(weighted)
-            return network.nn.stop_gradient(weighted), denominator, extras
+        def one_share(replica: Any, share: Any) -> LossResult:
+            part = self.compute_part(loss, replica, share)
+            backward(part.value)
+            return part.with_value(network.nn.stop_gradient(part.value))
 
         parts = self.run(one_share, shares, in_threads=True)
-        values = network.backend.stack(
-            [value for value, _, _ in parts], network.settings.output_device
-        )
-        return loss.result(
-            network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes)
-        )
+        value = network.nn.sum(self._stack(part.value for part in parts))
+        extras = self._gather_extras(parts, shares.sizes)
+        return loss.result(LossResult(value, extras, parts[0].denominator))
 
     def forward_backward_at_once(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+        self, loss: Loss, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
         """`forward_backward` with one backward pass, in the calling thread, over the graph of all
         replicas.
         """
-        result = self.compute_loss(loss, *batch)
-        value = first_of(result)
-        backward(value)
-        detached = self.network.nn.stop_gradient(value)
-        if isinstance(result, tuple):
-            return detached, *result[1:]
-        return detached
+        result = LossResult.of(self.compute_loss(loss, *batch))
+        backward(result.value)
+        return result.with_value(self.network.nn.stop_gradient(result.value)).returned
 
-    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
-        """In a replica: its part of the batch's loss, the denominator of the batch, and what else
-        came.
-        """
-        value, denominator, extras = loss.taken_apart(loss.function(replica, *share))
+    def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
+        """A replica's part of the batch's loss, with the denominator of the whole batch."""
+        part = loss.parts(loss.compute(replica, *share))
         here = current()
         assert here is not None  # replicas run as such
         if loss.reduction != "denominator":
-            return value * loss.weights(here.sizes)[here.index], denominator, extras
-        denominators = here.exchange("the loss's denominator", self.detached_number(denominator))
-        denominator = sum(denominators)
-        return value * (1.0 / or_one(denominator)), denominator, extras
+            weight = loss.weights(here.sizes)[here.index]
+            return part.with_value(part.value * weight)
+        own = self.detached_number(part.denominator)
+        denominator = sum(here.exchange("the loss's denominator", own))
+        value = part.value * (1.0 / or_one(denominator))
+        return LossResult(value, part.extras, denominator)
 
     def detached_number(self, denominator: Any) -> Any:
         """A denominator as a number on the host."""
         return self.network.backend.number(denominator)
 
-    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
-        extras = [extra for _, _, extra in parts]
-        return None if extras[0] is None else self.gather(extras, sizes)
+    def _stack(self, values: Iterable[Any]) -> Any:
+        network = self.network
+        return network.backend.stack(list(values), network.settings.output_device)
+
+    def _gather_extras(self, parts: Sequence[LossResult], sizes: Sequence[int]) -> Any:
+        if parts[0].extras is None:
+            return None
+        return self.gather([part.extras for part in parts], sizes)
 
     # Updates
     # ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from deliralike.backends.chainer.distributed.own_backward import averaging, refu
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -47,7 +47,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
             self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight
         )
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that
         of its own batch.
         """
@@ -97,9 +97,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         backward(weighted * self.processes.count)
         return weighted
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Forward and backward on this process's share; where ChainerMN adds gradients, they are
         the batch's then.
         """

@@ -11,7 +11,7 @@ from deliralike.backends.chainer.replicas.network import (
     replicated_networks,
 )
 from deliralike.errors import OptimizerError, ShapeError
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 
 
 class ParallelOptimizerCumulateGradientsHook:
@@ -156,7 +156,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         Raises:
             ShapeError: The loss is no scalar, as when each replica has computed its own.
         """
-        if isinstance(lossfun, InReplicas):
+        if isinstance(lossfun, Loss):
             self.optimizer.target.cleargrads()
             self._backward_in_replicas(lossfun, *args)
             lossfun = None
@@ -164,7 +164,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
             lossfun = _Scalar(lossfun)
         self.optimizer.update(lossfun, *args, **kwargs) if lossfun else self.optimizer.update()
 
-    def _backward_in_replicas(self, loss: InReplicas, *batch: Any) -> None:
+    def _backward_in_replicas(self, loss: Loss, *batch: Any) -> None:
         def backward(value: Any) -> None:
             value.backward(loss_scale=self.optimizer._loss_scale)
 

@@ -27,7 +27,7 @@ from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.network import holds, walk
 from deliralike.network.state import Slot
-from deliralike.optim.loss import no_scalar
+from deliralike.optim.loss import LossResult, no_scalar
 
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
@@ -343,7 +343,7 @@ def ran(
 
 def loss_in(result: Any) -> Any:
     """The loss in what a loss function returned."""
-    loss = result[0] if isinstance(result, tuple) else result
+    loss = LossResult.of(result).value
     if np.shape(loss) != ():
         raise no_scalar(np.shape(loss))
     return loss
@@ -394,7 +394,7 @@ def in_neutral_layouts(
         arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), []
     )
     host = [None if gradient is None else to_host(gradient) for gradient in inputs]
-    beside = network.backend.to_numpy(result[1:]) if isinstance(result, tuple) else ()
+    beside = network.backend.to_numpy(LossResult.of(result).extras or ())
     return Gradients(float(loss), found, only_arrays.together(host), beside)
 
 

@@ -15,7 +15,7 @@ from deliralike import nest
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork, JaxReplicas
 from deliralike.errors import CapabilityError
-from deliralike.optim.loss import InReplicas, or_one
+from deliralike.optim.loss import Loss, LossResult, or_one
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.processes.loss_exchange import LossExchange
@@ -31,7 +31,7 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
     """How a network of JAX in several processes computes."""
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+    def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """This process's share; `Shares.sizes` are those of all processes.
 
         Raises:
@@ -55,7 +55,7 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
             self.network.refuse_programs((args, kwargs))
         return self.network.without_gradients(super().call(args, kwargs))
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch; in evaluation, that of its own batch."""
         if self.network.training:
             self.network.refuse_programs(batch)
@@ -147,7 +147,7 @@ class _OfShare:
         device, synchronised: See `Replica`.
     """
 
-    loss: InReplicas
+    loss: Loss
     sizes: tuple[int, ...]
     index: int
     device: str
@@ -160,15 +160,11 @@ class _OfShare:
             self.index, self.device, self.sizes, rendezvous, self._refuse, self.synchronised
         )
         with entered(place):
-            value, denominator, extras = self.loss.taken_apart(
-                self.loss.function(network.root, *share)
-            )
-        weight = (
-            1.0
-            if self.loss.reduction == "denominator"
-            else self.loss.weights(self.sizes)[self.index]
-        )
-        return value * weight, denominator, extras
+            part = self.loss.parts(self.loss.compute(network.root, *share))
+        if self.loss.reduction == "denominator":
+            return part.value, part.denominator, part.extras
+        weight = self.loss.weights(self.sizes)[self.index]
+        return part.value * weight, part.denominator, part.extras
 
     def _refuse(self, value: Any, topic: str) -> NoReturn:
         _refuse_to_exchange(topic)
@@ -210,14 +206,13 @@ class DistributedJaxOptimizer(JaxOptimizer):
                 own / or_one(denominator),
                 self._divided(gradients, or_one(denominator)),
             )
-        telling = LossExchange(network, shares)
+        exchange = LossExchange(network, shares)
         if sum(shares.sizes):
-            telling.send(own, denominator, extras)
-        total, denominator, extras = telling.finish()
-        whole = network.backend.array(
-            np.asarray(total, network.dtype_name), device=network.device_name
-        )
-        return loss_function.result(whole, denominator, extras), gradients
+            exchange.send(LossResult(own, extras, denominator))
+        result = exchange.finish()
+        total = np.asarray(result.value, network.dtype_name)
+        whole = network.backend.array(total, device=network.device_name)
+        return loss_function.result(result.with_value(whole)), gradients
 
     def _divided(self, gradients: dict[str, Any], divisor: float) -> dict[str, Any]:
         names = [name for name, gradient in gradients.items() if gradient is not None]

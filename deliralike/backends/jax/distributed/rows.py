@@ -17,7 +17,7 @@ from jax import lax
 from deliralike import nest
 from deliralike.backends.jax.arrays import drawing_everywhere
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 
 Described = tuple[Any, ...]
 
@@ -102,7 +102,7 @@ class OfAll:
         function: A loss in replicas, or None for the network itself.
     """
 
-    function: InReplicas | None
+    function: Loss | None
     rows: Rows
 
     def __call__(self, network: Any, *batch: Any) -> Any:

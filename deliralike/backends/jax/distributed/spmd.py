@@ -26,7 +26,7 @@ from deliralike.errors import BatchError, CapabilityError, ProcessError, Setting
 from deliralike.network.anomalies import Anomalies
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.scatter import samples_of_leaves, split_batch
@@ -65,7 +65,7 @@ class JaxSpmd(JaxReplicasOverProcesses):
         outputs = network.compute_in_program(function, arguments)
         return outputs if self.state.takes_whole else network.share_of(outputs, function.rows.sizes)
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
         if not network.training:
@@ -111,7 +111,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
             self, self.processes.broadcast_object("streams of random numbers", random.words(self))
         )
 
-    def in_program(self, arguments: Any, loss: InReplicas | None = None) -> tuple[OfAll, tuple]:
+    def in_program(self, arguments: Any, loss: Loss | None = None) -> tuple[OfAll, tuple]:
         """A loss, or the network itself, as a function of the batch of all processes, and that
         batch.
 

@@ -25,7 +25,7 @@ from deliralike.backends.jax.replicas.shard_map import Mapped, weighted_mean
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica, entered
@@ -126,7 +126,7 @@ class JaxReplicas(Replicas):
             return self._run_compiled(_called, args, kwargs)
         return super().call(args, kwargs)
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas."""
         inside = self.network._inside
         if isinstance(inside, Whole):

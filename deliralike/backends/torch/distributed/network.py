@@ -14,7 +14,7 @@ from deliralike.backends.torch.distributed.process_group import TorchProcessGrou
 from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
 from deliralike.errors import CapabilityError
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -56,7 +56,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         self.follow(call, outputs, self.own_weight)
         return outputs
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that
         of its own batch.
         """
@@ -74,9 +74,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             call.refusal = error
         call.left(outputs)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Forward and backward on this process's share; the gradients of all processes add up to
         the batch's.
         """

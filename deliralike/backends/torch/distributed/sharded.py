@@ -40,7 +40,7 @@ from deliralike.errors import (
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.processes.group import ProcessGroup
@@ -134,7 +134,7 @@ class TorchShards(TorchReplicasOverProcesses):
                 f"FullyShardedDataParallel(..., blocks=[…]): {error}"
             ) from error
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the own batch, in evaluation.
 
         Raises:
@@ -148,14 +148,14 @@ class TorchShards(TorchReplicasOverProcesses):
         with self.evaluating():
             return super().compute_loss(loss, *batch)
 
-    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+    def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
         """This process's part of a loss, in a block in which no gradients are taken."""
         with self.state.set(in_loss=True):
             return super().compute_part(loss, replica, share)
 
     def take_part(
         self,
-        loss: InReplicas,
+        loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
         tell: Callable[[], None],
@@ -167,9 +167,9 @@ class TorchShards(TorchReplicasOverProcesses):
         """
         network = self.network
         with self.state.set(silent=True), _leaves_evaluating(network.module):
-            value, *_ = loss.taken_apart(loss.function(network.root, *batch))
+            part = loss.parts(loss.compute(network.root, *batch))
             tell()
-            backward(value)
+            backward(part.value)
 
     def evaluating(self) -> AbstractContextManager[None]:
         """A block of a call: in evaluation no tensor that training goes on with is made in

@@ -26,7 +26,7 @@ from deliralike.backends.torch.replicas.thread_context import (
 )
 from deliralike.errors import DeviceError
 from deliralike.network.base import NetworkType
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
@@ -71,7 +71,7 @@ class TorchReplicas(Replicas, TorchSingle):
                 names = {id(own): name for name, own in self.network.own_parameters().items()}
                 raise self.stale_parameter(names[id(parameter)])
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+    def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """The shares; lazily shaped parameters are made on the first one, before there are
         replicas.
         """
@@ -134,9 +134,7 @@ class TorchReplicas(Replicas, TorchSingle):
         """See `deliralike.backends.torch.replicas.sums`."""
         return partial(sum_in_threads if in_threads else sum_of_graphs, rendezvous, replica_index)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device
         for it.
 
@@ -454,11 +452,11 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self._make_replicas()
 
 
-def _run_once(root: Any, loss: InReplicas | None, share: Any) -> None:
+def _run_once(root: Any, loss: Loss | None, share: Any) -> None:
     if loss is None:
         root(*share[0], **share[1])
     else:
-        loss.function(root, *share)
+        loss.compute(root, *share)
 
 
 def _copy_everything(network: Any, report: Any) -> None:
