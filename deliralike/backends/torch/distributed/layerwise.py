@@ -44,7 +44,6 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         LayerwiseNetwork.__init__(self, network, module, processes, **settings)
 
     # Gradients
-    # -------------------------------------------------------------------------------------------------------
 
     def trainable(self):
         named = type(self.given).named_parameters(
@@ -101,7 +100,6 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         return now is not gradient or (now is not None and now._version != version)
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[None]]:
         native = optimizer.native
@@ -149,7 +147,6 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
             native.step()
 
     # Whoever comes to the parameters
-    # ---------------------------------------------------------------------------------
 
     def forward(self, *args, **kwargs):
         """The outputs for this process's batch; updates are made on the way."""
@@ -222,7 +219,6 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         optimizer.native.register_state_dict_pre_hook(lambda *_: finish())
 
     # As a module
-    # -----------------------------------------------------------------------------------------------------
 
     def train(self, mode=True):
         """Set training mode, or evaluation mode, for which everything is finished."""

@@ -44,7 +44,6 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
     state_class = TorchProcessState
 
     # Backward passes of the user's own
-    # -------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
@@ -98,7 +97,6 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             put_gradients(self.network, self.mean_gradients(gradients))
 
     # Gradients that are added during backward
-    # ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
         """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while

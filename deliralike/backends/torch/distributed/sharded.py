@@ -97,7 +97,6 @@ class TorchShards(TorchReplicasOverProcesses):
         return True
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share.
@@ -193,7 +192,6 @@ class TorchShards(TorchReplicasOverProcesses):
             )
 
     # Gradients
-    # -------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """Gradients are added during backward; what is left is which parameters took part."""
