@@ -152,7 +152,7 @@ def exec_data_parallel_replication_callback(modules: Sequence[torch.nn.Module]) 
         >>> class Layer(torch.nn.Module):
         ...     def __data_parallel_replicate__(self, context, copy_id):
         ...         self.copy_id = copy_id
-        >>> replicas = native_parallel.replicate(Layer(), ["cpu", "cpu"])
+        >>> replicas = functions.replicate(Layer(), ["cpu", "cpu"])
         >>> exec_data_parallel_replication_callback(replicas)
         >>> [replica.copy_id for replica in replicas]
         [0, 1]

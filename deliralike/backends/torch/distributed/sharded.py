@@ -233,7 +233,7 @@ class TorchShards(TorchReplicasOverProcesses):
                 )
         return set().union(*(names for _, names in messages))
 
-    def own_backward_ended(self, own: OwnBackward) -> None:
+    def end_own_backward(self, own: OwnBackward) -> None:
         """Parts of gradients are means already; those of parameters that no process has used are
         none.
         """
