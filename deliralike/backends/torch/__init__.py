@@ -152,7 +152,7 @@ class TorchBackend(Backend):
     def split(
         self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
     ) -> list[Any]:
-        return arrays.split(array, sizes, dim, devices)
+        return list(arrays.split(array, sizes, dim, devices))
 
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         return arrays.concatenate(values, dim, device)
@@ -203,8 +203,9 @@ class TorchBackend(Backend):
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *extras = result if isinstance(result, tuple) else (result,)
+        parallelism: Any = network.parallelism
         copies = {
-            name: [slot.native, *network.parallelism.copies_of(slot.native)]
+            name: [slot.native, *parallelism.copies_of(slot.native)]
             for name, slot in network.neutral_slots().items()
             if slot.trainable
         }

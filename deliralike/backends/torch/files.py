@@ -176,7 +176,7 @@ def _arrays(archive: Archive, states: _States) -> dict[str, dict[str, np.ndarray
 
 
 def _array(content: bytes, tensor: Tensor, order: str) -> np.ndarray:
-    dtype = np.dtype(TYPES[tensor.kind]).newbyteorder(order)
+    dtype = np.dtype(order + TYPES[tensor.kind])
     strides = [stride * dtype.itemsize for stride in tensor.strides]
     offset = tensor.offset * dtype.itemsize if tensor.nbytes else 0
     stored = np.ndarray(tensor.shape, dtype, content, offset, strides)

@@ -14,8 +14,7 @@ from deliralike.backends.torch.random import draws_by_key, keyed_bernoulli
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads
-from deliralike.nn.windows import Sizes, _is_linear
+from deliralike.nn.windows import _is_linear
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -160,7 +159,7 @@ class TorchFunctions(Functions):
     def concatenate(self, arrays, dim=0):
         return torch.cat(list(arrays), dim)
 
-    def pad_constant(self, x, pads: Pads, value=0.0):
+    def pad_constant(self, x, pads, value=0.0):
         # F.pad begins with the last axis
         return F.pad(x, list(chain.from_iterable(reversed(pads))), value=value)
 
@@ -194,7 +193,7 @@ class TorchFunctions(Functions):
     def linear(self, x, weight, bias=None):
         return F.linear(x, weight, bias)
 
-    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+    def convolve(self, x, weight, stride, pads, dilation, groups):
         if any(before != after for before, after in pads):
             x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
             pads = ((0, 0),) * len(pads)
@@ -206,9 +205,9 @@ class TorchFunctions(Functions):
         x,
         weight,
         bias=None,
-        stride: Sizes = 1,
-        padding: Sizes | str = 0,
-        dilation: Sizes = 1,
+        stride=1,
+        padding=0,
+        dilation=1,
         groups=1,
     ):
         if padding == "same":
@@ -224,7 +223,7 @@ class TorchFunctions(Functions):
         # under autocast y is of a half type, and the bias is not
         return super()._add_bias(y, None if bias is None else bias.to(y.dtype))
 
-    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+    def max_windows(self, x, kernel, stride, pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
         return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
@@ -234,7 +233,7 @@ class TorchFunctions(Functions):
             return super().max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
         return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
 
-    def sum_windows(self, x, kernel, stride, pads: Pads):
+    def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
         return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,6 +22,7 @@ from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
 def _options() -> dict[str, Any]:
     """Return type and device of the network under construction, as keywords."""
     construction = current_construction()
+    assert construction is not None  # layers are made inside of a network's construction
     return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
 
 
@@ -47,7 +48,7 @@ class _Native(AbstractTorchNetwork):
     `written_once` is the layer of `nn` with the same name, whose checks and rules hold here too.
     """
 
-    written_once: Any
+    written_once: ClassVar[Any]
     takes_options = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -172,10 +173,10 @@ class _Dropout(_Native):
             return super().forward(x)
         return self.written_once.forward(self, x)
 
-    def check_input(self, x) -> None:
+    def check_input(self, x: Any) -> None:
         self.written_once.check_input(self, x)
 
-    def mask_shape(self, x) -> tuple[int, ...]:
+    def mask_shape(self, x: Any) -> tuple[int, ...]:
         return self.written_once.mask_shape(self, x)
 
 

@@ -24,7 +24,7 @@ class TorchSlot(Slot):
         self.is_parameter = isinstance(native, torch.nn.Parameter)
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether the tensor is a parameter that takes a gradient."""
         return self.is_parameter and self.native.requires_grad
 

@@ -55,7 +55,7 @@ class TorchOptimizer(AbstractOptimizer):
         """
         self._owned.refresh()
         parameters = self._owned.each_once
-        parallelism = self.network.parallelism
+        parallelism: Any = self.network.parallelism
         for parameter in parameters.values():
             # frozen ones too: PyTorch would update them with a gradient that is left over
             parameter.grad = None

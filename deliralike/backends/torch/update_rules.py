@@ -30,7 +30,7 @@ class NeutralOptimizer(torch.optim.Optimizer):
         super().__init__(params, asdict(self.kind(**settings)))
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """Call `closure`, update all parameters that have gradients, return the closure's loss."""
         loss = None
         if closure is not None:

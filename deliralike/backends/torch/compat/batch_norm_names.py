@@ -87,6 +87,6 @@ def patch_sync_batchnorm() -> Iterator[None]:
 
 def _synchronised(layer: torch.nn.Module) -> torch.nn.Module:
     """Return a synchronised layer that shares all attributes of a batch norm."""
-    counterpart = object.__new__(_SYNCHRONISED[type(layer)])
+    counterpart: torch.nn.Module = object.__new__(_SYNCHRONISED[type(layer)])
     vars(counterpart).update(vars(layer))
     return counterpart

@@ -85,10 +85,12 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         return self._shared[name]
 
     def _sent(self, name):
-        gradient = self._own[name].grad
-        if gradient is not None and gradient is self._shared.get(name):
+        gradient: Any = self._own[name].grad
+        is_shared = gradient is not None and gradient is self._shared.get(name)
+        if is_shared:
             # the storage of the bucket, which will be written to again
-            gradient = self._own[name].grad = gradient.clone()
+            gradient = gradient.clone()
+            self._own[name].grad = gradient
         version = -1 if gradient is None else gradient._version
         self._as_sent[name] = gradient, version
         return super()._sent(name)

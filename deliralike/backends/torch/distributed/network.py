@@ -185,7 +185,7 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
 
     def reduce_after_backward(self) -> None:
         """Remove PyTorch's wrappers, so that gradients are added after backward."""
-        state = self._process_state
+        state: Any = self._process_state
         if state.reducing is not None:
             state.reducing.drop()
         state.reducing = None

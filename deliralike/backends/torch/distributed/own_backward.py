@@ -57,7 +57,8 @@ class OwnCall:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            self.network.parallelism.begin_own_backward(torch._C._current_graph_task_id())
+            parallelism: Any = self.network.parallelism
+            parallelism.begin_own_backward(torch._C._current_graph_task_id())
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
@@ -95,7 +96,8 @@ class OwnBackward:
         return self._versions[name] == _version(None)
 
     def _end(self) -> None:
-        self.network.parallelism.end_own_backward(self)
+        parallelism: Any = self.network.parallelism
+        parallelism.end_own_backward(self)
 
 
 def put_gradients(network: DistributedTorchNetwork, gradients: dict[str, Any]) -> None:

@@ -169,7 +169,7 @@ class _Part(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, owned: set[int]) -> None:
         """Share everything with the module, but leave out parameters that an earlier part owns."""
         super().__init__()
-        vars(self).update({table: vars(module)[table] for table in _TABLES})
+        self.__dict__.update({table: vars(module)[table] for table in _TABLES})
         ignored = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
         ignored += [name for name, parameter in self.named_parameters() if id(parameter) in owned]
         self._ddp_params_and_buffers_to_ignore = ignored  # read by PyTorch
@@ -226,7 +226,7 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         """
         if not self._delay_all_reduce_all_params:
             self._remove_autograd_hooks()
-        vars(self).clear()
+        self.__dict__.clear()
 
     def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
         """Add the delayed gradients in a pass of this wrapper; unlike PyTorch's, wait for them."""

@@ -266,6 +266,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     """
 
     _parallelism = TorchShards
+    _process_state: ShardState
 
     @classmethod
     def sharded(
@@ -317,7 +318,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         return sharded
 
     def _shard(self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]) -> None:
-        mesh = self.processes.mesh(torch.device(self.device_name).type)
+        processes: Any = self.processes
+        parallelism: Any = self.parallelism
+        mesh = processes.mesh(torch.device(self.device_name).type)
         names = _first_names(self.module)
         with current_device(self.device_name):
             for block in [*blocks, self.module]:
@@ -332,8 +335,8 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             unit.set_custom_all_gather(_Gathering(self, number))
             unit.set_custom_reduce_scatter(_Reducing(self))
             unit.register_forward_pre_hook(_Watching(self, unit, names))
-            unit.register_forward_hook(self.parallelism.refuse_gradients_within)
-        self.processes.reducing.add(self)
+            unit.register_forward_hook(parallelism.refuse_gradients_within)
+        processes.reducing.add(self)
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the parts that this process holds, also while a block has whole parameters."""
@@ -363,7 +366,8 @@ class DropUnusedGradients:
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        anywhere = self.network.parallelism.used_anywhere()
+        parallelism: Any = self.network.parallelism
+        anywhere = parallelism.used_anywhere()
         results: dict[str, Any] = dict(gradients)  # in the same order
         for name in parts:
             if name not in anywhere:
@@ -379,7 +383,8 @@ class _Gathering(DefaultAllGather):
 
     def __init__(self, network: FullyShardedTorchNetwork, number: int) -> None:
         super().__init__()
-        self.state, self.number = network._process_state, number
+        self.state: Any = network._process_state
+        self.number = number
 
     def __call__(
         self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False
@@ -399,7 +404,7 @@ class _Reducing(DefaultReduceScatter):
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
         super().__init__()
-        self.state = network._process_state
+        self.state: Any = network._process_state
 
     def __call__(
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -426,7 +431,7 @@ class _Watching:
     def __init__(
         self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]
     ) -> None:
-        self.state = network._process_state
+        self.state: Any = network._process_state
         modules = _modules_of(unit)
         self.places = [
             (module, key, name) for (module, key), name in names.items() if module in modules

@@ -170,7 +170,7 @@ class Copied(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:  # type: ignore[override]
+    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         return tensor.to(device, copy=True)
 
     @staticmethod
@@ -178,7 +178,7 @@ class Copied(torch.autograd.Function):
         ctx.home = inputs[0].device
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
         return gradient.to(ctx.home), None
 
 
@@ -328,8 +328,9 @@ def _version(tensor: torch.Tensor | None) -> int:
 
 def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a parameter or buffer without a shape."""
+    kind: Any = UninitializedParameter
     if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(tensor.requires_grad, device, tensor.dtype)
+        return kind(tensor.requires_grad, device, tensor.dtype)
     return UninitializedBuffer(False, device, tensor.dtype)
 
 

@@ -24,7 +24,7 @@ from deliralike.backends.torch.replicas.thread_context import (
     thread_context,
 )
 from deliralike.errors import DeviceError
-from deliralike.network.base import NetworkType
+from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.optim.loss import InReplicas
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -286,15 +286,15 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self._start(root, checked_settings)
 
     @classmethod
-    def of(cls, root: AbstractTorchNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
+    def of(cls, root: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         """Replicate a network by these settings."""
         network = cls.__new__(cls)
         network._start(root, settings)
         return network
 
-    def _start(self, root: AbstractTorchNetwork, settings: ReplicaSettings) -> None:
+    def _start(self, root: AbstractNetwork, settings: ReplicaSettings) -> None:
         root.parallelism.refuse_replicas()
-        vars(self).update(root=root, settings=settings)
+        self.__dict__.update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
         self.register_load_state_dict_post_hook(_copy_everything)
@@ -303,13 +303,13 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _share_tables(self) -> None:
         """Use the tables of parameters, buffers and blocks of the given module as own ones."""
         for table in _TABLES:
-            vars(self)[table] = vars(self.module)[table]
+            self.__dict__[table] = vars(self.module)[table]
 
     def _make_replicas(self) -> None:
         others = self.settings.places[1:]
-        vars(self)["_copies"] = [ReplicaCopy(torch.device(place)) for place in others]
-        vars(self)["replicas"] = [self.root]
-        vars(self)["_one_at_a_time"] = OneAtATime()
+        self.__dict__["_copies"] = [ReplicaCopy(torch.device(place)) for place in others]
+        self.__dict__["replicas"] = [self.root]
+        self.__dict__["_one_at_a_time"] = OneAtATime()
         if not has_lazy(self.root):
             self.follow()
 
@@ -328,7 +328,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         with _without_graph():
             replicas = [self.root, *(copy.follow(self.root) for copy in self._copies)]
         if any(copy.has_new_modules for copy in self._copies):
-            vars(self)["replicas"] = replicas
+            self.__dict__["replicas"] = replicas
             call_replication_callbacks([list(replica.modules()) for replica in replicas])
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
@@ -351,7 +351,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     # A module of PyTorch's
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """The mode of the root; setting it does not change the blocks."""
         return self.root.training
 
@@ -375,15 +375,17 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
+        parallelism: Any = self.parallelism
         for parameter in self.module.parameters():
-            for copy in self.parallelism.copies_of(parameter):
+            for copy in parallelism.copies_of(parameter):
                 copy.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
+        parallelism: Any = self.parallelism
         for parameter in self.module.parameters():
-            for copy in self.parallelism.copies_of(parameter):
+            for copy in parallelism.copies_of(parameter):
                 copy.requires_grad_(requires_grad)
         return self
 
@@ -442,7 +444,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, and make new replicas."""
-        vars(self).update(state)
+        self.__dict__.update(state)
         self._share_tables()
         self._make_replicas()
 

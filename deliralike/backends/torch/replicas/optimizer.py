@@ -45,7 +45,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
                 f"DataParallelTorchOptimizer wants an optimizer, not {optimizer!r}: give one that "
                 "is made, or call from_optimizer_class(cls, network, ...)"
             )
-        vars(self).update(optimizer=optimizer, network=network)
+        self.__dict__.update(optimizer=optimizer, network=network)
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(lambda *_: self.copy_parameters())
 
@@ -76,7 +76,8 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         if not isinstance(network, DataParallelTorchNetwork):
             return
         parameters = network.own_parameters()
-        for gradients in network.parallelism.replica_gradients(self._owned_names()):
+        parallelism: Any = network.parallelism
+        for gradients in parallelism.replica_gradients(self._owned_names()):
             for name, gradient in gradients.items():
                 if gradient is None:
                     continue
@@ -89,7 +90,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         if isinstance(self.network, DataParallelTorchNetwork):
             self.network.copy_parameters(self._owned_names())
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Accumulate gradients, run the user's hooks and the inner step, and copy the parameters.
 
         Each call of a closure accumulates gradients as well.
@@ -101,8 +102,9 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none)
         if not isinstance(self.network, DataParallelTorchNetwork):
             return
+        parallelism: Any = self.network.parallelism
         for parameter in self._parameters():
-            for copy in self.network.parallelism.copies_of(parameter):
+            for copy in parallelism.copies_of(parameter):
                 copy.grad = None
 
     def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:

@@ -33,7 +33,7 @@ class _SumInThreads(torch.autograd.Function):
         return _total(rendezvous.exchange(index, topic, x.detach()), x.device)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
         rendezvous, index, topic = ctx.arguments
         return _SumInThreads.apply(gradient, rendezvous, index, topic), None, None, None
 

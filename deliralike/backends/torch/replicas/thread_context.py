@@ -98,7 +98,7 @@ def _grad_mode() -> list[Callable]:
 
 def _autocast() -> list[Callable]:
     is_cached = torch.is_autocast_cache_enabled()
-    makers = []
+    makers: list[Callable] = []
     for kind in ("cpu", "cuda"):
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
