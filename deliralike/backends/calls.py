@@ -1,4 +1,4 @@
-"""Following the calls of a network's blocks and of the functions of `nn`: what taps are made of."""
+"""Follow the calls of a network's blocks and of the functions of `nn`; taps are built on this."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Around = Callable[[str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]
 def called_through(
     blocks: Mapping[str, Any], around: Around, have_forward: Callable[[Any], bool]
 ) -> Iterator[None]:
-    """Let each block, by path, be called by `around`; see `Backend.called_through`.
+    """Let `around` make the calls of each block, in a ``with`` block; see `Backend.called_through`.
 
     Args:
-        have_forward: Whether calls of a block end in its method ``forward``. All others are
-            followed by ``__call__`` of their class, which Python looks up nowhere else.
+        blocks: The blocks by path.
+        have_forward: Whether calls of a block end in its method ``forward``. All other blocks are
+            followed by ``__call__`` of their class, as Python looks it up nowhere else.
     """
     with ExitStack() as stack:
         by_class: dict[type, dict[int, tuple[str, Any]]] = {}
@@ -34,7 +35,8 @@ def called_through(
 
 @contextmanager
 def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
-    call, own = block.forward, vars(block).get("forward")
+    call = block.forward
+    own = vars(block).get("forward")
     vars(block)["forward"] = lambda *args, **kwargs: around(path, block, call, args, kwargs)
     try:
         yield
@@ -48,7 +50,8 @@ def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
 def _through_class(
     kind: type, known: Mapping[int, tuple[str, Any]], around: Around
 ) -> Iterator[None]:
-    original, own = kind.__call__, vars(kind).get("__call__")
+    original = kind.__call__
+    own = vars(kind).get("__call__")
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if id(self) not in known:
@@ -68,8 +71,7 @@ def _through_class(
 
 @contextmanager
 def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
-    """Let each function of a vocabulary be called by `around`, in this thread, until the end of the
-    ``with`` block.
+    """Let `around` make this thread's calls of a vocabulary's functions, in a ``with`` block.
 
     Args:
         functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) are
@@ -87,17 +89,18 @@ def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
 
         return follow
 
-    names = [
-        name for name in dir(type(functions)) if name[0].islower() and name not in _COMPUTE_NOTHING
-    ]
-    followed = {
-        name: through(name, call) for name in names if callable(call := getattr(functions, name))
-    }
-    vars(functions).update(followed)
+    followers = {}
+    for name in dir(type(functions)):
+        if not name[0].islower() or name in _COMPUTE_NOTHING:
+            continue
+        call = getattr(functions, name)
+        if callable(call):
+            followers[name] = through(name, call)
+    vars(functions).update(followers)
     try:
         yield
     finally:
-        for name in followed:
+        for name in followers:
             del vars(functions)[name]
 
 

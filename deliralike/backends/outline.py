@@ -1,8 +1,7 @@
-"""A backend that computes shapes alone, without any framework or data: what outlines of networks
-are made with.
+"""The backend that computes shapes alone, without a framework or data, for outlines of networks.
 
-Arrays know their shape and type, parameters have no values, products are counted. It trains
-nothing, so it is not listed among `deliralike.backends.known`.
+Arrays know their shape and type, parameters have no values, products are counted. This backend
+cannot train, so it is not listed among `deliralike.backends.known`.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from deliralike.nn.functional import Functions
 
 
 class ShapeArray:
-    """An array of which only shape and type are known, and which blocks of a traced network it
-    comes from.
-    """
+    """An array of which only the shape, the type and the source blocks in a trace are known."""
 
     sources: frozenset[int] = frozenset()
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
-        """State the shape and the type's name."""
-        self.shape, self.dtype = tuple(int(size) for size in shape), str(dtype)
+        """Take the shape and the name of the type."""
+        self.shape = tuple(int(size) for size in shape)
+        self.dtype = str(dtype)
 
-    def coming_from(self, sources: frozenset[int]) -> ShapeArray:
-        """The same shape, put out by other blocks."""
+    def with_sources(self, sources: frozenset[int]) -> ShapeArray:
+        """Return an array of the same shape that comes from these boxes."""
         copy = ShapeArray(self.shape, self.dtype)
         copy.sources = sources
         return copy
@@ -51,20 +49,21 @@ class ShapeArray:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> ShapeArray:
-        """Slices and whole numbers, as NumPy understands them."""
-        part = ShapeArray(np.broadcast_to(np.empty((), bool), self.shape)[index].shape, self.dtype)
-        return _following(part, (self,))
+        """Take slices and whole numbers, as NumPy understands them."""
+        stand_in = np.broadcast_to(np.empty((), bool), self.shape)
+        part = ShapeArray(stand_in[index].shape, self.dtype)
+        return _with_sources_of(part, (self,))
 
     def _combine(self, other: Any) -> ShapeArray:
-        return _following(_broadcast(self, other), (self, other))
+        return _with_sources_of(_broadcast(self, other), (self, other))
 
     def _compare(self, other: Any) -> ShapeArray:
-        return _following(ShapeArray(_broadcast(self, other).shape, "bool"), (self, other))
+        shape = _broadcast(self, other).shape
+        return _with_sources_of(ShapeArray(shape, "bool"), (self, other))
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
-        _combine
-    )
-    __pow__ = __mod__ = __floordiv__ = __and__ = __or__ = __xor__ = _combine
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _combine
+    __truediv__ = __rtruediv__ = __pow__ = __mod__ = __floordiv__ = _combine
+    __and__ = __or__ = __xor__ = _combine
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _compare  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
 
@@ -75,16 +74,16 @@ class ShapeArray:
 
 
 def inputs(entries: Sequence[Any]) -> list[ShapeArray]:
-    """The inputs of a network for a batch of one. They come from boxes of their own, the last of
-    which has index -1.
+    """Return the inputs of a network for a batch of one sample.
+
+    Each comes from a box of its own; the boxes have the indices ..., -2, -1.
     """
-    arrays = [
-        ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64")
-        for entry in entries
-    ]
-    return [
-        array.coming_from(frozenset([index - len(arrays)])) for index, array in enumerate(arrays)
-    ]
+    arrays = []
+    for index, entry in enumerate(entries):
+        dtype = "float32" if entry.below is None else "int64"
+        array = ShapeArray((1, *entry.shape), dtype)
+        arrays.append(array.with_sources(frozenset([index - len(entries)])))
+    return arrays
 
 
 class Parameter(ShapeArray):
@@ -97,15 +96,15 @@ class Buffer(ShapeArray):
 
 @dataclass
 class Block:
-    """What one block of a network did.
+    """The record of one block of a network.
 
     Attributes:
-        path: Its dotted path.
-        type: Its class's name.
-        parameters: The number of its own parameters, those of blocks below it not counted.
-        is_leaf: Whether it has no blocks below it.
-        output: The shape that it gave last, or a nest of shapes.
-        multiply_adds: Multiplications (each with an addition) in its own products, over all calls.
+        path: The block's dotted path.
+        type: The name of the block's class.
+        parameters: The number of own parameters, those of blocks below not counted.
+        is_leaf: Whether there are no blocks below the block.
+        output: The shape of the last output, or a nest of shapes.
+        multiply_adds: Multiplications (each with an addition) in own products, over all calls.
     """
 
     path: str
@@ -121,10 +120,10 @@ class Flow:
     """One box of a drawing: a block as a whole, at one of its calls.
 
     Attributes:
-        block: What is called.
-        sources: The indices of the boxes whose outputs it takes; for the network's inputs see
-            `inputs`.
-        output: The shape that it gives, or a nest of shapes.
+        block: The block that is called.
+        sources: The indices of the boxes whose outputs are the arguments; for the network's inputs
+            see `inputs`.
+        output: The shape of the output, or a nest of shapes.
     """
 
     block: Block
@@ -134,11 +133,11 @@ class Flow:
 
 @dataclass
 class Trace:
-    """What is collected while a network runs on shapes.
+    """The records of a network's run on shapes.
 
     Attributes:
-        blocks: By path, in the order of their first calls.
-        depth: How many calls deep a block is looked into for `flow`; None when no flow is wanted.
+        blocks: The blocks by path, in the order of their first calls.
+        depth: The depth of nested calls up to which `flow` has boxes; None when no flow is wanted.
         flow: The boxes in the order of their calls.
         running: The blocks that are being called now, the outermost first.
     """
@@ -154,9 +153,7 @@ _trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None
 
 @contextmanager
 def tracing(depth: int | None = None) -> Iterator[Trace]:
-    """Collect what the blocks of a network do, and (to a depth of calls) from where to where the
-    data flow.
-    """
+    """Record the blocks that run in the ``with`` block and, to a depth of calls, the data flow."""
     trace = Trace({}, depth)
     token = _trace.set(trace)
     try:
@@ -172,56 +169,54 @@ def _count(products: int) -> None:
 
 
 def _sources(value: Any) -> frozenset[int]:
-    """The boxes from which the arrays in a nest come."""
-    return frozenset().union(
-        *(leaf.sources for leaf in nest.leaves(value) if isinstance(leaf, ShapeArray))
-    )
+    """Return the indices of the boxes from which the arrays in a nest come."""
+    arrays = [leaf for leaf in nest.leaves(value) if isinstance(leaf, ShapeArray)]
+    return frozenset().union(*(array.sources for array in arrays))
 
 
-def _following(result: ShapeArray, arguments: Any) -> ShapeArray:
-    """A result that comes from where its arguments come from, if anybody wants to know."""
+def _with_sources_of(result: Any, arguments: Any) -> Any:
+    """Return a result with the sources of its arguments, where a data flow is recorded."""
     trace = _trace.get()
-    if trace is None or trace.depth is None:
+    if trace is None or trace.depth is None or not isinstance(result, ShapeArray):
         return result
-    return result.coming_from(_sources(arguments)) if isinstance(result, ShapeArray) else result
+    return result.with_sources(_sources(arguments))
 
 
-def _follow(functions: type) -> type:
-    """Let the results of a vocabulary's functions come from where their arguments come from."""
+def _track_sources(functions: type) -> type:
+    """Let the results of a vocabulary's functions have the sources of their arguments."""
     for name, function in list(vars(functions).items()):
         if not name.startswith("_") and callable(function):
-            setattr(functions, name, _followed(function))
+            setattr(functions, name, _tracking(function))
     return functions
 
 
-def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
-    counting = (
-        2 if function.__name__ in ("cast", "constant", "zeros") else None
-    )  # the second only gives them a type
+def _tracking(function: Callable[..., Any]) -> Callable[..., Any]:
+    # the second argument of these only gives them a type
+    end = 2 if function.__name__ in ("cast", "constant", "zeros") else None
 
     @wraps(function)
-    def follow(*args: Any, **kwargs: Any) -> Any:
-        return _following(function(*args, **kwargs), args[1:counting])
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _with_sources_of(function(*args, **kwargs), args[1:end])
 
-    return follow
+    return call
 
 
-@_follow
+@_track_sources
 class OutlineFunctions(Functions):
-    """Shapes of results."""
+    """The functions of `nn` on shapes."""
 
     def Parameter(self, shape, start):
         return Parameter(shape, require_construction("a parameter").dtype)
 
     def Buffer(self, value):
-        dtype = (
-            require_construction("a buffer").dtype if value.dtype.kind == "f" else str(value.dtype)
-        )
+        construction = require_construction("a buffer")
+        dtype = construction.dtype if value.dtype.kind == "f" else str(value.dtype)
         return Buffer(value.shape, dtype)
 
     def constant(self, value, like):
-        floating = np.asarray(value).dtype.kind == "f" and "float" in like.dtype
-        return ShapeArray(np.shape(value), like.dtype if floating else str(np.asarray(value).dtype))
+        value = np.asarray(value)
+        is_floating = value.dtype.kind == "f" and "float" in like.dtype
+        return ShapeArray(value.shape, like.dtype if is_floating else str(value.dtype))
 
     def zeros(self, shape, like):
         return ShapeArray(shape, like.dtype)
@@ -249,12 +244,18 @@ class OutlineFunctions(Functions):
         return ShapeArray(_broadcast(condition, x, y).shape, _broadcast(x, y).dtype)
 
     def sum(self, x, dim=None, keepdim=False):
-        dims = range(len(x.shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
-        dims = {d % len(x.shape) for d in dims}
-        kept = [
-            1 if d in dims else size for d, size in enumerate(x.shape) if keepdim or d not in dims
-        ]
-        return ShapeArray(kept, x.dtype)
+        if dim is None:
+            dim = range(len(x.shape))
+        elif isinstance(dim, int):
+            dim = (dim,)
+        dims = {d % len(x.shape) for d in dim}
+        shape = []
+        for d, size in enumerate(x.shape):
+            if d not in dims:
+                shape.append(size)
+            elif keepdim:
+                shape.append(1)
+        return ShapeArray(shape, x.dtype)
 
     mean = max = sum
 
@@ -285,15 +286,11 @@ class OutlineFunctions(Functions):
                 f"concatenate: shapes {[x.shape for x in arrays]} differ off axis {dim}"
             )
         length = sum(x.shape[dim] for x in arrays)
-        return ShapeArray(
-            [length if d == dim else size for d, size in enumerate(arrays[0].shape)],
-            arrays[0].dtype,
-        )
+        return _resized(arrays[0], dim, length)
 
     def pad_constant(self, x, pads, value=0.0):
-        return ShapeArray(
-            [size + sum(pad) for size, pad in zip(x.shape, pads, strict=True)], x.dtype
-        )
+        shape = [size + sum(pad) for size, pad in zip(x.shape, pads, strict=True)]
+        return ShapeArray(shape, x.dtype)
 
     def select(self, x, index, dim):
         dim = dim % len(x.shape)
@@ -311,18 +308,15 @@ class OutlineFunctions(Functions):
 
     def einsum(self, equation, *arrays):
         inputs, output = equation.replace(" ", "").split("->")
-        sizes = {
-            a: n
-            for axes, x in zip(inputs.split(","), arrays, strict=True)
-            for a, n in zip(axes, x.shape, strict=True)
-        }
-        _count(math.prod(sizes.values()) if len(arrays) > 1 else 0)
+        sizes: dict[str, int] = {}
+        for axes, x in zip(inputs.split(","), arrays, strict=True):
+            sizes.update(zip(axes, x.shape, strict=True))
+        if len(arrays) > 1:
+            _count(math.prod(sizes.values()))
         return ShapeArray([sizes[axis] for axis in output], arrays[0].dtype)
 
     def resample(self, x, matrix, dim):
-        return ShapeArray(
-            [len(matrix) if d == dim else size for d, size in enumerate(x.shape)], x.dtype
-        )
+        return _resized(x, dim, len(matrix))
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         size = map(geometry.conv_size, x.shape[2:], weight.shape[2:], stride, pads, dilation)
@@ -331,18 +325,15 @@ class OutlineFunctions(Functions):
         return out
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        axes = zip(
-            x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True
-        )
-        size = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, extra, d in axes]
+        sizes, kernel = x.shape[2:], weight.shape[2:]
+        axes = zip(sizes, kernel, stride, padding, output_padding, dilation, strict=True)
+        out = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, extra, d in axes]
         _count(math.prod(x.shape) * math.prod(weight.shape[1:]))
-        return ShapeArray((x.shape[0], weight.shape[1] * groups, *size), x.dtype)
+        return ShapeArray((x.shape[0], weight.shape[1] * groups, *out), x.dtype)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
-        return ShapeArray(
-            (*x.shape[:2], *map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)),
-            x.dtype,
-        )
+        sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
+        return ShapeArray((*x.shape[:2], *sizes), x.dtype)
 
     def sum_windows(self, x, kernel, stride, pads):
         return self.max_windows(x, kernel, stride, pads, (1,) * len(pads))
@@ -359,8 +350,9 @@ class OutlineSlot(Slot):
     """The shape of a parameter or buffer; it has no value."""
 
     def __init__(self, native: ShapeArray) -> None:
-        """Look at a shape."""
-        self.native, self.is_parameter = native, isinstance(native, Parameter)
+        """Describe a parameter or buffer."""
+        self.native = native
+        self.is_parameter = isinstance(native, Parameter)
         self.trainable = self.is_parameter
 
     @property
@@ -394,12 +386,12 @@ class AbstractOutlineNetwork(AbstractNetwork):
         self._record(init_kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Buffers stay what they are: a new value has no other shape."""
+        """Set an attribute, unless it is a buffer, whose new value would have the same shape."""
         if not isinstance(vars(self).get(name), Buffer):
             super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The shapes of the outputs."""
+        """Return the outputs as shapes, and record the call in the current trace."""
         trace = _trace.get()
         if trace is None:
             return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
@@ -413,22 +405,23 @@ class AbstractOutlineNetwork(AbstractNetwork):
         block.output = nest.map(lambda leaf: getattr(leaf, "shape", leaf), output)
         if box is None:
             return output
-        box.output, index = block.output, frozenset([len(trace.flow) - 1])
-        return nest.map(
-            lambda leaf: leaf.coming_from(index) if isinstance(leaf, ShapeArray) else leaf, output
-        )
+        box.output = block.output
+        index = frozenset([len(trace.flow) - 1])
+
+        def from_box(leaf: Any) -> Any:
+            return leaf.with_sources(index) if isinstance(leaf, ShapeArray) else leaf
+
+        return nest.map(from_box, output)
 
     def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
-        """A box of the flow, if this call is one: at the depth wanted, or above it with nothing
-        inside.
+        """Append a box to the flow and return it, or return None when this call has no box.
+
+        A call has one at the depth of the trace, and above it if the block is a leaf.
         """
         level = len(trace.running)
-        if (
-            trace.depth is None
-            or level == 0
-            or level > trace.depth
-            or (level < trace.depth and not block.is_leaf)
-        ):
+        if trace.depth is None or not 0 < level <= trace.depth:
+            return None
+        if level < trace.depth and not block.is_leaf:
             return None
         trace.flow.append(Flow(block, _sources(arguments)))
         return trace.flow[-1]
@@ -446,32 +439,29 @@ class AbstractOutlineNetwork(AbstractNetwork):
         ]
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Own parameters, own buffers, then children; ties appear under each of their names."""
+        """Return own parameters, own buffers, then children; ties under each of their names."""
         slots: dict[str, Slot] = {}
         self._add_slots("", slots)
         return slots
 
     def _add_slots(self, prefix: str, slots: dict[str, Slot]) -> None:
         for kind in (Parameter, Buffer):
-            slots |= {
-                prefix + name: OutlineSlot(value)
-                for name, value in vars(self).items()
-                if type(value) is kind
-            }
+            for name, value in vars(self).items():
+                if type(value) is kind:
+                    slots[prefix + name] = OutlineSlot(value)
         for child, block in self._children():
             block._add_slots(f"{prefix}{child}.", slots)
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
-        """Every block with its dotted path, each once."""
-        seen: set[int] = set()
-        return self._named("", seen)
+        """Yield every block once, with its dotted path."""
+        return self._named("", set())
 
-    def _named(self, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-        if id(self) not in seen:
-            seen.add(id(self))
+    def _named(self, path: str, visited: set[int]) -> Iterator[tuple[str, Any]]:
+        if id(self) not in visited:
+            visited.add(id(self))
             yield path, self
             for name, block in self._children():
-                yield from block._named(f"{path}.{name}".lstrip("."), seen)
+                yield from block._named(f"{path}.{name}".lstrip("."), visited)
 
     def train(self, mode: bool = True) -> AbstractOutlineNetwork:
         """Set training or evaluation mode."""
@@ -481,13 +471,15 @@ class AbstractOutlineNetwork(AbstractNetwork):
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the first parameter or buffer."""
-        natives = (slot.native for slot in self.neutral_slots().values())
-        return next((native.dtype for native in natives if "float" in native.dtype), "float32")
+        """The first floating type among parameters and buffers."""
+        for slot in self.neutral_slots().values():
+            if "float" in slot.native.dtype:
+                return slot.native.dtype
+        return "float32"
 
 
 class OutlineBackend(Backend):
-    """Shapes alone: networks can be created and called, nothing else."""
+    """Shapes alone: networks can be created and called, and nothing else."""
 
     name = "outline"
     dtypes = ("float32", "float64", "float16", "bfloat16")
@@ -502,9 +494,9 @@ class OutlineBackend(Backend):
         return {}
 
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> ShapeArray:
-        return ShapeArray(
-            np.shape(value), dtype or str(getattr(value, "dtype", np.asarray(value).dtype))
-        )
+        if dtype is None:
+            dtype = str(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
+        return ShapeArray(np.shape(value), dtype)
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, ShapeArray)
@@ -539,7 +531,7 @@ class OutlineBackend(Backend):
         raise _no_values()
 
     def seed(self, seed: int) -> None:
-        """There is no chance here."""
+        """Do nothing: nothing here is random."""
 
 
 def _no_values() -> CapabilityError:
@@ -549,19 +541,25 @@ def _no_values() -> CapabilityError:
 
 
 def _broadcast(*values: Any) -> ShapeArray:
-    """The shape and type of an operation element by element; plain numbers take the arrays'
-    type.
-    """
+    """Return shape and type of an elementwise operation; plain numbers take the arrays' type."""
     arrays = [value for value in values if isinstance(value, ShapeArray)]
-    shapes = [value.shape if isinstance(value, ShapeArray) else np.shape(value) for value in values]
+    shapes = [np.shape(value) for value in values]
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(
             f"shapes {' and '.join(map(str, shapes))} do not fit together element by element"
         ) from None
-    floating = [array.dtype for array in arrays if "float" in array.dtype]
-    return ShapeArray(shape, (floating or [array.dtype for array in arrays])[0])
+    dtypes = [array.dtype for array in arrays]
+    floating = [dtype for dtype in dtypes if "float" in dtype]
+    return ShapeArray(shape, (floating or dtypes)[0])
+
+
+def _resized(x: ShapeArray, dim: int, length: int) -> ShapeArray:
+    """Return an array with another size along an axis."""
+    shape = list(x.shape)
+    shape[dim] = length
+    return ShapeArray(shape, x.dtype)
 
 
 BACKEND = OutlineBackend()

@@ -1,4 +1,4 @@
-"""Which networks only wrap another one: over devices, over processes, or in a user's own way."""
+"""Tell networks that only wrap another one: over devices, over processes, or by a user's class."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ _registered: list[type] = []
 
 
 def register_model_wrapper(wrapper: Class) -> Class:
-    """Let a class of one's own count as a wrapper of networks; gives the class, so it can be used
-    as a decorator.
+    """Register a class as a wrapper of networks and return it; usable as a decorator.
 
     Raises:
-        ArgumentError: It is no class.
+        ArgumentError: The argument is no class.
 
     Example:
         >>> import torch
@@ -37,13 +36,12 @@ def register_model_wrapper(wrapper: Class) -> Class:
 
 
 def is_model_wrapper(network: Any) -> bool:
-    """Whether a network is replicated, distributed, sharded, or of a class that was registered as a
-    wrapper.
+    """Return whether a network is replicated, distributed, sharded, or of a registered class.
 
-    So is one that holds such networks and no trainable parameter beside them, as a GAN whose parts
-    are all wrapped. PyTorch's ``DataParallel``, ``DistributedDataParallel`` and modules from
-    ``fully_shard`` are wrappers. What is no network of any backend is none, unless its class was
-    registered.
+    A network that holds such networks and no trainable parameter beside them counts too: a GAN
+    whose parts are all wrapped, for example. PyTorch's ``DataParallel``,
+    ``DistributedDataParallel`` and modules from ``fully_shard`` are wrappers. An object that is no
+    network of any backend is a wrapper only if its class was registered.
 
     Example:
         >>> import torch
@@ -69,8 +67,8 @@ def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:
     wrapped = [path for path, block in network.named_blocks() if isinstance(block, kinds)]
     wrapped += network.parallelism.replicated_blocks()
     trainable = [name for name, slot in network.neutral_slots().items() if slot.trainable]
-    return bool(wrapped) and all(any(_within(name, path) for path in wrapped) for name in trainable)
+    return bool(wrapped) and all(_is_within(name, wrapped) for name in trainable)
 
 
-def _within(name: str, path: str) -> bool:
-    return not path or name.startswith(f"{path}.")
+def _is_within(name: str, paths: list[str]) -> bool:
+    return any(not path or name.startswith(f"{path}.") for path in paths)

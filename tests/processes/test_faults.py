@@ -98,7 +98,7 @@ def test_a_process_that_never_starts_is_given_up_by_the_others():
     """All engines at the same time, as this takes as long as the time limit."""
     wanted = {
         "torch": "process 0 of 2: within 40 s these have not come at all: 1",
-        "mpi": "in _beginning_mpi_with_all_others",
+        "mpi": "in _wait_for_mpi_to_start",
         "jax": "process 0 of 2 (JAX): within 40 s not all of the others have come",
     }
     started = {

@@ -1,4 +1,4 @@
-"""How a process finds the others that it was started with."""
+"""Join a process to the others that it was started with, by the variables of its launcher."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from deliralike.errors import BackendUnavailable, ProcessError, SettingError, su
 from deliralike.parallel.processes.group import Place, ProcessGroup, SingleProcess
 
 ENGINES = ("torch", "mpi", "chainermn", "jax")
-ENGINE = (
-    "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
-)
-RANK, COUNT, ADDRESS = (
-    "DELIRALIKE_RANK",
-    "DELIRALIKE_COUNT",
-    "DELIRALIKE_ADDRESS",
-)  # and where a process is among them
-PATIENCE = "DELIRALIKE_TIMEOUT"  # and this one, how long processes wait for each other
-TIMEOUT = 300.0  # seconds
-# and a file for what it is to say when launchers have said all that they say
+# Environment variables that `deliralike launch` and `deliralike.backends.processes.spawn` set:
+# the engine, the place of a process, how long processes wait for each other, the file for lines
+# that are printed after everything else, and the restarts.
+ENGINE = "DELIRALIKE_ENGINE"
+RANK = "DELIRALIKE_RANK"
+COUNT = "DELIRALIKE_COUNT"
+ADDRESS = "DELIRALIKE_ADDRESS"
+PATIENCE = "DELIRALIKE_TIMEOUT"
 LAST_WORDS = "DELIRALIKE_LAST_WORDS"
-RESTART, MAX_RESTARTS = "DELIRALIKE_RESTART", "DELIRALIKE_MAX_RESTARTS"
+RESTART = "DELIRALIKE_RESTART"
+MAX_RESTARTS = "DELIRALIKE_MAX_RESTARTS"
+TIMEOUT = 300.0  # seconds
 THIS_MACHINE = "127.0.0.1"
 _STDERR = 2
 _RESTARTS = (("TORCHELASTIC_RESTART_COUNT", RESTART), ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS))
@@ -37,29 +36,32 @@ _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
 _OF_OUR_OWN = (RANK, COUNT, ADDRESS)
-_PORTS = range(29_500, 30_500)  # one of them for each job of Slurm's
+_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them
 
 
 def join(engine: str | None = None, timeout: float | None = None) -> ProcessGroup:
-    """The processes that this one was started with; a process that was started by itself is alone.
+    """Return the group of processes that this one was started with.
+
+    A process that was started on its own is a group of one.
 
     Args:
         engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and
             Slurm's srun start; ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start;
             ``"chainermn"``, started likewise, by which ChainerMN may add the gradients of Chainer's
             networks; ``"jax"`` for JAX's own runtime, which ``deliralike launch``, srun and mpiexec
-            start. What the environment variables of those say when None, which is never ChainerMN,
-            nor JAX's runtime under srun or mpiexec; where they say nothing, the processes that the
-            program has connected itself, by ``torch.distributed.init_process_group`` or
+            start. None takes the engine from their environment variables, which is never ChainerMN,
+            nor JAX's runtime under srun or mpiexec. Without such variables it takes the processes
+            that the program has connected itself, by ``torch.distributed.init_process_group`` or
             ``jax.distributed.initialize``.
-        timeout: Seconds after which a process that others wait for is given up, from the beginning
-            to the end; what ``deliralike launch --timeout`` says, or five minutes, when None.
+        timeout: Seconds after which a process that others wait for is given up, at the start and
+            in every later exchange. None takes the value of ``deliralike launch --timeout``, or
+            five minutes.
 
     Raises:
         SettingError: There is no such engine.
-        ProcessError: The engine was asked for, and its environment variables are missing; or some
-            of the processes have not come within the time limit, and which.
-        ImportError: What the engine needs is not installed.
+        ProcessError: The environment variables of the engine are missing, or some processes (which
+            the message names) have not arrived within the time limit.
+        ImportError: A package that the engine needs is not installed.
 
     Example:
         >>> join().count
@@ -73,9 +75,9 @@ def join(engine: str | None = None, timeout: float | None = None) -> ProcessGrou
         return SingleProcess()
     timeout = time_limit() if timeout is None else timeout
     if engine == "mpi":
-        return _beginning_mpi_with_all_others(timeout).MPIProcessGroup(timeout=timeout)
+        return _wait_for_mpi_to_start(timeout).MPIProcessGroup(timeout=timeout)
     if engine == "chainermn":
-        _beginning_mpi_with_all_others(timeout)
+        _wait_for_mpi_to_start(timeout)
         return get("chainer").join(timeout)
     if engine == "jax":
         return get("jax").join(timeout, _place_of_our_own() or _place_by_mpi(timeout))
@@ -93,8 +95,7 @@ def join(engine: str | None = None, timeout: float | None = None) -> ProcessGrou
 
 
 def time_limit() -> float:
-    """The seconds after which a process that others wait for is given up, unless a program says
-    otherwise.
+    """Return the default number of seconds after which an awaited process is given up.
 
     Example:
         >>> time_limit()
@@ -104,7 +105,7 @@ def time_limit() -> float:
 
 
 def say_at_the_end(line: str) -> None:
-    """Print a line on standard error, under `deliralike launch` when all else has been said."""
+    """Print a line on standard error; `deliralike launch` prints it after all other output."""
     if path := os.environ.get(LAST_WORDS):
         Path(path).write_text(line)
     else:
@@ -112,22 +113,27 @@ def say_at_the_end(line: str) -> None:
 
 
 def restarts() -> tuple[int, int]:
-    """How often these processes have been started again after a failure, and how often they may be.
+    """Return how often these processes were restarted after a failure, and the limit.
 
     Example:
         >>> restarts()
         (0, 0)
     """
-    made, at_most = (
-        next((int(os.environ[name]) for name in names if name in os.environ), 0)
-        for names in _RESTARTS
-    )
-    return made, at_most
+    count, limit = (_first_number(names) for names in _RESTARTS)
+    return count, limit
 
 
-def _beginning_mpi_with_all_others(timeout: float) -> Any:
-    """Load MPI, whose start waits for all processes, deaf to everything: a clock ends it, and shows
-    this function.
+def _first_number(names: tuple[str, ...]) -> int:
+    for name in names:
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def _wait_for_mpi_to_start(timeout: float) -> Any:
+    """Import MPI, whose start waits for all processes.
+
+    Nothing can interrupt that wait, so a timer ends the process; its traceback names this function.
     """
     faulthandler.dump_traceback_later(timeout, exit=True, file=_STDERR)
     try:
@@ -137,22 +143,25 @@ def _beginning_mpi_with_all_others(timeout: float) -> Any:
 
 
 def _started_by() -> str | None:
-    """The engine whose launcher started this process."""
+    """Return the engine whose launcher started this process, or None."""
     if ENGINE in os.environ:
         return os.environ[ENGINE]
-    if _is_of_mpiexec() or ("PMIX_RANK" in os.environ and _number(_OF_SLURM[1]) > 1):
+    # the script of a batch job is in no step, however many tasks the job may start
+    in_slurm_step = _number(_OF_SLURM[1]) > 1
+    if _is_of_mpiexec() or ("PMIX_RANK" in os.environ and in_slurm_step):
         return "mpi"
-    in_step = (
-        _number(_OF_SLURM[1]) > 1
-    )  # a batch script by itself is in no step, whatever tasks it may start
-    return "torch" if in_step or all(name in os.environ for name in _OF_TORCHRUN) else None
+    if in_slurm_step or all(name in os.environ for name in _OF_TORCHRUN):
+        return "torch"
+    return None
 
 
 def _connected() -> str | None:
-    """The engine by which the user's program has connected processes itself."""
+    """Return the engine by which the user's program has connected processes itself, or None."""
     for name, entry in known().items():
-        with suppress(BackendUnavailable):  # one that is broken disables only itself
-            if entry.packages and entry.packages[0] in sys.modules and get(name).is_connected():
+        if not entry.packages or entry.packages[0] not in sys.modules:
+            continue
+        with suppress(BackendUnavailable):  # a broken backend disables only itself
+            if get(name).is_connected():
                 return entry.engine
     return None
 
@@ -171,7 +180,7 @@ def _place_in_slurm() -> Place:
 
 
 def _place_of_our_own() -> Place | None:
-    """Where `deliralike.backends.processes.spawn` has put this process, if it has started it."""
+    """Return the place that `deliralike.backends.processes.spawn` gave to this process, if any."""
     if any(name not in os.environ for name in _OF_OUR_OWN):
         return None
     rank, count, address = (os.environ[name] for name in _OF_OUR_OWN)
@@ -179,26 +188,25 @@ def _place_of_our_own() -> Place | None:
 
 
 def _place_by_mpi(timeout: float) -> Place | None:
-    """Where mpiexec has put this process; of the first one's address all others hear by MPI.
+    """Return the place that mpiexec gave to this process; MPI tells the first one's address to all.
 
-    None where mpiexec has not started it, or mpi4py is missing: JAX by itself finds the tasks of
-    Slurm.
+    It is None where mpiexec has not started the process, or mpi4py is missing: JAX finds the tasks
+    of Slurm without help.
     """
     if not _is_of_mpiexec() or importlib.util.find_spec("mpi4py") is None:
         return None
-    processes = _beginning_mpi_with_all_others(timeout).MPIProcessGroup(timeout=timeout)
-    told = processes.all_gather_object(
+    processes = _wait_for_mpi_to_start(timeout).MPIProcessGroup(timeout=timeout)
+    addresses = processes.all_gather_object(
         "the host, and a port of it that is free", (socket.gethostname(), free_port())
     )
-    host, port = told[0]
-    is_one_machine = {other for other, _ in told} == {host}
-    return Place(
-        processes.rank, processes.count, f"{THIS_MACHINE if is_one_machine else host}:{port}"
-    )
+    host, port = addresses[0]
+    if all(other == host for other, _ in addresses):
+        host = THIS_MACHINE
+    return Place(processes.rank, processes.count, f"{host}:{port}")
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as found:
-        found.bind((THIS_MACHINE, 0))
-        return found.getsockname()[1]
+    """Return a port of this machine that is free."""
+    with socket.socket() as listener:
+        listener.bind((THIS_MACHINE, 0))
+        return listener.getsockname()[1]

@@ -1,6 +1,4 @@
-"""The commands that start several processes of a Python module: torchrun's, mpiexec's, and one of
-our own for JAX.
-"""
+"""Start several processes of a Python module: with torchrun, mpiexec, or, for JAX, `spawn`."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _OVER_MPI = ("mpi", "chainermn")
 
 
 def usual_engine(backend: str | None = None) -> str:
-    """What connects processes with networks of a backend unless told otherwise: MPI where the
-    engine is not installed.
+    """Return the default engine for networks of a backend; MPI where that one is not installed.
 
     Example:
         >>> usual_engine("torch"), usual_engine("jax"), usual_engine()
@@ -45,18 +42,17 @@ def launched(
     restarts: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
-    """The command that starts so many processes of a module on each node, and its environment
-    variables.
+    """Return the command that starts `processes` processes on each node, and its environment.
 
     Args:
         engine: ``"torch"``, ``"mpi"``, ``"chainermn"`` or ``"jax"``.
         module: The module's name and its arguments.
         nodes, node, address: How many machines there are, which of them this is, and ``host:port``
             of the first one, for torch and JAX; MPI finds the machines by itself, from Slurm or a
-            file of hosts.
+            host file.
         restarts: How often all processes are started again when one of them fails; by torchrun, or
             by `watched`.
-        environment: What the variables are now; those of this process when None.
+        environment: The environment variables to start from; those of this process when None.
 
     Raises:
         SettingError: There is no such engine, or the address is missing.
@@ -73,35 +69,33 @@ def launched(
             f"processes={processes}, nodes={nodes}, node={node}: wanted one process at least, and "
             f"a node from 0 to {max(nodes - 1, 0)}"
         )
-    given = dict(os.environ if environment is None else environment)
-    own = max(
-        1, (os.cpu_count() or 1) // processes
-    )  # threads; more of them than cores make each other slow
-    given = {"OMP_NUM_THREADS": str(own)} | given | {ENGINE: engine}
+    # more threads than cores slow each other down
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    variables.update(os.environ if environment is None else environment)
+    variables[ENGINE] = engine
     if engine in _OVER_MPI:
-        return _mpiexec(engine, processes, nodes, module), _of_root_user() | given
+        return _mpiexec(engine, processes, nodes, module), _of_root_user() | variables
     if nodes > 1 and not address:
         raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
     if engine == "jax":
-        return _starting(processes, nodes, node, address, module), given
-    return _torchrun(processes, nodes, node, address, restarts, module), given
+        return _spawn(processes, nodes, node, address, module), variables
+    return _torchrun(processes, nodes, node, address, restarts, module), variables
 
 
 def watched(
     engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int = 0
 ) -> int:
-    """Run a launcher to its end, with all signals passed on; the exit code, 128 and its number
-    after a signal.
+    """Run a launcher to its end and return its exit code; signals are passed on to it.
 
-    After a failure torchrun starts the processes again by itself; the other launchers are started
-    again here. What processes have left by `say_at_the_end` is said when the launcher has said all
-    that it says.
+    After a signal the code is 128 plus the signal's number. After a failure torchrun restarts the
+    processes by itself; the other launchers are started again here. Lines that processes have left
+    with `say_at_the_end` are printed after the last output of the launcher.
     """
     with tempfile.TemporaryDirectory() as folder:
         last_words = Path(folder) / "last-words"
-        code = _watched(
-            engine, command, dict(environment) | {LAST_WORDS: str(last_words)}, restarts
-        )
+        variables = dict(environment) | {LAST_WORDS: str(last_words)}
+        code = _watched(engine, command, variables, restarts)
         if last_words.exists():
             print(last_words.read_text(), file=sys.stderr, flush=True)
     return code
@@ -112,13 +106,13 @@ def _watched(
 ) -> int:
     if engine == "torch":
         return _code_of(command, environment, first_as=None)[0]
-    # at SIGTERM and Ctrl-C mpiexec kills its processes at once, before they can save; this one it
-    # passes on
+    # at SIGTERM and Ctrl-C mpiexec kills its processes at once, before they can save their state;
+    # SIGUSR1 it passes on
     first_as = signal.SIGUSR1 if engine in _OVER_MPI else signal.SIGTERM
     for number in range(restarts + 1):
-        count = {RESTART: str(number), MAX_RESTARTS: str(restarts)}
-        code, asked = _code_of(command, dict(environment) | count, first_as=first_as)
-        if code == 0 or asked:
+        variables = dict(environment) | {RESTART: str(number), MAX_RESTARTS: str(restarts)}
+        code, has_signal = _code_of(command, variables, first_as=first_as)
+        if code == 0 or has_signal:
             break
         if number < restarts:
             print(
@@ -132,29 +126,32 @@ def _watched(
 def _code_of(
     command: Sequence[str], environment: Mapping[str, str], first_as: int | None
 ) -> tuple[int, bool]:
-    """The exit code of a command, and whether a signal came; the first one is passed on as
-    another.
+    """Run a command and return its exit code, and whether this process received a signal.
+
+    The command receives the first signal as `first_as`, where that is not None, and all later ones
+    as they are.
     """
-    came: list[int] = []
-    # in a session of its own, so that Ctrl-C comes once
+    signals: list[int] = []
+    # in a session of its own, so that the command receives Ctrl-C only once
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
     )
 
     def handle(number: int, frame: object) -> None:
-        came.append(number)
-        process.send_signal(number if first_as is None or len(came) > 1 else first_as)
+        signals.append(number)
+        is_first = len(signals) == 1
+        process.send_signal(first_as if is_first and first_as is not None else number)
 
-    before = {
-        each: signal.signal(each, handle)
-        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-    }
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    former = {number: signal.signal(number, handle) for number in numbers}
     try:
         code = process.wait()
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    return (128 + came[0], True) if came else (code, False)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    if signals:
+        return 128 + signals[0], True
+    return code, False
 
 
 def _torchrun(
@@ -165,77 +162,50 @@ def _torchrun(
             "torchrun comes with PyTorch, which is not installed: pip install "
             "'deliralike[torch]', or choose the engine mpi"
         )
-    # static: the other way of finding each other ignores which node this is, and looks the first
-    # one up by host name
-    place = [
-        "--nnodes",
-        str(nodes),
-        "--node-rank",
-        str(node),
-        "--rdzv-backend",
-        "static",
-        "--rdzv-endpoint",
-        address,
-    ]
-    where = ["--standalone"] if nodes == 1 else place
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        str(processes),
-        *where,
-        "--max-restarts",
-        str(restarts),
-        "--no-python",
-        sys.executable,
-        "-m",
-        *module,
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    if nodes == 1:
+        command += ["--standalone"]
+    else:
+        # static: the dynamic rendezvous ignores the node's rank, and looks up the first node by
+        # its host name
+        command += ["--nnodes", str(nodes), "--node-rank", str(node)]
+        command += ["--rdzv-backend", "static", "--rdzv-endpoint", address]
+    command += ["--max-restarts", str(restarts)]
+    return [*command, "--no-python", sys.executable, "-m", *module]
 
 
-def _starting(
-    processes: int, nodes: int, node: int, address: str, module: Sequence[str]
-) -> list[str]:
+def _spawn(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
     if importlib.util.find_spec("jax") is None:
         raise ProcessError(
             "the engine jax needs JAX, which is not installed: pip install 'deliralike[jax]'"
         )
-    places = map(str, (processes, processes * nodes, processes * node))
-    return [sys.executable, "-m", "deliralike.backends.processes.spawn", *places, address, *module]
+    numbers = map(str, (processes, processes * nodes, processes * node))
+    return [sys.executable, "-m", "deliralike.backends.processes.spawn", *numbers, address, *module]
 
 
 def _mpiexec(engine: str, processes: int, nodes: int, module: Sequence[str]) -> list[str]:
-    beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None or importlib.util.find_spec("mpi4py") is None:
+    beside_python = Path(sys.executable).parent / "mpiexec"
+    mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
+    if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
         raise ProcessError(
             f"the engine {engine} needs mpiexec and mpi4py: pip install 'deliralike[mpi]'"
         )
     version = subprocess.run(
-        [found, "--version"], capture_output=True, text=True, check=False, env=_quiet()
+        [mpiexec, "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=dict(os.environ) | _of_root_user(),
     ).stdout
-    # Open MPI gives a process one core and refuses more processes than cores, unless it is told;
-    # MPICH does not
-    free = [] if "HYDRA" in version else ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    return [
-        found,
-        "-n",
-        str(processes * nodes),
-        *free,
-        sys.executable,
-        "-m",
-        "mpi4py",
-        "-m",
-        *module,
-    ]
+    command = [mpiexec, "-n", str(processes * nodes)]
+    if "HYDRA" not in version:
+        # unlike MPICH, Open MPI binds a process to one core and refuses more processes than cores
+        command += ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    return [*command, sys.executable, "-m", "mpi4py", "-m", *module]
 
 
 def _of_root_user() -> dict[str, str]:
-    """Open MPI refuses the superuser, whom a container may know alone, unless it is told twice."""
-    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
-    return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
-
-
-def _quiet() -> dict[str, str]:
-    return dict(os.environ) | _of_root_user()
+    """Return the variables without which Open MPI refuses the root user, a container's only one."""
+    if os.geteuid() != 0:
+        return {}
+    return dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")

@@ -1,10 +1,9 @@
-"""Several processes of a Python module, of which none outlives another's failure: for a framework
-without a launcher.
+"""Start several processes of a Python module, for a framework that has no launcher of its own.
 
     python -m deliralike.backends.processes.spawn COUNT TOTAL FIRST ADDRESS MODULE [ARGUMENT ...]
 
-starts processes FIRST, FIRST + 1 … of TOTAL, COUNT of them, which find their places in the
-environment. An empty address stands for a free port of this machine.
+starts COUNT processes of TOTAL: FIRST, FIRST + 1 … They read their ranks from the environment. An
+empty address stands for a free port of this machine. When one process fails, all others are ended.
 """
 
 from __future__ import annotations
@@ -19,61 +18,60 @@ from typing import Any
 
 from deliralike.backends.processes.join import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
 
-GRACE = (
-    10.0  # seconds in which the others may say what they know of a failure, before they are ended
-)
-_LOOK = 0.05  # seconds between two looks at the processes
+GRACE = 10.0  # seconds in which the other processes may report a failure before they are ended
+_POLL_INTERVAL = 0.05  # seconds
 
 
 def main(count: str, total: str, first: str, address: str, *module: str) -> int:
-    """Start, wait, and give the exit code of the first process that failed, or 0."""
+    """Start the processes, wait for them, and return the first exit code that is not 0, or 0."""
     ranks = range(int(first), int(first) + int(count))
-    told = {ADDRESS: address or f"{THIS_MACHINE}:{free_port()}", COUNT: total}
-    started = [_started(module, told | {RANK: str(rank)}) for rank in ranks]
+    variables = {ADDRESS: address or f"{THIS_MACHINE}:{free_port()}", COUNT: total}
+    processes = [_start(module, variables | {RANK: str(rank)}) for rank in ranks]
 
-    def ended_by_scheduler(*_: Any) -> None:
-        for each in started:
-            each.terminate()
+    def terminate_all(*_: Any) -> None:
+        for process in processes:
+            process.terminate()
 
-    signal.signal(signal.SIGTERM, ended_by_scheduler)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C goes to all processes of a terminal, and each ends by itself
-    failed = _first_failure(started)
-    if failed is None:
+    signal.signal(signal.SIGTERM, terminate_all)
+    # Ctrl-C reaches all processes of a terminal, and each of them ends by itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    failure = _first_failure(processes)
+    if failure is None:
         return 0
-    code = started[failed].returncode
+    code = processes[failure].returncode
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-    print(f"process {ranks[failed]} of {total} ended {how}", file=sys.stderr, flush=True)
-    _end(started)
+    print(f"process {ranks[failure]} of {total} ended {how}", file=sys.stderr, flush=True)
+    _end(processes)
     return 128 - code if code < 0 else code
 
 
-def _started(module: Sequence[str], place: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", *module], env=os.environ | place)
+def _start(module: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", *module], env=os.environ | variables)
 
 
-def _first_failure(started: Sequence[subprocess.Popen[bytes]]) -> int | None:
-    """Wait until one has failed, which it gives, or all have ended."""
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    """Wait until a process has failed, and return its index, or None when all have succeeded."""
     while True:
-        codes = [each.poll() for each in started]
-        failed = [index for index, code in enumerate(codes) if code]
-        if failed or None not in codes:
-            return failed[0] if failed else None
-        time.sleep(_LOOK)
+        codes = [process.poll() for process in processes]
+        for index, code in enumerate(codes):
+            if code:
+                return index
+        if None not in codes:
+            return None
+        time.sleep(_POLL_INTERVAL)
 
 
-def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait a little, then end whoever is left, by force if need be."""
-    for give_up in (lambda each: each.terminate(), lambda each: each.kill()):
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait for `GRACE` seconds, then terminate what still runs, and kill it after as many more."""
+    for give_up in (subprocess.Popen.terminate, subprocess.Popen.kill):
         end = time.monotonic() + GRACE
-        while time.monotonic() < end and any(each.poll() is None for each in started):
-            time.sleep(_LOOK)
-        for each in started:
-            if each.poll() is None:
-                give_up(each)
-    for each in started:
-        each.wait()
+        while time.monotonic() < end and any(process.poll() is None for process in processes):
+            time.sleep(_POLL_INTERVAL)
+        for process in processes:
+            if process.poll() is None:
+                give_up(process)
+    for process in processes:
+        process.wait()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""PyTorch."""
+"""The backend for PyTorch."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial, reduce
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,7 +55,7 @@ from deliralike.backends.torch.replicas.batch_norm import (
 )
 from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork
 from deliralike.backends.torch.replicas.optimizer import DataParallelTorchOptimizer
-from deliralike.backends.torch.replicas.thread_context import named
+from deliralike.backends.torch.replicas.thread_context import device_name
 from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
@@ -95,10 +95,9 @@ __all__ = [
     "set_sbn_eps_mode",
 ]
 
-AbstractPyTorchNetwork, DataParallelPyTorchNetwork = (
-    AbstractTorchNetwork,
-    DataParallelTorchNetwork,
-)  # delira's names
+# delira's names
+AbstractPyTorchNetwork = AbstractTorchNetwork
+DataParallelPyTorchNetwork = DataParallelTorchNetwork
 
 
 class TorchBackend(Backend):
@@ -133,8 +132,8 @@ class TorchBackend(Backend):
 
     def name_of_device(self, device: Any) -> str:
         try:
-            return named(device)
-        except (RuntimeError, TypeError):  # there is no such device in PyTorch
+            return device_name(device)
+        except (RuntimeError, TypeError):  # PyTorch has no such device
             return str(device)
 
     def precision(self) -> dict[str, str]:
@@ -154,7 +153,7 @@ class TorchBackend(Backend):
     def split(
         self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
     ) -> list[Any]:
-        return arrays.split(array, sizes, dim, devices)
+        return list(arrays.split(array, sizes, dim, devices))
 
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         return arrays.concatenate(values, dim, device)
@@ -180,13 +179,12 @@ class TorchBackend(Backend):
         return isinstance(value, torch.nn.Module)
 
     def wrappers(self) -> tuple[type, ...]:
-        # there is no sharded module where this was not imported, which takes as long as all else
-        # together
-        sharded = sys.modules.get("torch.distributed.fsdp")
-        of_shards = (
-            () if sharded is None else (sharded.FSDPModule, sharded.FullyShardedDataParallel)
-        )
-        return (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, *of_shards)
+        classes = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+        # importing fsdp is slow, and no module is sharded before it is imported
+        fsdp = sys.modules.get("torch.distributed.fsdp")
+        if fsdp is None:
+            return classes
+        return (*classes, fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
 
     def is_parameter(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Parameter)
@@ -202,29 +200,28 @@ class TorchBackend(Backend):
                 "gradients of a fully sharded network are taken by an optimizer over it, and kept "
                 "with optimizer.keep_gradients = True"
             )
-        inputs = nest.map(_leaf, self.prepare(inputs, network))
+        inputs = nest.map(_graph_leaf, self.prepare(inputs, network))
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        parts = LossResult.of(result)
-        loss, beside = parts.value, parts.extras or ()
-        trainable = {
-            name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
+        loss, *extras = result if isinstance(result, tuple) else (result,)
+        parallelism: Any = network.parallelism
+        copies = {
+            name: [slot.native, *parallelism.copies_of(slot.native)]
+            for name, slot in network.neutral_slots().items()
+            if slot.trainable
         }
-        wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
-        copies = [network.parallelism.copies_of(parameter) for parameter in trainable.values()]
-        everything = [*wanted, *(copy for of_one in copies for copy in of_one)]
-        gradients = torch.autograd.grad(
-            loss, everything, allow_unused=True, materialize_grads=False
+        leaves = [leaf for leaf in nest.leaves(inputs) if _takes_gradient(leaf)]
+        wanted = [*chain.from_iterable(copies.values()), *leaves]
+        # consumed in the order of `wanted`
+        gradients = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
+        by_parameter = {}
+        for name, tensors in copies.items():
+            total = self._sum(islice(gradients, len(tensors)), network.device_name)
+            by_parameter[name] = _numpy_or_none(total)
+        by_input = nest.map(
+            lambda leaf: _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None, inputs
         )
-        found, of_copies = iter(gradients), iter(gradients[len(wanted) :])
-        parameters = {
-            name: _numpy_or_none(
-                self._sum([next(found), *islice(of_copies, len(of_one))], network.device_name)
-            )
-            for name, of_one in zip(trainable, copies, strict=True)
-        }
-        by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
-        return Gradients(float(loss.detach()), parameters, by_input, self.to_numpy(beside))
+        return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(tuple(extras)))
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         network.to(arrays.dtype(dtype))
@@ -232,9 +229,9 @@ class TorchBackend(Backend):
     def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
         if total is None:
             return addition.to(device, copy=True)
-        addition = arrays.moved(addition, device)
+        addition = arrays.to_device(addition, device)
         if total.is_sparse and not addition.is_sparse:
-            return addition + total  # sparse ones take no dense one in place
+            return addition + total  # a dense tensor cannot be added to a sparse one in place
         return total.add_(addition)
 
     def weighted(
@@ -243,20 +240,18 @@ class TorchBackend(Backend):
         weight: float,
         totals: Sequence[torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
+        if not values:
+            return list(totals or ())
         if any(value.is_sparse for value in (*values, *(totals or ()))):
             products = [value * weight for value in values]
-            return (
-                products
-                if totals is None
-                else [
-                    self.add(total, new, str(total.device))
-                    for total, new in zip(totals, products, strict=True)
-                ]
-            )
+            if totals is None:
+                return products
+            pairs = zip(totals, products, strict=True)
+            return [self.add(total, product, str(total.device)) for total, product in pairs]
         with torch.no_grad():
             if totals is None:
-                return list(torch._foreach_mul(list(values), weight)) if values else []
-            torch._foreach_add_(list(totals), list(values), alpha=weight) if values else None
+                return list(torch._foreach_mul(list(values), weight))
+            torch._foreach_add_(list(totals), list(values), alpha=weight)
         return list(totals)
 
     def copied(self, array: torch.Tensor) -> torch.Tensor:
@@ -265,23 +260,24 @@ class TorchBackend(Backend):
     def blended(
         self, averages: Sequence[torch.Tensor], values: Sequence[torch.Tensor], weight: float
     ) -> list[torch.Tensor]:
+        pairs = list(zip(averages, values, strict=True))
+        local = [pair for pair in pairs if not arrays.is_distributed(pair[0])]
+        distributed = [pair for pair in pairs if arrays.is_distributed(pair[0])]
         with torch.no_grad():
-            for spread in (False, True):  # no operation takes both kinds
-                pairs = [
-                    (a, v)
-                    for a, v in zip(averages, values, strict=True)
-                    if arrays.is_spread(a) == spread
-                ]
-                if pairs:
-                    torch._foreach_lerp_([a for a, _ in pairs], [v for _, v in pairs], weight)
+            for group in (local, distributed):  # no operation takes both kinds
+                if group:
+                    torch._foreach_lerp_(*map(list, zip(*group, strict=True)), weight)
         return list(averages)
 
     def all_finite(self, values: Sequence[torch.Tensor]) -> bool:
         return mixed_precision.all_finite(values)
 
-    def _sum(self, gradients: Sequence[torch.Tensor | None], device: str) -> torch.Tensor | None:
-        given = [gradient for gradient in gradients if gradient is not None]
-        return reduce(lambda total, addition: self.add(total, addition, device), given, None)
+    def _sum(self, gradients: Iterable[torch.Tensor | None], device: str) -> torch.Tensor | None:
+        total: torch.Tensor | None = None
+        for gradient in gradients:
+            if gradient is not None:
+                total = self.add(total, gradient, device)
+        return total
 
     def replicate(
         self, network: AbstractNetwork, settings: ReplicaSettings
@@ -306,9 +302,8 @@ class TorchBackend(Backend):
     def shard(
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> AbstractNetwork:
-        sharded = importlib.import_module(
-            "deliralike.backends.torch.distributed.sharded"
-        )  # see there
+        # the import is slow; see there
+        sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
     def layerwise(self) -> type[LayerwiseTorchNetwork]:
@@ -321,9 +316,9 @@ class TorchBackend(Backend):
         parameters: str | None = None,
         groups: Settings | None = None,
     ) -> TorchOptimizer:
-        by_name = Groups.of(rule, groups)
-        optimizer = TorchOptimizer(network, partial(native_optimizer, by_name), parameters)
-        optimizer.groups = by_name
+        rule_groups = Groups.of(rule, groups)
+        optimizer = TorchOptimizer(network, partial(native_optimizer, rule_groups), parameters)
+        optimizer.groups = rule_groups
         return optimizer
 
     def wrap_optimizer(
@@ -348,13 +343,14 @@ class TorchBackend(Backend):
         random.load_state(state)
 
 
-def _leaf(value: Any) -> Any:
-    """A floating tensor as a leaf of a new graph; anything else as it is."""
-    floating = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.detach().requires_grad_() if floating else value
+def _graph_leaf(value: Any) -> Any:
+    """Return a floating tensor as a leaf of a new graph; anything else as it is."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().requires_grad_()
+    return value
 
 
-def _is_leaf(value: Any) -> bool:
+def _takes_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 

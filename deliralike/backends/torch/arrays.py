@@ -1,6 +1,6 @@
 """Tensors: to and from NumPy, devices, types, and the settings that decide their precision."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate
 from typing import Any
@@ -10,132 +10,126 @@ import torch
 
 from deliralike.errors import DtypeError, suggestion
 
-DTYPES = {
-    name: getattr(torch, name)
-    for name in (
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-    )
+DTYPES: Mapping[str, torch.dtype] = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
 }
 
 
 def dtype(name: str) -> torch.dtype:
-    """The torch type of a name."""
+    """Return PyTorch's type of a name.
+
+    Raises:
+        DtypeError: There is no type of that name.
+    """
     if name not in DTYPES:
         raise DtypeError(f"backend 'torch' has no type {name!r}. {suggestion(name, DTYPES)}")
     return DTYPES[name]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a torch type: ``"float32"`` for ``torch.float32``."""
+    """Return the name of a type: ``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Tensor:
-    """A tensor that owns its storage."""
+    """Return a tensor of a value, in a type and on a device; it never aliases a NumPy array."""
     if not isinstance(value, torch.Tensor):
-        value = torch.from_numpy(
-            np.array(value, order="C")
-        )  # a copy: tensors never alias the caller's array
-        return value.to(device=device, dtype=None if name is None else dtype(name))
+        value = torch.from_numpy(np.array(value, order="C"))
     return value.to(device=device, dtype=None if name is None else dtype(name))
 
 
 def numpy(value: torch.Tensor) -> np.ndarray:
-    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
+    """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
-    Of a tensor that is spread over processes it is the whole, and every process makes the call.
+    For a ``DTensor`` it is the whole array, and every process must make the call.
     """
     value = value.detach()
-    value = value.full_tensor() if is_spread(value) else value
-    value = value.float() if value.dtype == torch.bfloat16 else value
+    if is_distributed(value):
+        value = value.full_tensor()
+    if value.dtype == torch.bfloat16:
+        value = value.float()
     return np.array(value.cpu().numpy())
 
 
-def is_spread(value: torch.Tensor) -> bool:
-    """Whether it is a ``DTensor``, whose package takes long to import."""
+def is_distributed(value: torch.Tensor) -> bool:
+    """Return whether a tensor is a ``DTensor``, without the slow import of its package."""
     return hasattr(value, "full_tensor")
 
 
 def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A tensor in the type and on the device of another; this process's part of it where the other
-    one is spread.
+    """Return a tensor in the type and on the device of another one.
+
+    Where the other one is a ``DTensor`` the result is one too, with the same placements.
     """
     value = value.to(other.device, other.dtype)
-    if not is_spread(other):
+    if not is_distributed(other):
         return value
-    spread: Any = other
-    whole = type(spread).from_local(value, spread.device_mesh, run_check=False)
-    return whole.redistribute(placements=spread.placements)
+    distributed: Any = other
+    whole = type(distributed).from_local(value, distributed.device_mesh, run_check=False)
+    return whole.redistribute(placements=distributed.placements)
 
 
 def split(
     value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> Sequence[torch.Tensor]:
-    """Pieces of a tensor; each is a view of its own, which may be changed in place."""
-    # Not torch.split: its views are several outputs of one function, which autograd lets no one
-    # change in place.
+    """Split a tensor into views, one on each device; each may be changed in place."""
+    # Not torch.split: its views are several outputs of one function, which autograd does not let
+    # anyone change in place.
     cuts, stays = _plan(sizes, devices, value.device)
     pieces = value.tensor_split(cuts, dim) if cuts else (value,)
-    return (
-        pieces
-        if stays
-        else [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
-    )
+    if stays:
+        return pieces
+    return [to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
-    """Tensors one after another; one tensor alone as it is."""
-    values = _together(values, device)
+    """Concatenate tensors on a device; a single tensor is returned as it is."""
+    values = _on_one_device(values, device)
     return values[0] if len(values) == 1 else torch.cat(values, dim)
 
 
 def concatenate_all(
     columns: Sequence[Sequence[torch.Tensor]], dim: int, device: Any = None
 ) -> list[torch.Tensor]:
-    """`concatenate` of each column; where all tensors are at home, one call each."""
-    home = device if device is None else _device(device)
-    places = {value.device for column in columns for value in column}
-    if (
-        len(places) > 1
-        or (home is not None and places != {home})
-        or not columns
-        or len(columns[0]) == 1
-    ):
+    """Concatenate each column; without a check of each tensor where all are on the device."""
+    target = None if device is None else _device(device)
+    present = {value.device for column in columns for value in column}
+    is_at_target = len(present) == 1 and (target is None or target in present)
+    if not is_at_target or len(columns[0]) == 1:
         return [concatenate(column, dim, device) for column in columns]
     return [torch.cat(column, dim) for column in columns]
 
 
 def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
-    """Tensors along a new first axis."""
-    return torch.stack(_together(values, device))
+    """Stack tensors along a new first axis."""
+    return torch.stack(_on_one_device(values, device))
 
 
-def moved(value: torch.Tensor, device: Any) -> torch.Tensor:
-    """A tensor on a device; itself where it is there, and without waiting where it comes from
-    pinned memory.
+def to_device(value: torch.Tensor, device: Any) -> torch.Tensor:
+    """Return a tensor on a device: itself where it is there, else a copy.
+
+    A copy from pinned memory to a GPU does not wait.
     """
-    place = _device(device)
-    return (
-        value
-        if value.device == place
-        else value.to(place, non_blocking=place.type == "cuda" and value.is_pinned())
-    )
+    target = _device(device)
+    if value.device == target:
+        return value
+    return value.to(target, non_blocking=target.type == "cuda" and value.is_pinned())
 
 
-def _together(values: Sequence[torch.Tensor], device: Any) -> Sequence[torch.Tensor]:
-    place = values[0].device if device is None else _device(device)
+def _on_one_device(values: Sequence[torch.Tensor], device: Any) -> Sequence[torch.Tensor]:
+    target = values[0].device if device is None else _device(device)
     for value in values:
-        if value.device != place:
-            return [moved(value, place) for value in values]
+        if value.device != target:
+            return [to_device(value, target) for value in values]
     return values
 
 
@@ -144,21 +138,20 @@ _device = cache(torch.device)
 
 @lru_cache
 def _plan(
-    sizes: tuple[int, ...], devices: tuple[Any, ...], place: torch.device
+    sizes: tuple[int, ...], devices: tuple[Any, ...], home: torch.device
 ) -> tuple[tuple[int, ...], bool]:
-    """Where to cut, and whether all pieces stay where the tensor is."""
-    return tuple(accumulate(sizes[:-1])), all(
-        _device(device) == place for device in devices[: len(sizes)]
-    )
+    """Return the indices to cut at, and whether all pieces stay on the tensor's device."""
+    stays = all(_device(device) == home for device in devices[: len(sizes)])
+    return tuple(accumulate(sizes[:-1])), stays
 
 
 def devices() -> list[str]:
-    """``"cpu"``, then every accelerator present."""
+    """Return ``"cpu"``, then the names of all GPUs."""
     return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
 
 
 def precision() -> dict[str, str]:
-    """What decides the precision of float32 results."""
+    """Return the settings that decide the precision of float32 results."""
     return {
         "float64": "on",
         "TF32 products": "on" if torch.backends.cuda.matmul.allow_tf32 else "off",

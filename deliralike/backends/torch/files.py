@@ -1,8 +1,7 @@
-"""PyTorch's own weight files, read without a loader that runs anything, and written so that PyTorch
-reads them.
-"""
+"""PyTorch's weight files: read without running what they contain, written for ``torch.load``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +29,23 @@ _WANTED = "wanted what torch.save(model.state_dict(), path) writes"
 
 
 def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The tensors by name, as arrays that own their storage; nothing that the file names is
-    imported or called.
+    """Read the tensors by name, as arrays that own their storage.
+
+    Nothing that the file names is imported or called.
 
     Returns:
         A state for each usual key of the checkpoint that holds one, by key; ``""`` where the file
         is a plain state.
 
     Raises:
-        WeightFileError: The file is damaged or hostile, or there is something else than tensors by
-            name in it.
+        WeightFileError: The file is damaged or hostile, or contains something else than tensors by
+            name.
     """
     try:
         with opened(path) as archive:
             states = _states(path, archive.value, set())
-            refuse_expansion(
-                path, sum(tensor.nbytes for state in states.values() for tensor in state.values())
-            )
+            tensors = chain.from_iterable(state.values() for state in states.values())
+            refuse_expansion(path, sum(tensor.nbytes for tensor in tensors))
             return _arrays(archive, states)
     except WeightFileError:
         raise
@@ -59,78 +58,81 @@ def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
     """Write a plain dict of tensors, which ``torch.load(weights_only=True)`` reads."""
-    tensors = {
-        name: torch.from_numpy(array if array.flags.writeable else array.copy())
-        for name, array in state.items()
-    }
-    with path.open(
-        "wb"
-    ) as file:  # given an open file, PyTorch does not write the file's name into it
+    tensors = {}
+    for name, array in state.items():
+        if not array.flags.writeable:
+            array = array.copy()
+        tensors[name] = torch.from_numpy(array)
+    # given an open file, PyTorch does not write the file's name into it
+    with path.open("wb") as file:
         torch.save(tensors, file)
 
 
 _States = dict[str, dict[str, Tensor]]
 
 
-def _states(path: Path, loaded: Any, seen: set[int]) -> _States:
-    """The tensors by name, also out of a checkpoint that holds them beside other things.
+def _states(path: Path, loaded: Any, visited: set[int]) -> _States:
+    """Return the tensors by name, also out of a checkpoint that holds other objects beside them.
 
     Args:
-        seen: The dicts that were looked at, by identity: a hostile file may nest them in
+        visited: The identities of the dicts on the way here: a hostile file may nest dicts in
             themselves.
     """
-    if not isinstance(loaded, dict) or not loaded or id(loaded) in seen:
+    if not isinstance(loaded, dict) or not loaded or id(loaded) in visited:
         raise WeightFileError(
             f"{path} holds {_kind(loaded)} in place of tensors by name; {_WANTED}"
         )
-    seen.add(id(loaded))
+    visited.add(id(loaded))
     nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), dict)]
     if not nested:
         return {"": _tensors(path, loaded)}
-    found: _States = {}
+    states: _States = {}
     problems = []
     for key in nested:
         try:
-            found |= {
-                f"{key}.{inner}".strip("."): state
-                for inner, state in _states(path, loaded[key], seen).items()
-            }
+            inner_states = _states(path, loaded[key], visited)
         except WeightFileError as error:  # the settings of a model may stand under "model"
             problems.append(error)
-    if not found:
+            continue
+        for inner_key, state in inner_states.items():
+            states[f"{key}.{inner_key}".strip(".")] = state
+    if not states:
         raise problems[0]
-    return found | _beside(path, loaded, nested)
+    return states | _other_states(path, loaded, nested)
 
 
-def _beside(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _States:
-    """What else holds tensors by name in a checkpoint, which may be a part of the network: nothing
-    is left out.
+def _other_states(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _States:
+    """Return the tensors of a checkpoint that are not under a usual key.
+
+    They may be a part of the network, so none is left out.
     """
-    others = {key: value for key, value in loaded.items() if key not in nested}
-    found = {}
-    for key, value in others.items():
-        if (
-            isinstance(value, dict)
-            and value
-            and all(isinstance(each, Tensor) for each in value.values())
-        ):
-            found[str(key)] = _tensors(path, value)
-    single = {
-        key: value for key, value in others.items() if isinstance(value, Tensor) and value.shape
-    }
-    return found | ({TOP: _tensors(path, single)} if single else {})
+    states = {}
+    single = {}
+    for key, value in loaded.items():
+        if key in nested:
+            continue
+        if isinstance(value, Tensor) and value.shape:
+            single[key] = value
+        elif isinstance(value, dict) and value and _are_tensors(value.values()):
+            states[str(key)] = _tensors(path, value)
+    if single:
+        states[TOP] = _tensors(path, single)
+    return states
+
+
+def _are_tensors(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, Tensor) for value in values)
 
 
 def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, Tensor]:
-    strange = {
-        name: value
-        for name, value in loaded.items()
-        if not (isinstance(name, str) and _is_tensor(value))
-    }
-    if strange:
-        shown = ", ".join(f"{name!r} ({_kind(value)})" for name, value in list(strange.items())[:4])
+    problems = []
+    for name, value in loaded.items():
+        if not isinstance(name, str) or not _is_tensor(value):
+            problems.append(f"{name!r} ({_kind(value)})")
+    if problems:
         raise WeightFileError(
-            f"{path} holds things that are not tensors by name, such as {shown}; {_WANTED}"
+            f"{path} holds things that are not tensors by name, such as "
+            f"{', '.join(problems[:4])}; {_WANTED}"
         )
     for name, value in loaded.items():
         if not isinstance(value, Tensor):
@@ -141,9 +143,9 @@ def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, Tensor]:
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) or (
-        isinstance(value, Other) and value.name.startswith(_KINDS_OF_TENSORS)
-    )
+    if isinstance(value, Other):
+        return value.name.startswith(_KINDS_OF_TENSORS)
+    return isinstance(value, Tensor)
 
 
 _KINDS_OF_TENSORS = ("torch.Tensor", "torch._utils._rebuild")
@@ -152,25 +154,29 @@ _KINDS_OF_TENSORS = ("torch.Tensor", "torch._utils._rebuild")
 def _kind(value: Any) -> str:
     if isinstance(value, Other):
         return f"a {value.name}"
-    return "an empty dict" if isinstance(value, dict) and not value else f"a {type(value).__name__}"
+    if isinstance(value, dict) and not value:
+        return "an empty dict"
+    return f"a {type(value).__name__}"
 
 
 def _arrays(archive: Archive, states: _States) -> dict[str, dict[str, np.ndarray]]:
-    """The tensors as arrays; each storage is read once, and let go before the next."""
+    """Read the tensors as arrays; each storage is read once, and released before the next."""
     by_storage: dict[Storage, list[tuple[str, str, Tensor]]] = {}
+    # filled with None first, for the order of names
+    arrays: dict[str, dict[str, Any]] = {}
     for key, state in states.items():
+        arrays[key] = dict.fromkeys(state)
         for name, tensor in state.items():
             by_storage.setdefault(tensor.storage, []).append((key, name, tensor))
-    found: dict[str, dict[str, np.ndarray]] = {key: {} for key in states}
     for storage, tensors in by_storage.items():
         content = archive.read(storage)
         for key, name, tensor in tensors:
-            found[key][name] = _array(content, tensor, archive.order)
-    return {key: {name: found[key][name] for name in state} for key, state in states.items()}
+            arrays[key][name] = _array(content, tensor, archive.order)
+    return arrays
 
 
 def _array(content: bytes, tensor: Tensor, order: str) -> np.ndarray:
-    dtype = np.dtype(TYPES[tensor.kind]).newbyteorder(order)
+    dtype = np.dtype(order + TYPES[tensor.kind])
     strides = [stride * dtype.itemsize for stride in tensor.strides]
     offset = tensor.offset * dtype.itemsize if tensor.nbytes else 0
     stored = np.ndarray(tensor.shape, dtype, content, offset, strides)

@@ -1,6 +1,7 @@
-"""The vocabulary's functions on tensors: PyTorch's own wherever it has one."""
+"""The functions of `nn` on tensors: PyTorch's own wherever it has one."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from deliralike.backends.torch.random import draws_by_key, keyed_bernoulli
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads
-from deliralike.nn.windows import Sizes, _is_linear
+from deliralike.nn.windows import _is_linear
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -25,10 +25,9 @@ _LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 class TorchFunctions(Functions):
-    """Functions of tensors."""
+    """The functions of `nn` on tensors."""
 
     # Parameters
-    # --------------------------------------------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -43,21 +42,16 @@ class TorchFunctions(Functions):
         return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
 
     # Arrays
-    # ------------------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
         if not isinstance(value, np.ndarray):
-            value = np.asarray(
-                value
-            )  # in double precision, where torch would take a number in single
-        value = torch.as_tensor(
-            value, device=like.device
-        )  # before its type is asked for: dynamo cannot ask NumPy
-        return (
-            value.to(like.dtype)
-            if value.is_floating_point() and like.is_floating_point()
-            else value
-        )
+            # in double precision; PyTorch would take a number in single precision
+            value = np.asarray(value)
+        # a tensor first, as dynamo cannot ask NumPy for the type
+        value = torch.as_tensor(value, device=like.device)
+        if value.is_floating_point() and like.is_floating_point():
+            return value.to(like.dtype)
+        return value
 
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
@@ -69,44 +63,30 @@ class TorchFunctions(Functions):
         return x.detach()
 
     def concrete(self, x):
-        if (
-            torch.compiler.is_compiling()
-            or x.device.type != "cpu"
-            or isinstance(x, torch._subclasses.FakeTensor)
-        ):
+        if torch.compiler.is_compiling() or isinstance(x, torch._subclasses.FakeTensor):
             return None
-        return x.detach().numpy()
+        return x.detach().numpy() if x.device.type == "cpu" else None
 
     # Losses
-    # ------------------------------------------------------------------------------------------------------
 
     def cross_entropy(
         self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
     ):
-        """PyTorch's own kernels where they follow the neutral rule: they take half the time of the
-        primitives.
-        """
-        plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
-        values = self.concrete(target) if plain else None
-        if plain and "int" in str(target.dtype):
+        """Use PyTorch's kernels where they follow the neutral rule: they take half the time."""
+        is_plain = weight is None and not label_smoothing and reduction in ("mean", "sum")
+        if is_plain and "int" in str(target.dtype):
             self._check_label_shape(logits, target)
-            if values is None:  # not on the host, or in a program
-                total = F.cross_entropy(
-                    logits, target.long(), ignore_index=ignore_index, reduction="sum"
-                )
-                return (
-                    total
-                    if reduction == "sum"
-                    else total / (target != ignore_index).sum().clamp(min=1)
-                )
-            if values.size and values.min() >= 0 > ignore_index and values.max() < logits.shape[1]:
+            labels = self.concrete(target)
+            if labels is None:  # not on the host, or in a compiled program
+                return _cross_entropy(logits, target, ignore_index, reduction)
+            has_only_classes = labels.size and labels.min() >= 0 and labels.max() < logits.shape[1]
+            if has_only_classes and ignore_index < 0:
                 return F.cross_entropy(logits, target.long(), reduction=reduction)
         return super().cross_entropy(
             logits, target, weight, ignore_index, label_smoothing, reduction
         )
 
     # Element by element
-    # ------------------------------------------------------------------------------------------
 
     def exp(self, x):
         return torch.exp(x)
@@ -133,9 +113,8 @@ class TorchFunctions(Functions):
         return torch.sigmoid(x)
 
     def softplus(self, x):
-        return torch.logaddexp(
-            x, torch.zeros((), dtype=x.dtype, device=x.device)
-        )  # F.softplus is exact below 20 only
+        # F.softplus is exact below 20 only
+        return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))
 
     def relu(self, x):
         return F.relu(x)
@@ -150,13 +129,12 @@ class TorchFunctions(Functions):
         return torch.where(condition, x, y)
 
     # Reductions
-    # --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
-        return x if _is_none(dim) else torch.sum(x, dim, keepdim)
+        return x if _has_no_axes(dim) else torch.sum(x, dim, keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return x if _is_none(dim) else torch.mean(x, dim, keepdim)
+        return x if _has_no_axes(dim) else torch.mean(x, dim, keepdim)
 
     def max(self, x, dim, keepdim=False):
         return torch.max(x, dim, keepdim).values
@@ -168,7 +146,6 @@ class TorchFunctions(Functions):
         return F.log_softmax(x, dim)
 
     # Shapes
-    # ------------------------------------------------------------------------------------------------------
 
     def reshape(self, x, shape):
         return torch.reshape(x, tuple(shape))
@@ -182,8 +159,9 @@ class TorchFunctions(Functions):
     def concatenate(self, arrays, dim=0):
         return torch.cat(list(arrays), dim)
 
-    def pad_constant(self, x, pads: Pads, value=0.0):
-        return F.pad(x, [number for pair in reversed(pads) for number in pair], value=value)
+    def pad_constant(self, x, pads, value=0.0):
+        # F.pad begins with the last axis
+        return F.pad(x, list(chain.from_iterable(reversed(pads))), value=value)
 
     def flip(self, x, dim):
         return torch.flip(x, (dim,))
@@ -191,11 +169,9 @@ class TorchFunctions(Functions):
     def select(self, x, index, dim):
         dim = dim % x.dim()
         flat = torch.index_select(x, dim, index.reshape(-1))
-        return (
-            flat
-            if index.dim() == 1
-            else flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
-        )
+        if index.dim() == 1:
+            return flat
+        return flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
 
     def select_along(self, x, index, dim):
         return torch.gather(x, dim, index)
@@ -207,7 +183,6 @@ class TorchFunctions(Functions):
         return torch.stack(list(arrays), dim)
 
     # Products and windows
-    # ----------------------------------------------------------------------------------------
 
     def matmul(self, x, y):
         return torch.matmul(x, y)
@@ -218,21 +193,21 @@ class TorchFunctions(Functions):
     def linear(self, x, weight, bias=None):
         return F.linear(x, weight, bias)
 
-    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+    def convolve(self, x, weight, stride, pads, dilation, groups):
         if any(before != after for before, after in pads):
-            x, pads = self.pad_constant(x, ((0, 0), (0, 0), *pads)), ((0, 0),) * len(pads)
-        return _CONV[len(pads)](
-            x, weight, None, stride, [before for before, _ in pads], dilation, groups
-        )
+            x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+            pads = ((0, 0),) * len(pads)
+        padding = [before for before, _ in pads]
+        return _CONV[len(pads)](x, weight, None, stride, padding, dilation, groups)
 
     def conv(
         self,
         x,
         weight,
         bias=None,
-        stride: Sizes = 1,
-        padding: Sizes | str = 0,
-        dilation: Sizes = 1,
+        stride=1,
+        padding=0,
+        dilation=1,
         groups=1,
     ):
         if padding == "same":
@@ -245,22 +220,20 @@ class TorchFunctions(Functions):
         )
 
     def _add_bias(self, y, bias):
-        return super()._add_bias(
-            y, None if bias is None else bias.to(y.dtype)
-        )  # autocast makes y alone short
+        # under autocast y is of a half type, and the bias is not
+        return super()._add_bias(y, None if bias is None else bias.to(y.dtype))
 
-    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+    def max_windows(self, x, kernel, stride, pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
         return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
     def max_pool(self, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
-        if (
-            dilation != 1
-        ):  # the checks there keep PyTorch from windows of padding alone, for which it writes anywhere
+        if dilation != 1:
+            # the checks there refuse windows of padding alone, for which PyTorch writes anywhere
             return super().max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
         return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
 
-    def sum_windows(self, x, kernel, stride, pads: Pads):
+    def sum_windows(self, x, kernel, stride, pads):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
         return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
 
@@ -274,14 +247,13 @@ class TorchFunctions(Functions):
 
     def interpolate(self, x, size=None, scale_factor=None, mode="nearest", align_corners=False):
         sizes, scales = self._new_size(x, size, scale_factor)
-        if not _is_linear(mode, x.dim() - 2, align_corners):
-            if not all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
-                return super().interpolate(x, size, scale_factor, mode, align_corners)
+        if _is_linear(mode, x.dim() - 2, align_corners):
+            return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
+        if all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
             return F.interpolate(x, sizes, mode="nearest")
-        return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
+        return super().interpolate(x, size, scale_factor, mode, align_corners)
 
     # Activations and norms
-    # ---------------------------------------------------------------------------------------
 
     def relu6(self, x):
         return F.relu6(x)
@@ -300,7 +272,7 @@ class TorchFunctions(Functions):
 
     def gelu(self, x, approximate="none"):
         if approximate not in ("none", "tanh"):
-            return super().gelu(x, approximate)  # which refuses it
+            return super().gelu(x, approximate)  # raises the error
         return F.gelu(x, approximate=approximate)
 
     def hardsigmoid(self, x):
@@ -339,28 +311,31 @@ class TorchFunctions(Functions):
         return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
 
     def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh):
-        y, h, c = torch.lstm(
-            x, (hidden[None], cell[None]), *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh)
-        )
+        arguments = _one_layer(weight_ih, weight_hh, bias_ih, bias_hh)
+        y, h, c = torch.lstm(x, (hidden[None], cell[None]), *arguments)
         return y, h[0], c[0]
 
     def gru(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
-        y, h = torch.gru(x, hidden[None], *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
+        arguments = _one_layer(weight_ih, weight_hh, bias_ih, bias_hh)
+        y, h = torch.gru(x, hidden[None], *arguments)
         return y, h[0]
 
-    # Control and chance
-    # ------------------------------------------------------------------------------------------
+    # Gradients and random masks
 
     def gradient(self, function, x):
         with torch.inference_mode(False), torch.enable_grad():
-            at = (
-                x.clone()
-            )  # a place of its own in the graph, so that only the way through the argument counts
-            value = function(at if at.requires_grad else at.requires_grad_())
+            # a node of its own, so that only the path through the argument counts
+            argument = x.clone()
+            if not argument.requires_grad:
+                argument.requires_grad_()
+            value = function(argument)
             checks.scalar(value, "gradient: the function's value")
             if not value.requires_grad:
                 return torch.zeros_like(x)
-            return torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)[0]
+            (gradient,) = torch.autograd.grad(
+                value, argument, create_graph=True, materialize_grads=True
+            )
+            return gradient
 
     def prepare_rng(self, layer: Any) -> None:
         layer.draws_masks = True
@@ -369,14 +344,25 @@ class TorchFunctions(Functions):
         self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor
     ) -> torch.Tensor:
         stream = random.current()
-        if stream is None:
-            keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
-            return keyed_bernoulli(keep) if draws_by_key() else torch.bernoulli(keep)
-        return _portable_mask(stream, layer.block_path, tuple(shape), p).to(like.device, like.dtype)
+        if stream is not None:
+            mask = _portable_mask(stream, layer.block_path, tuple(shape), p)
+            return mask.to(like.device, like.dtype)
+        keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
+        return keyed_bernoulli(keep) if draws_by_key() else torch.bernoulli(keep)
 
 
-def _is_none(dim: int | Sequence[int] | None) -> bool:
-    """Whether there is no axis to go over; PyTorch would go over all."""
+def _cross_entropy(
+    logits: torch.Tensor, target: torch.Tensor, ignore_index: int, reduction: str
+) -> torch.Tensor:
+    """Compute the loss without a look at the labels; the mean over no labels is 0."""
+    total = F.cross_entropy(logits, target.long(), ignore_index=ignore_index, reduction="sum")
+    if reduction == "sum":
+        return total
+    return total / (target != ignore_index).sum().clamp(min=1)
+
+
+def _has_no_axes(dim: int | Sequence[int] | None) -> bool:
+    """Return whether there are no axes to reduce; PyTorch would reduce all."""
     return isinstance(dim, Sequence) and not len(dim)
 
 
@@ -384,14 +370,13 @@ def _is_none(dim: int | Sequence[int] | None) -> bool:
 def _portable_mask(
     stream: random.Stream, path: str, shape: tuple[int, ...], p: float
 ) -> torch.Tensor:
-    return torch.from_numpy(
-        random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p)
-    )
+    mask = random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p)
+    return torch.from_numpy(mask)
 
 
 def _one_layer(*weights: torch.Tensor | None) -> tuple:
-    """Arguments of PyTorch's recurrent kernels: one layer, one direction, no dropout, time
-    first.
-    """
-    given = [weight for weight in weights if weight is not None]
-    return given, len(given) == 4, 1, 0.0, False, False, False
+    """Return PyTorch's arguments for a recurrent layer in one direction, with time first."""
+    present = [weight for weight in weights if weight is not None]
+    has_biases = len(present) == 4
+    layers, dropout, training, bidirectional, batch_first = 1, 0.0, False, False, False
+    return present, has_biases, layers, dropout, training, bidirectional, batch_first

@@ -1,4 +1,7 @@
-"""A module that holds another one and has its names: nothing in a state begins with ``module.``."""
+"""A module that holds another one under its own names: no name in a state begins with ``module.``.
+
+Only this backend has this file: Chainer's and JAX's names do not depend on what holds a network.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,10 @@ HELD = "module"
 
 
 class TorchHolder(torch.nn.Module):
-    """Holds a module as its part ``module``; that module's parameters, buffers and state keep their
-    own names.
+    """A module with a part ``module``, whose parameters, buffers and state keep their own names.
 
-    It may have further parts, stand in other modules, and be moved and copied as any module. States
-    whose names begin with ``module.`` are loaded too.
+    The holder may have further parts, be a part of other modules, and be moved and copied as any
+    module. States whose names begin with ``module.`` are loaded too.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -25,23 +27,23 @@ class TorchHolder(torch.nn.Module):
         self.register_load_state_dict_pre_hook(_lengthen)
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        """The module's outputs."""
+        """Return the module's outputs."""
         return self.module(*inputs, **keywords)
 
     def named_parameters(
         self, prefix: str = "", *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """Parameters, those of the module under its own names."""
-        return _shortened(super().named_parameters(prefix, *args, **kwargs), prefix)
+        """Yield parameters, those of the module under its own names."""
+        return _without_held(super().named_parameters(prefix, *args, **kwargs), prefix)
 
     def named_buffers(
         self, prefix: str = "", *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Buffers, those of the module under its own names."""
-        return _shortened(super().named_buffers(prefix, *args, **kwargs), prefix)
+        """Yield buffers, those of the module under its own names."""
+        return _without_held(super().named_buffers(prefix, *args, **kwargs), prefix)
 
     def __getattr__(self, name: str) -> Any:
-        """A part, parameter or buffer, else what the module has."""
+        """Return a part, parameter or buffer, else the attribute of the held module."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -50,30 +52,32 @@ class TorchHolder(torch.nn.Module):
         return getattr(self._modules[HELD], name)
 
 
-def _shortened(named: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
+def _without_held(named: Iterator[tuple[str, Any]], prefix: str) -> Iterator[tuple[str, Any]]:
     start = f"{prefix}." if prefix else ""
     for name, value in named:
-        yield _short(name, start), value
+        yield _neutral_name(name, start), value
 
 
-def _short(name: str, start: str) -> str:
-    """A name without the part ``module`` after its start."""
+def _neutral_name(name: str, start: str) -> str:
+    """Return a name without the part ``module`` after its start."""
     held = f"{start}{HELD}."
-    return f"{start}{name.removeprefix(held)}" if name.startswith(held) else name
+    if not name.startswith(held):
+        return name
+    return start + name.removeprefix(held)
 
 
 def _shorten(holder: TorchHolder, state: dict, start: str, metadata: Any) -> None:
     """Rename the entries of a state that a holder has just written."""
     for name in [name for name in state if name.startswith(start)]:
-        state[_short(name, start)] = state.pop(name)  # also where the name stays, for the order
+        # also where the name stays, for the order
+        state[_neutral_name(name, start)] = state.pop(name)
 
 
 def _lengthen(holder: TorchHolder, state: dict, start: str, *args: Any) -> None:
-    """Rename the entries of a state that are to be loaded: those that the held module knows by this
-    name.
-    """
-    own = holder._modules[HELD].state_dict()  # type: ignore[union-attr]
-    for name in [
-        name for name in state if name.removeprefix(start) in own and name.startswith(start)
-    ]:
-        state[f"{start}{HELD}.{name.removeprefix(start)}"] = state.pop(name)
+    """Rename the entries of a state to be loaded that the held module knows by their names."""
+    held: Any = holder._modules[HELD]
+    names = held.state_dict()
+    for name in list(state):
+        own_name = name.removeprefix(start)
+        if name.startswith(start) and own_name in names:
+            state[f"{start}{HELD}.{own_name}"] = state.pop(name)

@@ -1,11 +1,9 @@
-"""PyTorch's own layers where it has them: with portable start values, and errors that name the
-layer's path.
-"""
+"""PyTorch's own layers, with portable start values and errors that name the layer's path."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,17 +20,18 @@ from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
 
 
 def _options() -> dict[str, Any]:
-    """Type and device of the network under construction."""
+    """Return type and device of the network under construction, as keywords."""
     construction = current_construction()
+    assert construction is not None  # layers are made inside of a network's construction
     return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
 
 
 def _accept(*args: Any, **kwargs: Any) -> None:
-    """The check of a layer that has none of its own."""
+    """Accept any settings: the check of a layer that has none of its own."""
 
 
 def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
-    """PyTorch's default distributions, layer by layer."""
+    """Return PyTorch's default distributions for a layer, by parameter."""
     if isinstance(layer, torch.nn.Embedding):
         return {"weight": Normal(zero_row=layer.padding_idx)}
     if isinstance(layer, torch.nn.PReLU):
@@ -44,10 +43,12 @@ def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
 
 
 class _Native(AbstractTorchNetwork):
-    """A layer of PyTorch's under construction: takes the vocabulary's arguments, draws no random
-    number.
+    """The base of PyTorch's layers with the arguments of `nn`; construction draws nothing random.
+
+    `written_once` is the layer of `nn` with the same name, whose checks and rules hold here too.
     """
 
+    written_once: ClassVar[Any]
     takes_options = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,10 +57,10 @@ class _Native(AbstractTorchNetwork):
         try:
             super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
         except (ValueError, AssertionError, RuntimeError) as error:
-            came = ", ".join(
-                [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-            )
-            raise SettingError(f"{type(self).__name__}({came}): {error}") from error
+            arguments = [repr(value) for value in args]
+            arguments += [f"{name}={value!r}" for name, value in kwargs.items()]
+            call = f"{type(self).__name__}({', '.join(arguments)})"
+            raise SettingError(f"{call}: {error}") from error
 
     def reset_parameters(self) -> None:
         construction = current_construction()
@@ -99,19 +100,19 @@ class _Norm(_Native):
     synchronised = False
 
     def forward(self, x):
-        checks.channels(
-            self, x, self.num_features, self.n if len(x.shape) > 2 or self.n != 1 else None
-        )
-        if not (self.training or not self.track_running_stats):
+        is_without_length = self.n == 1 and len(x.shape) <= 2
+        checks.channels(self, x, self.num_features, None if is_without_length else self.n)
+        if self.track_running_stats and not self.training:
             return super().forward(x)
-        if (here := self.written_once.replica(self)) is not None:
-            return self._over_replicas(x, here)
+        replica = self.written_once.replica(self)
+        if replica is not None:
+            return self._over_replicas(x, replica)
         checks.several_values(self, x)
         return super().forward(x)
 
-    def _over_replicas(self, x, here):
+    def _over_replicas(self, x, replica):
         count = math.prod(x.shape) // x.shape[1]
-        y, mean, var, count = self.written_once._over_replicas(self, x, count, here)
+        y, mean, var, count = self.written_once._over_replicas(self, x, count, replica)
         if self.training and self.track_running_stats:
             move_statistics(self, mean, var, count)
         return y
@@ -161,9 +162,7 @@ class _Plain(_Native):
 
 
 class _Dropout(_Native):
-    """PyTorch's own dropout; inside ``random.portable`` and in a replica the layer written once
-    decides.
-    """
+    """PyTorch's dropout; in ``random.portable`` and in a replica, the dropout written once."""
 
     takes_options = False
     draws_masks = True
@@ -174,24 +173,22 @@ class _Dropout(_Native):
             return super().forward(x)
         return self.written_once.forward(self, x)
 
-    def check_input(self, x) -> None:
+    def check_input(self, x: Any) -> None:
         self.written_once.check_input(self, x)
 
-    def mask_shape(self, x) -> tuple[int, ...]:
+    def mask_shape(self, x: Any) -> tuple[int, ...]:
         return self.written_once.mask_shape(self, x)
 
 
 def _native(base: type, name: str, **attributes: Any) -> type:
-    """PyTorch's layer of that name under our base; its arguments are those of the layer written
-    once.
-    """
-    written_once, native = LAYERS[name], getattr(torch.nn, name)
-    described = {
+    """Make a class of PyTorch's layer of that name and a base of this file."""
+    written_once = LAYERS[name]
+    attributes |= {
         "__module__": __name__,
         "__doc__": written_once.__doc__,
         "written_once": written_once,
     }
-    return type(base)(name, (base, native), described | attributes)
+    return type(base)(name, (base, getattr(torch.nn, name)), attributes)
 
 
 _PLAIN = (

@@ -1,5 +1,6 @@
-"""Mixed precision on PyTorch: ``torch.autocast``, and sums, exponentials and losses of `nn` in
-float32 on CPUs too.
+"""Mixed precision on PyTorch by ``torch.autocast``.
+
+Sums, exponentials and losses of `nn` are computed in float32, on CPUs too.
 """
 
 from __future__ import annotations
@@ -14,40 +15,44 @@ from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.optim.precision import EXACT, autocast
 
-_SHORT = (torch.bfloat16, torch.float16)
-_KERNELS = ("lstm", "gru")  # autocast knows these as a whole
+_HALF_TYPES = (torch.bfloat16, torch.float16)
+_KERNELS = ("lstm", "gru")  # autocast has rules for these kernels
 
 
 @contextmanager
 def computing_in(precision: str) -> Iterator[None]:
-    """Let PyTorch cast, on every kind of device that there is."""
+    """Enable autocast to a type on every kind of device that is present."""
+    kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     with ExitStack() as contexts:
-        for kind in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        for kind in kinds:
             contexts.enter_context(torch.autocast(kind, dtype=arrays.dtype(precision)))
         yield
 
 
 def all_finite(values: Sequence[torch.Tensor]) -> bool:
-    """Whether no tensor holds a NaN or an infinity; waits for the device once."""
-    dense = [value.coalesce().values() if value.is_sparse else value for value in values]
-    return bool(torch.stack([value.isfinite().all() for value in dense]).all()) if dense else True
+    """Return whether no tensor holds a NaN or an infinity; waits for the device once."""
+    if not values:
+        return True
+    checks = []
+    for value in values:
+        dense = value.coalesce().values() if value.is_sparse else value
+        checks.append(dense.isfinite().all())
+    return bool(torch.stack(checks).all())
 
 
 def _current() -> str | None:
-    return "on" if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda") else None
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return "on"
+    return None
 
 
 def _cast(value: Any, dtype: str) -> Any:
-    return (
-        value.to(arrays.dtype(dtype))
-        if isinstance(value, torch.Tensor) and value.dtype in _SHORT
-        else value
-    )
+    if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
+        return value.to(arrays.dtype(dtype))
+    return value
 
 
-for _name in (name for name in EXACT if name not in _KERNELS):
-    setattr(
-        TorchFunctions,
-        _name,
-        autocast(getattr(TorchFunctions, _name), _current, _cast, dtype="float32"),
-    )
+for _name in EXACT:
+    if _name not in _KERNELS:
+        _function = getattr(TorchFunctions, _name)
+        setattr(TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32"))

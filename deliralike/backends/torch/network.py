@@ -1,10 +1,8 @@
-"""The native base on PyTorch, and what the neutral state is there: a module's own names, in its own
-order.
-"""
+"""The base class of networks on PyTorch, and the neutral state there: the names of state_dict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,13 +19,13 @@ class TorchSlot(Slot):
     """A parameter or buffer of a module; names and layouts are neutral already."""
 
     def __init__(self, native: torch.Tensor) -> None:
-        """Look at a tensor; nothing is copied."""
+        """Refer to a tensor; nothing is copied."""
         self.native = native
         self.is_parameter = isinstance(native, torch.nn.Parameter)
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
-        """Whether the parameter takes a gradient."""
+    def trainable(self) -> bool:
+        """Whether the tensor is a parameter that takes a gradient."""
         return self.is_parameter and self.native.requires_grad
 
     @trainable.setter
@@ -40,21 +38,18 @@ class TorchSlot(Slot):
         return tuple(self.native.shape)
 
     def read(self) -> np.ndarray:
-        """A copy on the host."""
+        """Return a copy on the host."""
         return arrays.numpy(self.native)
 
     def write(self, value: np.ndarray) -> None:
-        """Copy into the tensor, in its type, on its device."""
+        """Copy an array into the tensor, in its type, on its device."""
+        source = torch.from_numpy(np.require(value, requirements=["C", "W"]))
         with torch.no_grad():
-            self.native.copy_(
-                arrays.like(
-                    torch.from_numpy(np.require(value, requirements=["C", "W"])), self.native
-                )
-            )
+            self.native.copy_(arrays.like(source, self.native))
 
     @property
     def value(self) -> torch.Tensor:
-        """The tensor, apart from any graph; when set, another one is copied into it."""
+        """The tensor, detached from any graph; setting it copies the new values into the tensor."""
         return self.native.detach()
 
     @value.setter
@@ -64,20 +59,21 @@ class TorchSlot(Slot):
 
 
 class TorchSingle(Single):
-    """How a plain network of PyTorch computes."""
+    """The parallelism of a plain network on PyTorch: none."""
 
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """The tensors that stand for a parameter in further replicas: none."""
+        """Return the copies of a parameter in further replicas: none."""
         return []
 
     def replicated_blocks(self) -> Iterator[str]:
-        """The paths of blocks that are replicated networks; `named_modules` shows their modules in
-        their places.
+        """Yield the paths of blocks that are replicated networks.
+
+        `named_modules` does not show them: it yields the modules that they replicate.
         """
         module = self.network
         if isinstance(module, WrappedTorchNetwork):
             module = module.native  # whose paths have no prefix
-        return _replicated("", module)
+        return _replicated_paths("", module)
 
 
 class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
@@ -91,7 +87,7 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     block_path = ""
 
     def __init__(self, **init_kwargs: Any) -> None:
-        """Make an empty module; keyword arguments are recorded in `init_kwargs`."""
+        """Make an empty module, and record the keyword arguments in `init_kwargs`."""
         torch.nn.Module.__init__(self)
         self._record(init_kwargs)
 
@@ -101,11 +97,11 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     load_state_dict = torch.nn.Module.load_state_dict
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Every entry of ``state_dict`` in its order; ties appear under each of their names."""
-        return {name: TorchSlot(tensor) for name, tensor in self.state_dict(keep_vars=True).items()}
+        """Return every entry of ``state_dict`` in its order; ties under each of their names."""
+        return _slots(self.state_dict(keep_vars=True))
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Every module with its dotted path."""
+        """Yield every module with its dotted path."""
         return self.named_modules()
 
     @property
@@ -117,31 +113,40 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     @property
     def dtype_name(self) -> str:
         """The type of the first floating parameter or buffer."""
-        first = next((tensor for tensor in _tensors(self) if tensor.is_floating_point()), None)
-        return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
+        for tensor in _tensors(self):
+            if tensor.is_floating_point():
+                return arrays.dtype_name(tensor.dtype)
+        return self.dtype_built
+
+
+def _slots(state: Mapping[str, torch.Tensor]) -> dict[str, Slot]:
+    return {name: TorchSlot(tensor) for name, tensor in state.items()}
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Parameters and buffers, module by module; PyTorch's own iterators take longer to find the
-    first one.
+    """Yield parameters and buffers, module by module.
+
+    PyTorch's own iterators take longer to find the first one.
     """
-    for held in (module._parameters, module._buffers):
-        yield from (tensor for tensor in held.values() if tensor is not None)
+    for table in (module._parameters, module._buffers):
+        for tensor in table.values():
+            if tensor is not None:
+                yield tensor
     for child in module._modules.values():
         if child is not None:
             yield from _tensors(child)
 
 
-def _replicated(path: str, module: torch.nn.Module) -> Iterator[str]:
+def _replicated_paths(prefix: str, module: torch.nn.Module) -> Iterator[str]:
     for name, child in module._modules.items():
         if is_replicated(child):
-            yield f"{path}{name}"
+            yield f"{prefix}{name}"
         elif child is not None:
-            yield from _replicated(f"{path}{name}.", child)
+            yield from _replicated_paths(f"{prefix}{name}.", child)
 
 
 class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
-    """A plain module seen as an abstract network: the same tensors under the same names."""
+    """A plain module as an abstract network, with the same tensors under the same names."""
 
     enclosed = "native"
 
@@ -151,35 +156,30 @@ class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
         self.native = native
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Return the module's outputs."""
         return self.native(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The module's own, without a prefix."""
+        """Return the module's state, without a prefix."""
         return self.native.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module's own does."""
+        """Load a state of the module."""
         return self.native.load_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        # a module that holds this one loads: from here on it asks for the names of its blocks
+        # A module that holds this one is loading, and next loads the blocks of this one, among them
+        # `native`: so the names get its prefix.
         for name in [name for name in state_dict if name.startswith(prefix)]:
-            state_dict[f"{prefix}{self.enclosed}.{name.removeprefix(prefix)}"] = state_dict.pop(
-                name
-            )
+            inner_name = f"{prefix}{self.enclosed}.{name.removeprefix(prefix)}"
+            state_dict[inner_name] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """The module's own names, without a prefix."""
-        return {
-            name: TorchSlot(tensor)
-            for name, tensor in self.native.state_dict(keep_vars=True).items()
-        }
+        """Return the slots by the module's own names, without a prefix."""
+        return _slots(self.native.state_dict(keep_vars=True))
 
     def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """This network, then the module's blocks without a prefix; the module itself comes
-        second.
-        """
+        """Yield this network, then the module and its blocks by their paths without a prefix."""
         yield "", self
         yield from self.native.named_modules()

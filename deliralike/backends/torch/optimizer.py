@@ -1,4 +1,4 @@
-"""Optimizer steps on PyTorch: its own optimizers follow the neutral rules, every number passed."""
+"""Optimizer steps on PyTorch, by its own optimizers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
-from deliralike.backends.torch.members import Members
+from deliralike.backends.torch.owned_parameters import OwnedParameters
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
@@ -18,7 +18,7 @@ from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class TorchOptimizer(AbstractOptimizer):
-    """A ``torch.optim.Optimizer`` behind the neutral interface; `native` is PyTorch's own."""
+    """A ``torch.optim.Optimizer``, its attribute `native`, behind the neutral interface."""
 
     def __init__(
         self,
@@ -26,51 +26,49 @@ class TorchOptimizer(AbstractOptimizer):
         native: torch.optim.Optimizer | Callable[[Mapping[str, Slot]], torch.optim.Optimizer],
         pattern: str | None = None,
     ) -> None:
-        """Use a native optimizer over parameters of the network, or one made from the slots that
-        match the pattern.
+        """Use a native optimizer, or make one from the slots whose names match the pattern.
 
-        Frozen parameters are among them: they may be thawed later.
+        Frozen parameters are among the slots: they may be thawed later.
         """
         super().__init__(network, pattern)
-        made = isinstance(native, torch.optim.Optimizer)
-        self.native: torch.optim.Optimizer = native if made else native(self._slots())
-        self._rates = GroupRates(self.native)
-        self._members = Members(network, self.owns)
+        if not isinstance(native, torch.optim.Optimizer):
+            native = native(self._slots())
+        self.native: torch.optim.Optimizer = native
+        self._rates = GroupRates(native)
+        self._owned = OwnedParameters(network, self.owns)
 
     def holds(self):
-        """Those in its parameter groups."""
-        names = {
-            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
-        }
-        held = [parameter for group in self.native.param_groups for parameter in group["params"]]
-        return [
-            names.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
-            for parameter in held
-        ]
+        """Return the names of the parameters in the parameter groups."""
+        first_names = {id(p): name for name, p in reversed(self._owned.parameters.items())}
+        names = []
+        for group in self.native.param_groups:
+            for parameter in group["params"]:
+                otherwise = f"a parameter of shape {tuple(parameter.shape)}"
+                names.append(first_names.get(id(parameter), otherwise))
+        return names
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first. A tied one comes
-        under its first name.
+        """Run forward and backward; return the detached result, and gradients by name.
 
+        Gradients of a previous step are dropped first. A tied parameter comes under its first name.
         A loss in replicas runs backward in each replica's thread.
         """
-        self._members.look()
-        parameters, parallelism = self._members.each_once, self.network.parallelism
+        self._owned.refresh()
+        parameters = self._owned.each_once
+        parallelism: Any = self.network.parallelism
         for parameter in parameters.values():
-            parameter.grad = (
-                None  # of frozen ones too, which PyTorch would move by a gradient that is left over
-            )
+            # frozen ones too: PyTorch would update them with a gradient that is left over
+            parameter.grad = None
             for copy in parallelism.copies_of(parameter):
                 copy.grad = None
         with parallelism.gradients_wanted(parameters):
             result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
-        return _detached(result), {
-            name: p.grad for name, p in parameters.items() if p.requires_grad
-        }
+        gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
+        return _detached(result), gradients
 
     def apply(self, gradients):
-        """One native step on these gradients."""
-        parameters = self._members.parameters
+        """Make one native step with these gradients."""
+        parameters = self._owned.parameters
         for name, gradient in gradients.items():
             if parameters[name].grad is not gradient:
                 parameters[name].grad = gradient
@@ -80,23 +78,21 @@ class TorchOptimizer(AbstractOptimizer):
 
     def _leave_fused_kernels(self) -> None:
         """Step parameter by parameter from now on: fused kernels take no sparse gradients."""
-        for group in (group for group in self.native.param_groups if group.get("fused")):
-            group["fused"] = False
+        for group in self.native.param_groups:
+            if group.get("fused"):
+                group["fused"] = False
 
     def settings(self):
-        """Those of each parameter group, and the class."""
-        apart = ("params", "lr", "initial_lr")
-        groups = [
-            {key: each for key, each in group.items() if key not in apart}
-            for group in self.native.param_groups
-        ]
+        """Return the name of the native class, and the settings of each parameter group."""
+        groups = [dict(group) for group in self.native.param_groups]
+        for group in groups:
+            for name in ("params", "lr", "initial_lr"):
+                group.pop(name, None)
         return {"class": type(self.native).__name__, "groups": groups}
 
     @property
     def lr(self) -> float:
-        """The learning rate of the first parameter group; when it is set, the others keep their
-        ratios to it.
-        """
+        """The learning rate of the first parameter group; others keep their ratios to it."""
         return self._rates.lr
 
     @lr.setter
@@ -104,38 +100,38 @@ class TorchOptimizer(AbstractOptimizer):
         self._rates.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as
-        ``"parameter/step"``.
+        """Return state arrays as ``"parameter/slot"``, each step count as ``"parameter/step"``.
 
-        That of a tied parameter comes under its first name, as its gradient does.
+        The state of a tied parameter comes under its first name, as its gradient does.
         """
         state = {"steps": np.array(self.steps)}
-        self._members.look()
-        for name, parameter in self._members.each_once.items():
-            held = self.native.state.get(parameter, {})
-            for slot, value in (
-                held.items() if held.get("step") != 0 else ()
-            ):  # Adagrad's are made before any update
+        self._owned.refresh()
+        for name, parameter in self._owned.each_once.items():
+            slots = self.native.state.get(parameter, {})
+            if slots.get("step") == 0:
+                continue  # Adagrad makes its slots before the first update
+            for slot, value in slots.items():
                 if value is not None:
                     state[f"{name}/{slot}"] = arrays.numpy(torch.as_tensor(value))
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take over state arrays by name, in each parameter's own type."""
-        self._members.look()
-        parameters = self._members.parameters
+        """Load state arrays by name, each in the type of its parameter."""
+        self._owned.refresh()
+        parameters = self._owned.parameters
         refuse_unknown_owners(state, parameters)
         self.steps = int(state["steps"])
         for parameter in parameters.values():
             self.native.state.pop(parameter, None)
-        groups = {id(p): group for group in self.native.param_groups for p in group["params"]}
+        groups: dict[int, dict[str, Any]] = {}
+        for group in self.native.param_groups:
+            groups.update((id(parameter), group) for parameter in group["params"])
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
             if name:
                 parameter = parameters[name]
-                self.native.state[parameter][slot] = _loaded(
-                    slot, value, parameter, groups.get(id(parameter), {})
-                )
+                group = groups.get(id(parameter), {})
+                self.native.state[parameter][slot] = _slot_tensor(slot, value, parameter, group)
 
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()
@@ -148,21 +144,21 @@ def _backward(loss: torch.Tensor) -> None:
     loss.backward()
 
 
-def _loaded(
+def _slot_tensor(
     slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]
 ) -> torch.Tensor:
-    """A state array in its parameter's type and place; PyTorch counts steps on the host unless a
-    kernel reads them.
+    """Return a state array in its parameter's type, on its device.
+
+    PyTorch counts steps on the host unless a kernel reads the count.
     """
-    if slot == "step":
-        by_kernel = group.get("fused") or group.get("capturable")
-        place: dict[str, Any] = (
-            {"dtype": torch.float32, "device": parameter.device} if by_kernel else {}
-        )
-        return torch.tensor(float(value), **place)
-    return arrays.like(torch.tensor(value), parameter)
+    if slot != "step":
+        return arrays.like(torch.tensor(value), parameter)
+    if group.get("fused") or group.get("capturable"):
+        return torch.tensor(float(value), dtype=torch.float32, device=parameter.device)
+    return torch.tensor(float(value))
 
 
 def _detached(result: Any) -> Any:
-    parts = LossResult.of(result)
-    return parts.with_value(parts.value.detach()).returned
+    if isinstance(result, tuple):
+        return (result[0].detach(), *result[1:])
+    return result.detach()

@@ -1,6 +1,4 @@
-"""The neutral update rules on PyTorch: its own optimizers where their formulas are the same, every
-number passed.
-"""
+"""The neutral update rules on PyTorch: by its own optimizers where their formulas are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from deliralike.backends.torch.arrays import is_spread
+from deliralike.backends.torch.arrays import is_distributed
 from deliralike.errors import ArgumentError
 from deliralike.network.state import Slot
 from deliralike.optim import rules
@@ -18,34 +16,32 @@ from deliralike.optim.groups import Groups, scaled_lr
 
 
 class NeutralOptimizer(torch.optim.Optimizer):
-    """A neutral rule that PyTorch has no optimizer for; each setting may differ between parameter
-    groups.
+    """A neutral rule for which PyTorch has no optimizer, as one of PyTorch's.
 
-    It is a ``torch.optim.Optimizer``: schedulers, ``state_dict``, hooks and ``copy`` work. The
-    state has PyTorch's form, with each parameter's own ``step``. A sparse gradient counts as the
-    dense one that it stands for.
+    Schedulers, ``state_dict``, hooks and ``copy`` work, and each setting may differ between
+    parameter groups. The state has PyTorch's form, with each parameter's own ``step``. A sparse
+    gradient counts as the dense one that it stands for.
     """
 
     kind: ClassVar[type[rules.Rule]]
 
     def __init__(self, params: Any, **settings: Any) -> None:
-        """Over parameters or groups of them, with the settings of the rule."""
+        """Take parameters, or groups of them, and the settings of the rule."""
         super().__init__(params, asdict(self.kind(**settings)))
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        """One update of each parameter that has a gradient; gives what `closure` gave, which is
-        called first.
-        """
-        with torch.enable_grad():
-            result = None if closure is None else closure()
+    def step(self, closure: Any = None) -> Any:
+        """Call `closure`, update all parameters that have gradients, return the closure's loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             rule = self._rule(group)
-            for parameter in (
-                parameter for parameter in group["params"] if parameter.grad is not None
-            ):
-                self._update(parameter, rule)
-        return result
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, rule)
+        return loss
 
     def _rule(self, group: Mapping[str, Any]) -> rules.Rule:
         settings = {field.name: group[field.name] for field in fields(self.kind)}
@@ -57,21 +53,20 @@ class NeutralOptimizer(torch.optim.Optimizer):
             state["step"] = torch.tensor(0.0)
             state.update({slot: torch.zeros_like(parameter) for slot in rule.slots})
         state["step"] += 1
-        value, new = rule.update(
-            parameter, parameter.grad, state, rule.scalars(int(state["step"])), torch
-        )
+        scalars = rule.scalars(int(state["step"]))
+        value, new_state = rule.update(parameter, parameter.grad, state, scalars, torch)
         parameter.copy_(value)
-        state.update(new)
+        state.update(new_state)
 
 
 class Lion(NeutralOptimizer):
-    """`deliralike.optim.rules.Lion` as an optimizer of PyTorch's."""
+    """`deliralike.optim.rules.Lion` as a ``torch.optim.Optimizer``."""
 
     kind = rules.Lion
 
 
 class LAMB(NeutralOptimizer):
-    """`deliralike.optim.rules.LAMB` as an optimizer of PyTorch's."""
+    """`deliralike.optim.rules.LAMB` as a ``torch.optim.Optimizer``."""
 
     kind = rules.LAMB
 
@@ -92,61 +87,55 @@ _FIXED: dict[type[torch.optim.Optimizer], dict[str, Any]] = {
     torch.optim.RMSprop: {"centered": False},
     torch.optim.Adagrad: {"lr_decay": 0.0, "initial_accumulator_value": 0.0},
 }
-
-_FUSED = (
-    torch.optim.SGD,
-    torch.optim.Adam,
-    torch.optim.AdamW,
-)  # one kernel for all parameters, half the time or less
+# one kernel for all parameters takes half the time or less
+_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.Optimizer:
-    """PyTorch's optimizer for neutral rules; the first parameter group is that of the rule itself.
+    """Make PyTorch's optimizer for neutral rules; its first parameter group has the first rule.
 
     Raises:
-        ArgumentError: There is none for a rule of this class.
+        ArgumentError: PyTorch has no optimizer for a rule of this class.
         UnknownName: A group's pattern matches no parameter.
     """
-    kind = _KINDS.get(type(groups.rules[0]))
+    first_rule = groups.rules[0]
+    kind: Any = _KINDS.get(type(first_rule))
     if kind is None:
-        raise ArgumentError(
-            f"backend 'torch' has no optimizer for {type(groups.rules[0]).__name__}"
-        )
+        raise ArgumentError(f"backend 'torch' has no optimizer for {type(first_rule).__name__}")
     members: list[dict[int, torch.Tensor]] = [{} for _ in groups.rules]
-    for name, place in groups.assigned(slots).items():
-        members[place][id(slots[name].native)] = slots[name].native
-    pairs = zip(groups.rules, members, strict=True)
-    made: Any = kind
-    fusible = all(
-        p.is_floating_point() and not is_spread(p) for own in members for p in own.values()
-    )
-    fused = {"fused": True} if kind in _FUSED and fusible else {}
-    return made(
-        [{"params": list(own.values())} | asdict(rule) for rule, own in pairs],
-        **asdict(groups.rules[0]),
-        **_FIXED.get(kind, {}),
-        **fused,
-    )
+    for name, index in groups.assigned(slots).items():
+        parameter = slots[name].native
+        members[index][id(parameter)] = parameter  # a tied one once
+    param_groups = []
+    for rule, parameters in zip(groups.rules, members, strict=True):
+        param_groups.append({"params": list(parameters.values())} | asdict(rule))
+    settings = asdict(first_rule) | _FIXED.get(kind, {})
+    if kind in _FUSED and all(map(_is_fusible, param_groups)):
+        settings["fused"] = True
+    return kind(param_groups, **settings)
+
+
+def _is_fusible(group: Mapping[str, Any]) -> bool:
+    return all(p.is_floating_point() and not is_distributed(p) for p in group["params"])
 
 
 class GroupRates:
-    """The learning rates of an optimizer's parameter groups, which keep the ratios that they were
-    found with.
-    """
+    """The learning rates of an optimizer's parameter groups, whose ratios stay."""
 
     def __init__(self, native: torch.optim.Optimizer) -> None:
-        """Look at the groups there are."""
+        """Remember the ratios of the present groups."""
         self.native = native
-        self._found: list[tuple[float, float]] = []
+        # of each group: its rate, and the rate of the first group at that time
+        self._remembered: list[tuple[float, float]] = []
         if "lr" in native.param_groups[0]:
-            self._look()
+            self._remember_new_groups()
 
     @property
     def lr(self) -> float:
-        """That of the first group.
+        """The learning rate of the first group.
 
         Raises:
-            ArgumentError: The optimizer has none.
+            ArgumentError: The optimizer has no learning rate.
         """
         if "lr" not in self.native.param_groups[0]:
             raise ArgumentError(f"{type(self.native).__name__} has no learning rate")
@@ -154,16 +143,15 @@ class GroupRates:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._look()
-        rates = [scaled_lr(own, first, value) for own, first in self._found]
+        self._remember_new_groups()
+        rates = [scaled_lr(own, first, value) for own, first in self._remembered]
         for group, rate in zip(self.native.param_groups, rates, strict=True):
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(rate)  # a compiled step reads it there
             else:
                 group["lr"] = rate
 
-    def _look(self) -> None:
-        """Remember groups that are new, each beside what the first one has by then."""
+    def _remember_new_groups(self) -> None:
         first = self.lr
-        for group in self.native.param_groups[len(self._found) :]:
-            self._found.append((float(group["lr"]), first))
+        for group in self.native.param_groups[len(self._remembered) :]:
+            self._remembered.append((float(group["lr"]), first))

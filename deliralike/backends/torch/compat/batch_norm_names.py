@@ -1,9 +1,13 @@
-"""The names of the package Synchronized-BatchNorm-PyTorch that are not those of its layers."""
+"""The functions of the package Synchronized-BatchNorm-PyTorch, by their names there.
+
+Only this backend has this file, as the package is one for PyTorch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -28,39 +32,41 @@ _SYNCHRONISED: dict[type, type] = {
 
 
 def convert_model(module: torch.nn.Module) -> torch.nn.Module:
-    """The module with PyTorch's batch norms replaced by synchronised ones, in place; for a batch
-    norm another one.
+    """Replace PyTorch's batch norms in a module by synchronised ones, in place; return the module.
 
-    A ``torch.nn.DataParallel`` becomes a `DataParallelWithCallback` of the converted module over
-    the same devices. Classes derived from PyTorch's batch norms are left alone.
+    A batch norm itself is not changed: its synchronised counterpart is returned. For a
+    ``torch.nn.DataParallel`` the result is a `DataParallelWithCallback` of the converted module
+    over the same devices. Subclasses of PyTorch's batch norms are left alone.
 
-    Better than the original: parameters, buffers and hooks stay the same objects, so an optimizer
-    made before goes on; a layer that stands in two places still does.
+    Better than the original: parameters, buffers and hooks stay the same objects, so an existing
+    optimizer remains valid; a layer that occurs twice still does.
 
     Example:
-        >>> model = convert_model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)))
-        >>> type(model[1]).__name__
+        >>> layers = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)
+        >>> type(convert_model(torch.nn.Sequential(*layers))[1]).__name__
         'SynchronizedBatchNorm1d'
     """
     if isinstance(module, torch.nn.DataParallel):
-        output, dim = (
-            getattr(module, "output_device", None),
-            getattr(module, "dim", 0),
-        )  # without GPUs it has neither
-        return DataParallelWithCallback(
-            convert_model(module.module), module.device_ids or None, output, dim
-        )
-    converted = {each: _converted(each) for each in module.modules() if type(each) in _SYNCHRONISED}
+        # without GPUs PyTorch's DataParallel has neither of the two
+        output_device = getattr(module, "output_device", None)
+        dim = getattr(module, "dim", 0)
+        inner = convert_model(module.module)
+        return DataParallelWithCallback(inner, module.device_ids or None, output_device, dim)
+    counterparts: dict[Any, torch.nn.Module] = {}
+    for layer in module.modules():
+        if type(layer) in _SYNCHRONISED:
+            counterparts[layer] = _synchronised(layer)
     for parent in list(module.modules()):
         for name, child in parent._modules.items():
-            parent._modules[name] = converted.get(child, child)  # type: ignore[arg-type]
-    return converted.get(module, module)
+            parent._modules[name] = counterparts.get(child, child)
+    return counterparts.get(module, module)
 
 
 @contextmanager
 def patch_sync_batchnorm() -> Iterator[None]:
-    """For a ``with`` block, ``torch.nn.BatchNorm1d``, ``2d`` and ``3d`` are the synchronised ones,
-    in all threads.
+    """Replace ``torch.nn.BatchNorm1d``, ``2d`` and ``3d`` by the synchronised ones.
+
+    The replacement holds in all threads, until the end of the ``with`` block.
 
     Example:
         >>> with patch_sync_batchnorm():
@@ -68,18 +74,19 @@ def patch_sync_batchnorm() -> Iterator[None]:
         >>> type(layer).__name__, torch.nn.BatchNorm2d.__name__
         ('SynchronizedBatchNorm2d', 'BatchNorm2d')
     """
-    names = {original.__name__: getattr(torch.nn, original.__name__) for original in _SYNCHRONISED}
+    replacements = {original.__name__: kind for original, kind in _SYNCHRONISED.items()}
+    former = {name: getattr(torch.nn, name) for name in replacements}
     try:
-        for original, synchronised in _SYNCHRONISED.items():
-            setattr(torch.nn, original.__name__, synchronised)
+        for name, kind in replacements.items():
+            setattr(torch.nn, name, kind)
         yield
     finally:
-        for name, before in names.items():
-            setattr(torch.nn, name, before)
+        for name, kind in former.items():
+            setattr(torch.nn, name, kind)
 
 
-def _converted(layer: torch.nn.Module) -> torch.nn.Module:
-    kind = _SYNCHRONISED[type(layer)]
-    made = object.__new__(kind)
-    vars(made).update(vars(layer))
-    return made
+def _synchronised(layer: torch.nn.Module) -> torch.nn.Module:
+    """Return a synchronised layer that shares all attributes of a batch norm."""
+    counterpart: torch.nn.Module = object.__new__(_SYNCHRONISED[type(layer)])
+    vars(counterpart).update(vars(layer))
+    return counterpart

@@ -1,5 +1,6 @@
-"""The arguments of PyTorch's first ``FullyShardedDataParallel``, and of MMEngine's, in terms of
-``fully_shard``.
+"""Translate arguments of PyTorch's first ``FullyShardedDataParallel`` to those of ``fully_shard``.
+
+MMEngine's are translated too. Only this backend has this file, as the names are PyTorch's.
 """
 
 from __future__ import annotations
@@ -11,31 +12,38 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
 
 from deliralike.errors import SettingError
 
+_NAME_BLOCKS = (
+    "say which blocks are gathered by themselves: blocks=['layers.*'], or smallest=1_000_000"
+)
+_BUILD_FIRST = "build the network with its start values; all processes take those of the first"
+_SECOND_ARGUMENT = "the processes are the second argument: deliralike.join('torch')"
+_PREFETCHES = "leave it out: fully_shard gathers the coming block by itself"
+_WHOLE_STATE = "leave it out: neutral_state() and checkpoints hold whole arrays"
 # Arguments without a counterpart, and what to do.
 _ADVICE = {
-    "auto_wrap_policy": "say which blocks are gathered by themselves: blocks=['layers.*'], or smallest=1_000_000",
-    "fsdp_auto_wrap_policy": "say which blocks are gathered by themselves: blocks=['layers.*'], or smallest=1_000_000",
-    "process_group": "the processes are the second argument: deliralike.join('torch')",
-    "device_mesh": "the processes are the second argument: deliralike.join('torch')",
+    "auto_wrap_policy": _NAME_BLOCKS,
+    "fsdp_auto_wrap_policy": _NAME_BLOCKS,
+    "process_group": _SECOND_ARGUMENT,
+    "device_mesh": _SECOND_ARGUMENT,
     "device_id": "build the network on its device: zoo.build(..., device='cuda:0')",
     "ignored_modules": "name their parameters: ignored_params=set(module.parameters())",
-    "param_init_fn": "build the network with its start values; all processes take those of the first",
-    "backward_prefetch": "leave it out: fully_shard gathers the coming block by itself",
-    "forward_prefetch": "leave it out: fully_shard gathers the coming block by itself",
-    "state_dict_type": "leave it out: neutral_state() and checkpoints hold whole arrays",
-    "state_dict_config": "leave it out: neutral_state() and checkpoints hold whole arrays",
+    "param_init_fn": _BUILD_FIRST,
+    "backward_prefetch": _PREFETCHES,
+    "forward_prefetch": _PREFETCHES,
+    "state_dict_type": _WHOLE_STATE,
+    "state_dict_config": _WHOLE_STATE,
     "optim_state_dict_config": "leave it out: checkpoints hold whole arrays",
 }
-# Arguments that say what is so in any case, with their only value.
+# Arguments with a single possible value.
 _ALWAYS = {"sync_module_states": True, "use_orig_params": True, "limit_all_gathers": True}
 _STRATEGIES = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}  # reshard_after_forward
 
 
 def in_own_terms(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords in which those of the first FSDP are replaced by what `fully_shard` has for them.
+    """Return the keywords, with those of the first FSDP replaced by those of `fully_shard`.
 
     Raises:
-        SettingError: There is nothing for one of them; the message says what to do.
+        SettingError: One of them has no counterpart; the message says what to do.
     """
     own: dict[str, Any] = {}
     for name, value in keywords.items():
@@ -78,17 +86,16 @@ def _offload(value: Any) -> dict[str, Any]:
 def _precision(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
-    names = ("param_dtype", "reduce_dtype", "buffer_dtype", "cast_forward_inputs")
-    given = (
-        dict(value)
-        if isinstance(value, Mapping)
-        else {name: getattr(value, name) for name in names}
-    )
-    if given.pop("buffer_dtype", None) is not None:
+    if isinstance(value, Mapping):
+        settings = dict(value)
+    else:
+        names = ("param_dtype", "reduce_dtype", "buffer_dtype", "cast_forward_inputs")
+        settings = {name: getattr(value, name) for name in names}
+    if settings.pop("buffer_dtype", None) is not None:
         raise SettingError(
             "mixed_precision: buffer_dtype is not possible here: buffers keep their own type"
         )
-    return {"mp_policy": MixedPrecisionPolicy(**given)}
+    return {"mp_policy": MixedPrecisionPolicy(**settings)}
 
 
 def _ignored(parameters: Any) -> dict[str, Any]:

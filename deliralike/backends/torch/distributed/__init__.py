@@ -1,4 +1,4 @@
-"""Past one process, on torch.distributed."""
+"""Networks in several processes, on torch.distributed."""
 
 from deliralike.backends.torch.distributed.layerwise import LayerwiseTorchNetwork
 from deliralike.backends.torch.distributed.network import (

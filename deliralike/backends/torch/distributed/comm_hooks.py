@@ -1,5 +1,6 @@
-"""Communication hooks of PyTorch's ``DistributedDataParallel``: how one bucket of gradients becomes
-its mean.
+"""Communication hooks of ``DistributedDataParallel``, which average one bucket of gradients.
+
+Only this backend has this file: Chainer and JAX have no such hooks.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from deliralike.errors import (
     suggestion,
 )
 
-SHORTER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-NAMES = (*SHORTER, "powersgd")
+HALF_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+NAMES = (*HALF_TYPES, "powersgd")
 _SETTINGS = [
     name
     for name in inspect.signature(power_sgd.PowerSGDState).parameters
@@ -32,20 +33,21 @@ _SETTINGS = [
 def comm_hook(
     hook: str | Callable[..., Any], state: Any, group: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """What ``register_comm_hook`` wants for a hook of that name, or for one of the user's.
+    """Return the arguments of ``register_comm_hook``: a state and a hook.
 
     Args:
-        hook: ``"bfloat16"`` or ``"float16"``: gradients of any type are sent in that one, and added
-            in it. ``"powersgd"``: matrices of gradients are sent as products of two narrow ones. Or
-            a function ``(state, bucket)`` that gives a future of the bucket's mean over processes.
-        state: Of ``"powersgd"``, the settings of PyTorch's ``PowerSGDState`` by name. Of a
-            function, anything; the group of processes when None.
-        group: The processes.
+        hook: ``"bfloat16"`` or ``"float16"``: gradients of any type are sent and added in that
+            type. ``"powersgd"``: matrices of gradients are sent as products of two narrow ones. Or
+            a function ``(state, bucket)`` that returns a future of the bucket's mean over
+            processes.
+        state: For ``"powersgd"``, the settings of PyTorch's ``PowerSGDState`` by name. For a
+            function, its first argument; the group of processes when None.
+        group: The group of processes.
 
     Raises:
         UnknownName: There is no hook of that name.
-        SettingError: The hook has no state, or its settings make no sense.
-        ArgumentError: It is neither a name nor a function, or PowerSGD has no such setting.
+        SettingError: The hook takes no state, or its settings make no sense.
+        ArgumentError: `hook` is neither a name nor a function, or PowerSGD has no such setting.
     """
     if callable(hook):
         return group if state is None else state, hook
@@ -56,10 +58,11 @@ def comm_hook(
     if hook not in NAMES:
         raise UnknownName(f"there is no comm_hook {hook!r}. {suggestion(hook, NAMES)}")
     if hook == "powersgd":
-        return _power_sgd_state({} if state is None else state, group), _one_after_the_other
+        settings = {} if state is None else state
+        return _power_sgd_state(settings, group), _power_sgd_in_sequence
     if state is not None:
         raise SettingError(f"comm_hook={hook!r} has no comm_state: leave it out")
-    return (SHORTER[hook], group), _in_shorter_type
+    return (HALF_TYPES[hook], group), _in_half_type
 
 
 def _power_sgd_state(settings: Any, group: Any) -> Any:
@@ -75,29 +78,29 @@ def _power_sgd_state(settings: Any, group: Any) -> Any:
         raise SettingError(f"comm_state of 'powersgd': {error}") from None
 
 
-# Without annotations: PyTorch wants its own types there, and compares them with what stands in the
-# text.
+# The hooks have no annotations: PyTorch accepts its own classes only, and here they would be texts.
 
 
-def _in_shorter_type(state, bucket):
-    """Send a bucket in another type; PyTorch's own hook refuses bfloat16 on the CPU, where gloo has
-    it.
+def _in_half_type(state, bucket):
+    """Average a bucket in another type.
+
+    PyTorch's own hook refuses bfloat16 on the CPU, where gloo has it.
     """
-    (dtype, group), gradients = state, bucket.buffer()
-    sent = (gradients / dist.get_world_size(group)).to(
-        dtype
-    )  # first, as float16 overflows above 65504
-    under_way = dist.all_reduce(sent, group=group, async_op=True).get_future()
-    return under_way.then(lambda done: gradients.copy_(done.value()[0]))
+    dtype, group = state
+    gradients = bucket.buffer()
+    # divided before it is summed, as float16 overflows above 65504
+    message = (gradients / dist.get_world_size(group)).to(dtype)
+    future = dist.all_reduce(message, group=group, async_op=True).get_future()
+    return future.then(lambda sums: gradients.copy_(sums.value()[0]))
 
 
-def _one_after_the_other(state, bucket):
-    """PyTorch's PowerSGD, done with one bucket before the next one comes.
+def _power_sgd_in_sequence(state, bucket):
+    """Average a bucket by PyTorch's PowerSGD, and finish it before the next bucket.
 
-    It sends three messages for a bucket, the later ones from gloo's own threads. With several
-    buckets under way the messages of one process come in another order than those of another, which
-    then wait for each other for ever.
+    PowerSGD sends three messages for a bucket, the later ones from gloo's own threads. With several
+    pending buckets the processes might send their messages in different orders, and would then wait
+    for each other for ever.
     """
-    done = power_sgd.powerSGD_hook(state, bucket)
-    done.wait()
-    return done
+    future = power_sgd.powerSGD_hook(state, bucket)
+    future.wait()
+    return future

@@ -1,6 +1,4 @@
-"""The PyTorch network whose gradients are averaged during backward, and whose updates wait for the
-next forward.
-"""
+"""The PyTorch network that averages gradients during backward and updates in the next forward."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.holder import TorchHolder
-from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set
 from deliralike.parallel.processes.buckets import Described
 
@@ -24,9 +21,9 @@ from deliralike.parallel.processes.buckets import Described
 class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
     """See `LayerwiseNetwork`; a module whose state is that of the given one, under the same names.
 
-    Gradients are sent by hooks on their accumulation. Parameters are reached by the first module
-    that has them, or the first function of PyTorch's that takes them: tied ones too, and those that
-    a block uses of its parts.
+    Gradients are sent by hooks on their accumulation. An update is finished when the first module
+    that has the parameter is called, or the first function of PyTorch's that takes it: so tied
+    parameters are covered, and those that a block uses of its parts.
     """
 
     in_backward = True
@@ -35,23 +32,22 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
     def __init__(self, network, module, processes, **settings):
         TorchHolder.__init__(self, module)
         self._own: dict[str, torch.nn.Parameter] = {}
-        self._hooked: dict[int, torch.Tensor] = {}  # an identity is that of what is alive
+        self._hooked: dict[int, torch.Tensor] = {}  # by identity; held, so that it stays unique
         self._as_sent: dict[str, tuple[Any, int]] = {}
         self._shared: dict[str, torch.Tensor] = {}
-        self._in_pass = False  # whether there is something that will be told of the end of backward
-        self._calls: list[Any] = []  # the hook on calls of modules, while sums are under way
+        self._in_pass = False  # whether a callback for the end of backward is queued
+        self._calls: list[Any] = []  # the hook on calls of modules, while sums are pending
         weakref.finalize(self, _remove_all, self._calls)
         LayerwiseNetwork.__init__(self, network, module, processes, **settings)
 
     # Gradients
-    # -------------------------------------------------------------------------------------------------------
 
     def trainable(self):
-        named = type(self.given).named_parameters(
-            self.given
-        )  # past what watches whoever else looks
+        # the method of the class, as the one of the instance may be watched, see `watch`
+        named = type(self.given).named_parameters(self.given)
         parameters = {name: p for name, p in named if p.requires_grad}
-        self._own, self._names = parameters, {id(p): name for name, p in parameters.items()}
+        self._own = parameters
+        self._names = {id(p): name for name, p in parameters.items()}
         arrive = weakref.WeakMethod(self._arrived)
         for parameter in parameters.values():
             if id(parameter) not in self._hooked:
@@ -77,8 +73,11 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
 
     def on_host(self, gradient):
         gradient = gradient.detach()
-        gradient = gradient.to_dense() if gradient.is_sparse else gradient
-        return (gradient.float() if gradient.dtype == torch.bfloat16 else gradient).cpu().numpy()
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        if gradient.dtype == torch.bfloat16:
+            gradient = gradient.float()
+        return gradient.cpu().numpy()
 
     def from_host(self, name, average):
         parameter = self._own[name]
@@ -86,73 +85,61 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         return self._shared[name]
 
     def _sent(self, name):
-        gradient = self._own[name].grad
-        if gradient is not None and gradient is self._shared.get(
-            name
-        ):  # the bucket's storage, to be written anew
-            gradient = self._own[name].grad = gradient.clone()
-        self._as_sent[name] = gradient, -1 if gradient is None else gradient._version
+        gradient: Any = self._own[name].grad
+        is_shared = gradient is not None and gradient is self._shared.get(name)
+        if is_shared:
+            # the storage of the bucket, which will be written to again
+            gradient = gradient.clone()
+            self._own[name].grad = gradient
+        version = -1 if gradient is None else gradient._version
+        self._as_sent[name] = gradient, version
         return super()._sent(name)
 
     def is_touched(self, name):
-        """Since PyTorch counts the changes of a tensor, clearing by zeros is seen too."""
+        """Return whether a gradient has changed; PyTorch counts changes, clearing by zeros too."""
         gradient, version = self._as_sent[name]
-        now = self._own[name].grad
-        return now is not gradient or (now is not None and now._version != version)
+        present = self._own[name].grad
+        return present is not gradient or (present is not None and present._version != version)
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[None]]:
         native = optimizer.native
-        native._opt_called = (
-            True  # by which torch 2.13's schedulers see that there was a step before theirs
-        )
-        groups = [
-            {
-                key: value[:] if key == "params" else copy.deepcopy(value)
-                for key, value in group.items()
-            }
-            for group in native.param_groups
-        ]
+        # by this schedulers of torch 2.13 see that there was a step before theirs
+        native._opt_called = True
+        groups = [_copy_of_group(group) for group in native.param_groups]
         return lambda: attributes_set(native, {"param_groups": groups})
 
-    def updates_by_layer(self, optimizer: AbstractOptimizer) -> bool:
-        """PyTorch's own optimizers but one look at each parameter by itself; hooks want to see them
-        all.
+    def updates_by_layer(self, optimizer: Any) -> bool:
+        """Return whether parameters may be updated one by one.
+
+        All of PyTorch's own optimizers but LBFGS allow it; hooks must see all gradients at once.
         """
         native = optimizer.native
-        own = type(native).__module__.startswith("torch.optim.") and not isinstance(
-            native, torch.optim.LBFGS
-        )
-        hooks = [
-            optimizer.pre_update_hooks,
-            optimizer.post_update_hooks,
-            native._optimizer_step_post_hooks,
-        ]
-        return (
-            own
-            and not any(hooks)
-            and len(native._optimizer_step_pre_hooks) == 1
-            and optimizer.loss_scale is None
-        )
+        is_of_pytorch = type(native).__module__.startswith("torch.optim.")
+        if not is_of_pytorch or isinstance(native, torch.optim.LBFGS):
+            return False
+        if optimizer.pre_update_hooks or optimizer.post_update_hooks:
+            return False
+        if native._optimizer_step_post_hooks or len(native._optimizer_step_pre_hooks) != 1:
+            return False  # the single one is that of `bind`
+        return optimizer.loss_scale is None
 
     def update_some(self, optimizer: Any, names: Collection[str]) -> None:
-        native, chosen = optimizer.native, {id(self._own[name]) for name in names}
-        groups = [
-            group | {"params": [p for p in group["params"] if id(p) in chosen]}
-            for group in native.param_groups
-        ]
-        with attributes_set(
-            native, {"param_groups": [group for group in groups if group["params"]]}
-        ):
+        native = optimizer.native
+        chosen = {id(self._own[name]) for name in names}
+        groups = []
+        for group in native.param_groups:
+            parameters = [p for p in group["params"] if id(p) in chosen]
+            if parameters:
+                groups.append(group | {"params": parameters})
+        with attributes_set(native, {"param_groups": groups}):
             native.step()
 
-    # Whoever comes to the parameters
-    # ---------------------------------------------------------------------------------
+    # Uses of the parameters
 
     def forward(self, *args, **kwargs):
-        """The outputs for this process's batch; updates are made on the way."""
+        """Return the outputs for this process's batch, and make pending updates on the way."""
         with self.reaching():
             return self.given(*args, **kwargs)
 
@@ -173,11 +160,12 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
             with on_module, _Reaching(self._reach):
                 yield
         finally:
-            if self._rounds == before:  # else there was a backward pass, whose sums are under way
+            if self._rounds == before:  # else there was a backward pass, whose sums are pending
                 self.finish()
 
     def _reach(self, values: Iterable[Any]) -> None:
-        if names := [self._names[id(value)] for value in values if id(value) in self._names]:
+        names = [self._names[id(value)] for value in values if id(value) in self._names]
+        if names:
             self.finish(names)
 
     def watch(self):
@@ -188,19 +176,17 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
             vars(self.given).update((name, partial(self._looked_at, name)) for name in _LOOKS)
 
     def _finish_before(self) -> Callable[[torch.nn.Module, Any], None]:
-        """A hook on all calls of modules: those of parts that somebody has kept, or that share
-        parameters, too.
-        """
-        parts, names = {id(part) for part in self.given.modules()}, self._names
+        """Return a hook on all calls of modules, as another module may share a parameter."""
+        parts = {id(part) for part in self.given.modules()}
+        names = self._names
         finish = partial(_call, weakref.WeakMethod(self.finish))
 
-        def before(module: torch.nn.Module, inputs: Any) -> None:
-            if id(module) in parts or any(
-                id(value) in names for value in module._parameters.values()
-            ):
+        def finish_before(module: torch.nn.Module, inputs: Any) -> None:
+            parameters = module._parameters.values()
+            if id(module) in parts or any(id(value) in names for value in parameters):
                 finish()
 
-        return before
+        return finish_before
 
     def unwatch(self):
         if self._calls:
@@ -216,22 +202,21 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         return getattr(self.given, name)(*args, **kwargs)
 
     def bind(self, optimizer: Any) -> None:
-        """Finish when the native optimizer is used by itself."""
+        """Finish pending updates when the native optimizer is used directly."""
         finish = partial(_call, weakref.WeakMethod(self.finish))
         optimizer.native.register_step_pre_hook(lambda *_: finish())
         optimizer.native.register_state_dict_pre_hook(lambda *_: finish())
 
     # As a module
-    # -----------------------------------------------------------------------------------------------------
 
     def train(self, mode=True):
-        """Set training mode, or evaluation mode, for which everything is finished."""
+        """Set training mode, or finish pending updates and set evaluation mode."""
         if not mode:
             self.finish()
         return torch.nn.Module.train(self, mode)
 
     def zero_grad(self, set_to_none=True):
-        """Clear the gradients; an update that was noted keeps its own."""
+        """Clear the gradients; a pending update keeps its own."""
         for parameter in self._own.values():
             if set_to_none or parameter.grad is None:
                 parameter.grad = None
@@ -242,26 +227,24 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
         optimizer.native.zero_grad(set_to_none)
 
     def named_modules(self, *args, **kwargs):
-        """Parts, with everything finished: through them PyTorch finds parameters, in containers
-        too.
-        """
+        """Finish pending updates and yield the parts, by which PyTorch finds parameters."""
         self.finish()
         return super().named_modules(*args, **kwargs)
 
     def state_dict(self, *args, **kwargs):
-        """The module's, under its own names, and that of further parts."""
+        """Finish pending updates and return the module's state, and that of further parts."""
         self.finish()
         return super().state_dict(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Further parts first, which a subclass may have; then what the network has."""
+        """Return a part, which a subclass may add, or else an attribute of the network."""
         try:
             return torch.nn.Module.__getattr__(self, name)
         except AttributeError:
             return LayerwiseNetwork.__getattr__(self, name)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """``to``, ``half``, ``cuda`` …, of everything finished."""
+        """Finish pending updates, then convert or move the module, as ``to`` does."""
         self.finish()
         return torch.nn.Module._apply(self, *args, **kwargs)
 
@@ -273,7 +256,7 @@ _ABOUT = {"is_floating_point", "is_complex", "size", "dim", "numel", "stride", "
 
 
 class _Reaching(TorchFunctionMode):
-    """A block in which every function of PyTorch's is seen before it has its arguments."""
+    """A context in which `reach` gets the arguments of every function of PyTorch's before it."""
 
     def __init__(self, reach: Callable[[Iterable[Any]], None]) -> None:
         super().__init__()
@@ -287,11 +270,11 @@ class _Reaching(TorchFunctionMode):
 
 
 def _is_about(func: Any) -> bool:
-    """Whether a function tells or sets something about a tensor, and not its values."""
+    """Return whether a function reads or sets a property of a tensor, and not its values."""
     name = getattr(func, "__name__", "")
-    return name in _ABOUT or (
-        name in ("__get__", "__set__") and func.__self__.__name__ not in _VALUES
-    )
+    if name in ("__get__", "__set__"):
+        return func.__self__.__name__ not in _VALUES
+    return name in _ABOUT
 
 
 def _leaves(values: Any) -> Iterator[Any]:
@@ -303,13 +286,19 @@ def _leaves(values: Any) -> Iterator[Any]:
 
 
 def _is_closed(module: torch.nn.Module) -> bool:
-    """Whether parts of a module are compiled, so that nobody sees them come to their parameters."""
-    return any(
-        isinstance(part, torch.jit.ScriptModule)
-        or part._compiled_call_impl
-        or "_orig_mod" in part._modules
-        for part in module.modules()
-    )
+    """Return whether a part is compiled, so that the use of its parameters cannot be watched."""
+    for part in module.modules():
+        if isinstance(part, torch.jit.ScriptModule) or part._compiled_call_impl:
+            return True
+        if "_orig_mod" in part._modules:
+            return True
+    return False
+
+
+def _copy_of_group(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of a parameter group, with the same parameters."""
+    settings = {key: value for key, value in group.items() if key != "params"}
+    return {"params": group["params"][:], **copy.deepcopy(settings)}
 
 
 def _host_type(parameter: torch.Tensor) -> str:
@@ -322,9 +311,10 @@ def _remove_all(hooks: list[Any]) -> None:
 
 
 def _call(method: weakref.WeakMethod, *args: Any) -> None:
-    """Call a method of something that may be gone."""
-    if (found := method()) is not None:
-        found(*args)
+    """Call a method of an object that may have been deleted."""
+    function = method()
+    if function is not None:
+        function(*args)
 
 
 _LOOKS = ("named_parameters", "state_dict", "__deepcopy__", "__reduce_ex__")

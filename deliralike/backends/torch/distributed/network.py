@@ -25,12 +25,12 @@ from deliralike.parallel.replicas.context import current
 
 @dataclass(eq=False)
 class TorchProcessState(ProcessState):
-    """What a network of PyTorch over processes holds beside its weights.
+    """The state of a network on PyTorch in several processes, beside its weights.
 
     Attributes:
         reducing: PyTorch's wrappers, where they add gradients during backward.
         wanted: The parameters whose gradients are wanted at the moment; all when None.
-        own_pass: The backward pass of the user's own that goes on.
+        own_pass: The current backward pass of the user's own loop.
     """
 
     reducing: Reducing | None = None
@@ -39,26 +39,26 @@ class TorchProcessState(ProcessState):
 
 
 class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
-    """How a network of PyTorch in several processes computes."""
+    """The parallelism of a network on PyTorch in several processes."""
 
     state_class = TorchProcessState
 
-    # Backward passes of the user's own
-    # -------------------------------------------------------------------------------
+    # Backward passes of a user's own loop
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share, or of the whole batch."""
         if current() is not None or not self.state.weighs or not torch.is_grad_enabled():
             return super().call(args, kwargs)
         call = OwnCall(self.network)
-        args, kwargs = call.entered((args, kwargs))
+        args, kwargs = call.watch_arguments((args, kwargs))
         outputs = super().call(args, kwargs)
         self.follow(call, outputs, self.own_weight)
         return outputs
 
-    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
-        of its own batch.
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """Return the loss of the whole batch, with the graph of this process's part.
+
+        In evaluation mode it is the loss of this process's batch.
         """
         network = self.network
         result = super().compute_loss(loss, *batch)
@@ -67,59 +67,63 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         return result
 
     def follow(self, call: OwnCall, outputs: Any, weight: Callable[[], float]) -> None:
-        """Watch for backward passes that come to the outputs of a call."""
+        """Watch for backward passes that reach the outputs of a call."""
         try:
             call.weight = weight()
-        except CapabilityError as error:  # there may be no backward pass
+        except CapabilityError as error:  # raised by a backward pass only
             call.refusal = error
-        call.left(outputs)
+        call.watch_outputs(outputs)
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; the gradients of all processes add up to
-        the batch's.
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Run forward and backward on this process's share.
+
+        The gradients of all processes add up to those of the batch.
         """
-        self.state.own_pass = None  # one that an error has ended
+        self.state.own_pass = None  # it may be left over from a pass that raised an error
         return super().forward_backward(loss, backward, *batch)
 
-    def own_backward(self, task: int) -> None:
-        """Note that a backward pass of the user's own, with that number of autograd's, has come to
-        this network.
+    def begin_own_backward(self, task: int) -> None:
+        """Record that a backward pass of the user's own loop has reached this network.
+
+        Args:
+            task: Autograd's number of the pass.
         """
         own = self.state.own_pass
         if own is None or own.task != task:
             self.state.own_pass = OwnBackward(self.network, task)
 
-    def own_backward_ended(self, own: OwnBackward) -> None:
-        """Leave the means over processes in the parameters."""
+    def end_own_backward(self, own: OwnBackward) -> None:
+        """Replace the gradients of the parameters by their means over processes."""
         self.state.own_pass = None
-        if gradients := own.new_gradients():
+        gradients = own.new_gradients()
+        if gradients:
             put_gradients(self.network, self.mean_gradients(gradients))
 
     # Gradients that are added during backward
-    # ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
-        """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while
-        backward goes on.
+        """Add gradients during backward, by ``torch.nn.parallel.DistributedDataParallel``.
 
-        It does so at every update whose gradients are of one backward pass, in which all processes
-        have samples; else, as with micro-batches, they are added after backward. A loss that takes
+        This holds for every update with one backward pass in which all processes have samples; in
+        other updates, as with micro-batches, gradients are added after backward. A loss that takes
         gradients within itself needs the latter. Buffers follow the policy of this network.
 
         Args:
             keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``,
                 ``static_graph``, ``gradient_as_bucket_view`` … and three of this package.
-                ``parts``: True for a wrapper around each block of the network right below it, or
-                the paths of blocks, for networks whose parts are trained in turn by several
-                optimizers: each update sends the gradients of its own parts; blocks without
-                trainable parameters are left alone, and gradients of parameters in none of the
-                parts are added after backward. ``comm_hook``, ``comm_state``: how gradients are
-                sent; see `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
+                ``parts`` is for networks whose parts are trained in turn by several optimizers:
+                True for a wrapper around each direct child of the network, or the paths of blocks.
+                Each update then sends the gradients of its own parts; blocks without trainable
+                parameters are left alone, and gradients of parameters in none of the parts are
+                added after backward. ``comm_hook`` and ``comm_state`` say how gradients are sent;
+                see `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
-            ArgumentError, SettingError, UnknownName: There is no such keyword, part or hook, or it
-                makes no sense.
+            ArgumentError, SettingError, UnknownName: A keyword, part or hook is unknown, or its
+                value makes no sense.
         """
         network, processes = self.network, self.processes
         if not isinstance(processes, TorchProcessGroup):
@@ -131,21 +135,18 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         processes.reducing.add(network)
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Whether all have samples, and the gradients are not to be added to others first."""
-        state = self.state
-        return (
-            state.reducing is not None
-            and state.syncs
-            and all(sizes)
-            and self.batch_group is self.processes
-        )
+        """Return whether this backward pass adds gradients over processes.
+
+        All processes must have samples, and this must be the only pass of the update.
+        """
+        if self.state.reducing is None or not self.state.syncs:
+            return False
+        return all(sizes) and self.batch_group is self.processes
 
     def reduce(
         self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
     ) -> Any:
-        """This process's part of a loss, after a backward pass in which PyTorch's wrappers add the
-        gradients.
-        """
+        """Run backward, in which PyTorch's wrappers add the gradients; return this part's loss."""
         state = self.state
         losses: list[torch.Tensor] = []
 
@@ -159,7 +160,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         return losses[0]
 
     def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """A block in which parts with none of these parameters send nothing."""
+        """Return a context in which parts with none of these parameters send nothing."""
         return self.state.set(wanted=parameters)
 
     def forget_gradients(self) -> None:
@@ -168,24 +169,23 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
-    """A network of PyTorch in several processes; see
-    `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network on PyTorch in several processes.
 
-    In a loop of the user's own, ``loss.backward()`` through the network's outputs leaves the mean
-    of the gradients of all processes, each counted by its samples, unless the network was called in
-    a `no_sync` block: as PyTorch's own wrapper does, so that any optimizer of PyTorch's steps alike
-    in all processes.
+    See `deliralike.parallel.processes.network.DistributedNetwork`. In a user's own loop,
+    ``loss.backward()`` leaves the mean of the gradients of all processes, weighted by their
+    samples, unless the network was called in a `no_sync` block: as PyTorch's own wrapper does, so
+    that any optimizer of PyTorch's makes the same steps in all processes.
     """
 
     _parallelism = TorchReplicasOverProcesses
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share, or of the whole batch."""
         return self.parallelism.call(args, kwargs)
 
     def reduce_after_backward(self) -> None:
-        """Do without PyTorch's wrappers."""
-        state = self._process_state
+        """Remove PyTorch's wrappers, so that gradients are added after backward."""
+        state: Any = self._process_state
         if state.reducing is not None:
             state.reducing.drop()
         state.reducing = None

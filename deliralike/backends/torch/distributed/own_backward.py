@@ -1,5 +1,6 @@
-"""Backward passes of a loop of the user's own, whose gradients are averaged over processes when
-backward ends.
+"""Average gradients over processes when a backward pass of the user's own loop ends.
+
+Only this backend has this file: elsewhere a user's own loop has no ``loss.backward()`` to watch.
 """
 
 from __future__ import annotations
@@ -16,96 +17,96 @@ if TYPE_CHECKING:
 
 
 class OwnCall:
-    """One call of a network outside of an optimizer's update, and the backward passes that come to
-    it.
+    """One call of a network outside of an optimizer's update, and its backward passes.
 
-    Each process computes a mean over its samples, so on the way back a gradient is multiplied by
-    the process's weight where it enters the network, and divided by it where it leaves the network
-    for what came before.
+    Each process computes a mean over its samples. So in backward a gradient is multiplied by the
+    process's weight where it enters the network, at the outputs, and divided by it where it leaves
+    the network, at the arguments.
 
     Attributes:
-        weight: What the gradients of this process count in their mean; set when the shares are
-            known.
-        refusal: Why there can be no backward pass.
+        weight: The weight of this process's gradients in the mean; set when the shares are known.
+        refusal: The error of a backward pass, where there can be none.
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
 
     def __init__(self, network: DistributedTorchNetwork) -> None:
-        """Of this network."""
-        self.network, self.syncs = network, network._process_state.syncs
+        """Begin a call of the network."""
+        self.network = network
+        self.syncs = network._process_state.syncs
         self.weight = 1.0
         self.refusal: Exception | None = None
 
-    def entered(self, arguments: Any) -> Any:
-        """The arguments, with a look at the gradients that leave the network by them."""
-        return nest.map(self._entered, arguments)
+    def watch_arguments(self, arguments: Any) -> Any:
+        """Return the arguments as views whose gradients are divided by the weight."""
+        return nest.map(self._watch_argument, arguments)
 
-    def _entered(self, leaf: Any) -> Any:
+    def _watch_argument(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.requires_grad:
             return leaf
-        inside = leaf.view_as(leaf)
-        inside.register_hook(lambda gradient: gradient / self.weight)
-        return inside
+        view = leaf.view_as(leaf)
+        view.register_hook(lambda gradient: gradient / self.weight)
+        return view
 
-    def left(self, outputs: Any) -> None:
-        """Watch the gradients that enter the network by its outputs."""
+    def watch_outputs(self, outputs: Any) -> None:
+        """Watch the gradients that enter the network at its outputs."""
         for leaf in nest.leaves(outputs):
             if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
-                leaf.register_hook(self._come)
+                leaf.register_hook(self._on_output_gradient)
 
-    def _come(self, gradient: torch.Tensor) -> torch.Tensor:
+    def _on_output_gradient(self, gradient: torch.Tensor) -> torch.Tensor:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            self.network.parallelism.own_backward(torch._C._current_graph_task_id())
+            parallelism: Any = self.network.parallelism
+            parallelism.begin_own_backward(torch._C._current_graph_task_id())
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
 class OwnBackward:
-    """One backward pass through a network, as autograd goes on with it.
+    """One backward pass of autograd through a network.
 
     Attributes:
         task: Autograd's number of the pass.
     """
 
     def __init__(self, network: DistributedTorchNetwork, task: int) -> None:
-        """At the beginning of the pass."""
-        self.network, self.task = network, task
-        self._held = {
-            name: _version(parameter) for name, parameter in network.own_parameters().items()
-        }
-        torch.autograd.Variable._execution_engine.queue_callback(self._ended)
+        """Record the present gradients, at the beginning of the pass."""
+        self.network = network
+        self.task = task
+        parameters = network.own_parameters().items()
+        self._versions = {name: _version(parameter.grad) for name, parameter in parameters}
+        torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
     def new_gradients(self) -> dict[str, torch.Tensor | None]:
-        """The gradients of trainable parameters; empty where none has changed, as those of inputs
-        were asked for.
+        """Return the gradients of trainable parameters, or nothing where none has changed.
+
+        None has changed where only the gradients of inputs were asked for.
         """
-        parameters = {
-            name: p for name, p in self.network.own_parameters().items() if p.requires_grad
-        }
-        if all(
-            _version(parameter) == self._held.get(name) for name, parameter in parameters.items()
-        ):
-            return {}
-        return {name: parameter.grad for name, parameter in parameters.items()}
+        gradients = {}
+        for name, parameter in self.network.own_parameters().items():
+            if parameter.requires_grad:
+                gradients[name] = parameter.grad
+        for name, gradient in gradients.items():
+            if _version(gradient) != self._versions.get(name):
+                return gradients
+        return {}
 
     def had_none(self, name: str) -> bool:
-        """Whether a parameter had no gradient before the pass."""
-        return self._held[name] == _version(None)
+        """Return whether a parameter had no gradient before the pass."""
+        return self._versions[name] == _version(None)
 
-    def _ended(self) -> None:
-        self.network.parallelism.own_backward_ended(self)
+    def _end(self) -> None:
+        parallelism: Any = self.network.parallelism
+        parallelism.end_own_backward(self)
 
 
 def put_gradients(network: DistributedTorchNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():
-        parameters[name].grad = (
-            None if gradient is None else arrays.like(gradient, parameters[name])
-        )
+        parameter = parameters[name]
+        parameter.grad = None if gradient is None else arrays.like(gradient, parameter)
 
 
-def _version(parameter: torch.Tensor | None) -> tuple[int, int]:
-    gradient = None if parameter is None else parameter.grad
+def _version(gradient: torch.Tensor | None) -> tuple[int, int]:
     return (0, 0) if gradient is None else (id(gradient), gradient._version)

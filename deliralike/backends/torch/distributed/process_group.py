@@ -24,18 +24,16 @@ from deliralike.parallel.processes.messages import Finish, begin_all_gather_byte
 
 T = TypeVar("T")
 _OF_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-_ANSWER = (
-    2.0  # seconds in which the others answer where they are, before one of them is called missing
-)
+_ANSWER = 2.0  # seconds in which the others answer where they are, before one is called missing
 
 
 class TorchProcessGroup(ProcessGroup):
     """The processes of a group of torch.distributed's; messages go from host to host, by gloo.
 
     Args:
-        timeout: Seconds after which a process that does not come is given up.
-        place: Which of them this is; what torchrun's environment variables say when None.
-        group: A group; the default one, which is made unless it is there, when None.
+        timeout: Seconds after which a missing process is given up.
+        place: The place of this process; None takes it from torchrun's environment variables.
+        group: A group; None is the default one, which is made if there is none.
     """
 
     engine = "torch.distributed"
@@ -82,9 +80,9 @@ class TorchProcessGroup(ProcessGroup):
 
     def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
         """By a broadcast."""
-        came = torch.from_numpy(np.array(flat))
-        self.run(lambda: dist.broadcast(came, self.ranks[source], group=self.group))
-        return came.numpy()
+        message = torch.from_numpy(np.array(flat))
+        self.run(lambda: dist.broadcast(message, self.ranks[source], group=self.group))
+        return message.numpy()
 
     def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By `begin_all_reduce_flat`: gloo's threads go on beside this one."""
@@ -106,22 +104,21 @@ class TorchProcessGroup(ProcessGroup):
         key = tuple(ranks)
         if key not in self._groups:
             world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
-            chosen, within = (
-                [world[rank] for rank in key],
-                self.group is not None,
-            )  # then others do not make the call
-            group = self.run(lambda: dist.new_group(chosen, use_local_synchronization=within))
+            members = [world[rank] for rank in key]
+            # within a subgroup the processes outside of it do not make the call
+            is_local = self.group is not None
+            group = self.run(lambda: dist.new_group(members, use_local_synchronization=is_local))
             self._groups[key] = TorchProcessGroup(group=group) if self.rank in key else self
         return self._groups[key]
 
     def mesh(self, kind: str) -> DeviceMesh:
-        """These processes as PyTorch's mesh of devices of a kind."""
+        """Return these processes as PyTorch's mesh of devices of a kind."""
         if kind not in self._meshes:
             self._meshes[kind] = DeviceMesh.from_group(self.group_between(kind), kind)
         return self._meshes[kind]
 
     def group_between(self, kind: str) -> Any:
-        """PyTorch's group by which tensors go between devices of a kind: between GPUs by NCCL."""
+        """Return PyTorch's group for tensors on devices of a kind: for GPUs, one of NCCL."""
         if kind not in self._between:
             host = dist.group.WORLD if self.group is None else self.group
             self._between[kind] = host
@@ -136,27 +133,25 @@ class TorchProcessGroup(ProcessGroup):
         self._note(why)
 
     def finished(self) -> None:
-        """Leave a note; where the store is in this process, it waits a little for others to read
-        it.
-        """
+        """Leave a note; the process that has the store waits a little for the others' notes."""
         if not dist.is_initialized():
             return
+        own_rank = self.ranks[self.rank]
         with suppress(RuntimeError):
-            _store().set(_finished(self.ranks[self.rank]), "")
-            if _serves(self.ranks[self.rank]):
-                _store().wait(
-                    [_finished(rank) for rank in self.ranks], datetime.timedelta(seconds=_ANSWER)
-                )
+            _store().set(_finished(own_rank), "")
+            if _serves(own_rank):
+                keys = [_finished(rank) for rank in self.ranks]
+                _store().wait(keys, datetime.timedelta(seconds=_ANSWER))
 
     def abandoned(self) -> str:
-        """What others have noted, unless this process misses somebody itself."""
-        return _asked(self._noted) or ""
+        """Return the note of another process, unless this one misses a process itself."""
+        return _ask_store(self._read_note) or ""
 
     def close(self) -> None:
-        """End the default group, once all others have come to this point, too.
+        """End the default group, once all others have reached this point, too.
 
         PyTorch's wrappers keep a group alive, and its threads abort the process if they still hold
-        tensors when the interpreter ends: so the wrappers go first.
+        tensors when the interpreter ends: so the wrappers are removed first.
         """
         super().close()
         for network in self.reducing:
@@ -171,21 +166,18 @@ class TorchProcessGroup(ProcessGroup):
         dist.destroy_process_group()
 
     def _begin_all_gather(self, array: np.ndarray) -> Finish:
-        came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
-        work = self.run(
-            lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group, async_op=True)
-        )
+        own = torch.from_numpy(array)
+        messages = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
+        work = self.run(lambda: dist.all_gather(messages, own, group=self.group, async_op=True))
 
         def finish() -> list[np.ndarray]:
             self.run(work.wait)
-            return [each.numpy() for each in came]
+            return [message.numpy() for message in messages]
 
         return finish
 
     def run(self, call: Callable[[], T]) -> T:
-        """A call of torch.distributed's; when another process has failed, the error says which and
-        why.
-        """
+        """Make a call of torch.distributed; its error names the failed process and the cause."""
         try:
             return call()
         except RuntimeError as error:
@@ -193,20 +185,18 @@ class TorchProcessGroup(ProcessGroup):
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """In this block PyTorch itself talks to other processes; when one of these has failed, the
-        error says why.
-        """
+        """Name the failed process in errors of a block in which PyTorch itself sends messages."""
         try:
             yield
         except RuntimeError as error:
-            if "gloo" in str(error):  # it has lost somebody
+            if "gloo" in str(error):  # it has lost a connection
                 raise self._cause(str(error)) from error
-            if reason := self._reason():
+            reason = self._reason()
+            if reason:
                 raise ProcessError(reason) from error
             raise
 
-    # Notes in the store through which the processes found each other, of whoever fails or misses
-    # somebody ------------
+    # Notes of failed and of waiting processes, in the store by which the processes have connected
 
     def _note(self, why: str) -> None:
         try:
@@ -214,93 +204,101 @@ class TorchProcessGroup(ProcessGroup):
         except Exception as error:  # noqa: BLE001
             print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
 
-    def _cause(self, said: str) -> ProcessError:
-        """What another process has noted, or which ones do not answer where they are."""
-        gone = ProcessError(
-            f"{self} was at {self.at}: {said}; no answer from the store where processes leave "
+    def _cause(self, error: str) -> ProcessError:
+        """Return an error from another process's note, or one that names the missing processes."""
+        no_store = ProcessError(
+            f"{self} was at {self.at}: {error}; no answer from the store where processes leave "
             "notes: the one that has it has finished, was killed, or has stopped"
         )
-        return _asked(lambda: self._answers(said)) or gone
+        return _ask_store(lambda: self._wait_for_answers(error)) or no_store
 
     def _reason(self) -> str:
-        """The note of a process that has failed, if one has left it in time."""
+        """Return the note of a failed process, if one has left it in time."""
 
-        def noted() -> str:
+        def wait_for_note() -> str:
             _store().wait([_FAILURE], datetime.timedelta(seconds=_ANSWER))
-            return _store().get(_FAILURE).decode()
+            return _failure_note()
 
-        return _asked(noted) or ""
+        return _ask_store(wait_for_note) or ""
 
-    def _answers(self, said: str) -> ProcessError:
-        store, end = _store(), time.monotonic() + _ANSWER
+    def _wait_for_answers(self, error: str) -> ProcessError:
+        store = _store()
+        end = time.monotonic() + _ANSWER
         store.set(_at(self.ranks[self.rank]), self.at)
         if store.check([_FAILURE]):
-            return ProcessError(store.get(_FAILURE).decode())
-        if gone := [rank for rank in self.ranks if store.check([_finished(rank)])]:
-            return self.others_finished(gone)
-        while time.monotonic() < end and not store.check([_at(rank) for rank in self.ranks]):
+            return ProcessError(_failure_note())
+        finished = [rank for rank in self.ranks if store.check([_finished(rank)])]
+        if finished:
+            return self.others_finished(finished)
+        all_keys = [_at(rank) for rank in self.ranks]
+        while time.monotonic() < end and not store.check(all_keys):
             if store.check([_FAILURE]):
-                return ProcessError(store.get(_FAILURE).decode())
+                return ProcessError(_failure_note())
             time.sleep(0.02)
-        here = [rank for rank in self.ranks if store.check([_at(rank)])]
-        return self.absence({rank: _told(rank) for rank in here}, said)
+        present = [rank for rank in self.ranks if store.check([_at(rank)])]
+        return self.absence({rank: _position(rank) for rank in present}, error)
 
-    def _noted(self) -> str:
-        if _store().check([_at(self.ranks[self.rank])]):
+    def _read_note(self) -> str:
+        store = _store()
+        if store.check([_at(self.ranks[self.rank])]):
             return ""
-        if _store().check([_FAILURE]):
-            return _store().get(_FAILURE).decode()
-        waiting = [rank for rank in self.ranks if _store().check([_at(rank)])]
-        return (
-            f"{self} was given up by process {waiting[0]} at {_told(waiting[0])}" if waiting else ""
-        )
+        if store.check([_FAILURE]):
+            return _failure_note()
+        for rank in self.ranks:
+            if store.check([_at(rank)]):
+                return f"{self} was given up by process {rank} at {_position(rank)}"
+        return ""
 
 
-def _asked(ask: Callable[[], T]) -> T | None:
-    """What the store says; None when it is gone, or does not answer: its own time limit knows
-    nothing of the latter.
+def _ask_store(ask: Callable[[], T]) -> T | None:
+    """Return the result of a look into the store, or None when the store is gone or silent.
+
+    It runs in a thread, as the store's own time limit does not cover a silent store.
     """
-    came: list[T] = []
+    answers: list[T] = []
 
     def run() -> None:
         with suppress(RuntimeError):
-            came.append(ask())
+            answers.append(ask())
 
-    asking = threading.Thread(target=run, daemon=True)
-    asking.start()
-    asking.join(_ANSWER + 1)
-    return came[0] if came else None
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_ANSWER + 1)
+    return answers[0] if answers else None
 
 
 def _begin(place: Place, timeout: datetime.timedelta) -> None:
     """Meet the other processes at a store, and connect them.
 
-    The keys of each restart are its own: those of processes that were killed would be taken for
-    living ones.
+    Each restart has keys of its own: those of killed processes would be taken for living ones.
 
     Raises:
-        ProcessError: Some have not come within the time limit; says which.
+        ProcessError: Some processes, which the message names, did not arrive within the time limit.
     """
     host, _, port = place.address.rpartition(":")
-    serves = _serves(place.rank)
-    came = [f"here/{rank}" for rank in range(place.count)]
+    arrivals = [f"here/{rank}" for rank in range(place.count)]
     try:
-        served = dist.TCPStore(
-            host, int(port), place.count, serves, timeout, wait_for_workers=False, multi_tenant=True
+        base_store = dist.TCPStore(
+            host,
+            int(port),
+            place.count,
+            _serves(place.rank),
+            timeout,
+            wait_for_workers=False,
+            multi_tenant=True,
         )
     except RuntimeError as error:
         raise ProcessError(
             f"process {place.rank} of {place.count}: nobody answers at {place.address}, where "
             f"process 0 is waited for ({error})"
         ) from error
-    store = dist.PrefixStore(
-        f"deliralike/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", served
-    )
-    store.set(came[place.rank], "")
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
+    store = dist.PrefixStore(f"deliralike/{restart}", base_store)
+    store.set(arrivals[place.rank], "")
     try:
-        store.wait(came, timeout)
+        store.wait(arrivals, timeout)
     except RuntimeError as error:
-        missing = [str(rank) for rank, key in enumerate(came) if not store.check([key])]
+        missing = [str(rank) for rank, key in enumerate(arrivals) if not store.check([key])]
         raise ProcessError(
             f"process {place.rank} of {place.count}: within {timeout.total_seconds():g} s these "
             f"have not come at all: {', '.join(missing)}"
@@ -311,12 +309,12 @@ def _begin(place: Place, timeout: datetime.timedelta) -> None:
 
 
 def _serves(rank: int) -> bool:
-    """Whether the store is in the process of that number, and not in torchrun."""
+    """Return whether the store is in the process of that rank, and not in torchrun."""
     return rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
 def _place() -> Place:
-    """What torchrun's environment variables say."""
+    """Return the place of this process by torchrun's environment variables."""
     host, port, rank, count = (os.environ[name] for name in _OF_TORCHRUN)
     return Place(int(rank), int(count), f"{host}:{port}")
 
@@ -326,17 +324,21 @@ def _store() -> Any:
 
 
 def _at(rank: int) -> str:
-    """The key under which a process that misses somebody says where it is."""
+    """Return the key under which a process that misses another one says where it waits."""
     return f"deliralike/at/{rank}"
 
 
 def _finished(rank: int) -> str:
-    """The key under which a process says that its program is at its end."""
+    """Return the key under which a process says that its program has ended."""
     return f"deliralike/finished/{rank}"
 
 
-def _told(rank: int) -> str:
+def _position(rank: int) -> str:
     return _store().get(_at(rank)).decode()
+
+
+def _failure_note() -> str:
+    return _store().get(_FAILURE).decode()
 
 
 _FAILURE = "deliralike/failure"

@@ -1,5 +1,6 @@
-"""PyTorch's own wrappers, which add gradients over processes, in buckets, while backward goes
-on.
+"""PyTorch's wrappers, which add gradients over processes during backward, in buckets.
+
+Only this backend has this file: the wrappers are ``DistributedDataParallel``.
 """
 
 from __future__ import annotations
@@ -37,15 +38,14 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class Reducing:
-    """The wrapper of a network, or those of its parts, each with the reducer and the buckets of its
-    own.
+    """The wrapper of a network, or the wrappers of its parts, each with a reducer of its own.
 
-    Each one sees what is computed as the outputs of its part: the loss. So a loss may use the
-    network as it likes, by its forward or by its parts, several times too.
+    The output of each wrapper is the loss. So a loss may call the network or its parts in any way,
+    several times too.
 
     Attributes:
-        wrappers: They, by the path of their part, each with the names of the parameters whose
-            gradients it adds.
+        wrappers: By the path of a part, its wrapper and the names of the parameters whose gradients
+            that one adds.
     """
 
     def __init__(
@@ -75,33 +75,37 @@ class Reducing:
             )
         if comm_hook is None and comm_state is not None:
             raise SettingError("in_backward has a comm_state and no comm_hook: name one")
-        self.network, self.module, self.processes = network, module, processes
-        self.paths, self.hook, self.state = list(_paths(module, parts)), comm_hook, comm_state
-        own_buffers = {} if "broadcast_buffers" in keywords else {"forward_sync_buffers": False}
+        self.network = network
+        self.module = module
+        self.processes = processes
+        self.paths = list(_paths(module, parts))
+        self.hook = comm_hook
+        self.state = comm_state
+        defaults: dict[str, Any] = {}
         group = processes.group_between(torch.device(network.device_name).type)
-        own_group = {} if "device_mesh" in keywords else {"process_group": group}
-        self.keywords = own_group | own_buffers | keywords
+        if "device_mesh" not in keywords:
+            defaults["process_group"] = group
+        if "broadcast_buffers" not in keywords:
+            defaults["forward_sync_buffers"] = False
+        self.keywords = defaults | keywords
         self.wrappers: dict[str, tuple[Any, frozenset[str]]] = {}
-        self._made_for: list[tuple[int, bool]] = []
+        self._known_parameters: list[tuple[int, bool]] = []
         self.follow()
 
     def follow(self) -> None:
-        """Make the wrappers anew where parameters were frozen, thawed or exchanged: they count on
-        those they know.
-        """
-        present = [
-            (id(parameter), parameter.requires_grad) for parameter in self.module.parameters()
-        ]
-        if present == self._made_for:
+        """Make new wrappers if parameters were frozen, thawed or exchanged since the last call."""
+        present = [(id(p), p.requires_grad) for p in self.module.parameters()]
+        if present == self._known_parameters:
             return
         self.drop()
-        self._made_for, seen = present, set()
+        self._known_parameters = present
+        owned: set[int] = set()
         for path in self.paths:
-            part = _Part(self.module.get_submodule(path), seen)
+            part = _Part(self.module.get_submodule(path), owned)
             if any(parameter.requires_grad for parameter in part.added):
-                self.wrappers[path] = self._wrapped(part)
+                self.wrappers[path] = self._wrap(part)
 
-    def _wrapped(self, part: _Part) -> tuple[Any, frozenset[str]]:
+    def _wrap(self, part: _Part) -> tuple[Any, frozenset[str]]:
         wrapper = _Wrapper(part, **self.keywords)
         if self.hook is not None:
             wrapper.register_comm_hook(*comm_hook(self.hook, self.state, wrapper.process_group))
@@ -110,7 +114,7 @@ class Reducing:
         return wrapper, frozenset(name for name, slot in slots if id(slot.native) in added)
 
     def drop(self) -> None:
-        """Leave the parameters to others."""
+        """Remove all wrappers."""
         for wrapper, _ in self.wrappers.values():
             wrapper.leave()
         self.wrappers.clear()
@@ -132,21 +136,23 @@ class Reducing:
             The parameters whose gradients have been added.
 
         Raises:
-            ProcessError: A parameter took no part in the loss, and the wrappers were not told to
-                look for such.
+            ProcessError: A parameter took no part in the loss, and the wrappers do not look for
+                such parameters.
         """
-        chosen = {
-            path: both for path, both in self.wrappers.items() if not both[1].isdisjoint(wanted)
-        }
-        for wrapper, _ in chosen.values():
+        chosen = {}
+        added: frozenset[str] = frozenset()
+        for path, (wrapper, names) in self.wrappers.items():
+            if not names.isdisjoint(wanted):
+                chosen[path] = wrapper
+                added |= names
+        for wrapper in chosen.values():
             wrapper.begin()
             compute = partial(wrapper, compute)
         factor = self.processes.count if chosen else 1  # as wrappers take the mean
         with self.processes.blaming():
             backward(compute(share) * factor)
-        for path, (wrapper, _) in chosen.items():
+        for path, wrapper in chosen.items():
             wrapper.end(f"the part {path!r}" if path else "the network")
-        added = frozenset().union(*(names for _, names in chosen.values()))
         for name, parameter in wanted.items():
             if name not in added and parameter.grad is not None:
                 parameter.grad = parameter.grad / factor
@@ -154,46 +160,43 @@ class Reducing:
 
 
 class _Part(torch.nn.Module):
-    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any
-    computation.
+    """A stand-in for a module, with its tables, whose forward is any computation.
 
     Attributes:
-        added: The parameters whose gradients are this part's.
+        added: The parameters whose gradients the part's wrapper adds.
     """
 
-    def __init__(self, module: torch.nn.Module, seen: set[int]) -> None:
-        """Share everything with the module; parameters that another part has, too, are left to the
-        first one.
-        """
+    def __init__(self, module: torch.nn.Module, owned: set[int]) -> None:
+        """Share everything with the module, but leave out parameters that an earlier part owns."""
         super().__init__()
-        vars(self).update({table: vars(module)[table] for table in _TABLES})
-        left = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
-        left += [name for name, parameter in self.named_parameters() if id(parameter) in seen]
-        self._ddp_params_and_buffers_to_ignore = left  # PyTorch's own name for it
-        self.added = [parameter for name, parameter in self.named_parameters() if name not in left]
-        seen.update(map(id, self.added))
+        self.__dict__.update({table: vars(module)[table] for table in _TABLES})
+        ignored = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
+        ignored += [name for name, parameter in self.named_parameters() if id(parameter) in owned]
+        self._ddp_params_and_buffers_to_ignore = ignored  # read by PyTorch
+        self.added = [p for name, p in self.named_parameters() if name not in ignored]
+        owned.update(map(id, self.added))
 
     def forward(self, compute: Computes, share: Any) -> torch.Tensor:
-        """What is to be computed."""
+        """Run the computation."""
         return compute(share)
 
 
 class _Wrapper(torch.nn.parallel.DistributedDataParallel):
-    """PyTorch's own, which is told when a backward pass is its business, and checked after it."""
+    """PyTorch's wrapper, which is active in some backward passes only, and checked after each."""
 
     _in_backward = False
 
     def begin(self) -> None:
-        """A pass comes in which all processes take part."""
+        """Prepare for a pass in which all processes take part."""
         self._in_backward = True
         if self.find_unused_parameters and not self._delay_all_reduce_all_params:
-            # it remembers what was used in passes that were not its business
+            # it remembers what was used in other passes
             self.reducer._reset_state()
         for parameter in self.module.added:
-            parameter.grad = None  # of another optimizer's step
+            parameter.grad = None  # left over from another optimizer's step
 
     def end(self, what: str) -> None:
-        """The pass is over: no bucket may wait for gradients that do not come.
+        """Check after the pass that no bucket waits for gradients.
 
         Raises:
             ProcessError: A parameter took no part, so that gradients of others were not added.
@@ -202,7 +205,7 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         if self._delay_all_reduce_all_params:
             return  # it has no reducer
         if all(parameter.grad is None for parameter in self.module.added):
-            # else it would go on waiting, and take part in the next backward of any kind
+            # otherwise it would take part in the next backward pass of any kind
             self.reducer._reset_state()
             return
         try:
@@ -217,17 +220,16 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
             ) from error
 
     def leave(self) -> None:
-        """Take the hooks off the parameters; that of delayed ones cannot be taken off, and holds an
-        empty wrapper.
+        """Remove the hooks of the parameters.
+
+        The hook of delayed parameters cannot be removed, and keeps an empty wrapper.
         """
         if not self._delay_all_reduce_all_params:
             self._remove_autograd_hooks()
-        vars(self).clear()
+        self.__dict__.clear()
 
     def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
-        """Add the delayed gradients, in a pass of this wrapper's, and wait for them, which
-        PyTorch's does not.
-        """
+        """Add the delayed gradients in a pass of this wrapper; unlike PyTorch's, wait for them."""
         if self._in_backward:
             self._delay_grad_buffer.div_(dist.get_world_size(self.process_group))
             dist.all_reduce(self._delay_grad_buffer, group=self.process_group)
@@ -235,9 +237,13 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
 
 
 def _paths(module: torch.nn.Module, parts: Any) -> Iterator[str]:
-    """The paths of the parts that are to be wrapped; that of the whole is empty."""
-    if parts is False or parts is True:
-        yield from (name for name, _ in module.named_children()) if parts else ("",)
+    """Yield the paths of the parts to be wrapped; the path of the whole network is empty."""
+    if parts is False:
+        yield ""
+        return
+    if parts is True:
+        for name, _ in module.named_children():
+            yield name
         return
     if isinstance(parts, str | Mapping) or not isinstance(parts, Sequence):
         raise ArgumentError(

@@ -1,8 +1,7 @@
-"""The PyTorch network that is spread over processes: each holds a part of every parameter, by
-``fully_shard``.
+"""The PyTorch network of which each process holds a part of every parameter, by ``fully_shard``.
 
-It stands by itself, and is imported when it is asked for: PyTorch's own half of it takes as long to
-import as all else.
+This module is imported on demand: importing PyTorch's half of it takes as long as everything else.
+Only this backend has this file.
 """
 
 from __future__ import annotations
@@ -57,23 +56,20 @@ _KEYWORDS = (
     "offload_policy",
     "ignored_params",
 )
-_CONTAINERS = (
-    torch.nn.Sequential,
-    torch.nn.ModuleList,
-    torch.nn.ModuleDict,
-)  # a network may go through their members
+# a network may call their members without calling them
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 @dataclass(eq=False)
 class ShardState(TorchProcessState):
-    """What a fully sharded network holds beside its weights.
+    """The state of a fully sharded network beside its weights.
 
     Attributes:
-        units: The blocks that are gathered by themselves.
-        parts: By neutral name the parts of parameters that this process holds.
-        used: The parameters that took part since it was last asked.
-        order: The numbers of the blocks that were gathered since it was last asked.
-        in_loss: Whether a loss is being computed, in which no gradients are taken.
+        units: The blocks that are gathered one by one.
+        parts: By neutral name, the parts of parameters that this process holds.
+        used: The parameters that were used since the last `take_records`.
+        order: The numbers of the blocks that were gathered since the last `take_records`.
+        in_loss: Whether a loss is being computed, in which no gradients may be taken.
         silent: Whether this process computes with a batch that does not count.
     """
 
@@ -86,7 +82,7 @@ class ShardState(TorchProcessState):
 
 
 class TorchShards(TorchReplicasOverProcesses):
-    """How a network of PyTorch computes of which each process holds a part of every parameter."""
+    """The parallelism of a fully sharded network on PyTorch."""
 
     evaluation_is_collective = True
     state_class = ShardState
@@ -97,10 +93,9 @@ class TorchShards(TorchReplicasOverProcesses):
         return True
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share.
+        """Return the outputs of this process's share.
 
         Raises:
             CapabilityError: In training, a process without samples calls the network outside of an
@@ -134,8 +129,8 @@ class TorchShards(TorchReplicasOverProcesses):
                 f"FullyShardedDataParallel(..., blocks=[…]): {error}"
             ) from error
 
-    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the own batch, in evaluation.
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """Return the loss of the own batch, in evaluation mode.
 
         Raises:
             CapabilityError: In training.
@@ -148,8 +143,8 @@ class TorchShards(TorchReplicasOverProcesses):
         with self.evaluating():
             return super().compute_loss(loss, *batch)
 
-    def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
-        """This process's part of a loss, in a block in which no gradients are taken."""
+    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+        """Return this process's part of a loss, and refuse gradients meanwhile."""
         with self.state.set(in_loss=True):
             return super().compute_part(loss, replica, share)
 
@@ -160,10 +155,9 @@ class TorchShards(TorchReplicasOverProcesses):
         batch: tuple[Any, ...],
         tell: Callable[[], None],
     ) -> None:
-        """Compute with a batch that does not count: others wait for the parts that this process
-        holds.
+        """Compute with a batch that does not count, as others wait for this process's parts.
 
-        Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
+        Layers are in evaluation mode: their statistics do not change, and one sample is enough.
         """
         network = self.network
         with self.state.set(silent=True), _leaves_evaluating(network.module):
@@ -172,13 +166,14 @@ class TorchShards(TorchReplicasOverProcesses):
             backward(part.value)
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """A block of a call: in evaluation no tensor that training goes on with is made in
-        inference mode.
+        """Return a context for a call; in evaluation mode it leaves inference mode.
+
+        Training could not use tensors that were made in inference mode.
         """
         return nullcontext() if self.network.training else _evaluating(self.state.units)
 
     def refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
-        """Forward hook of a block: a loss that takes gradients within itself is an error."""
+        """Refuse a loss that takes gradients within itself; a forward hook of blocks."""
         if not self.state.in_loss:
             return
         for output in torch.utils._pytree.tree_leaves(outputs):
@@ -193,22 +188,19 @@ class TorchShards(TorchReplicasOverProcesses):
             )
 
     # Gradients
-    # -------------------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """Gradients are added during backward; what is left is which parameters took part."""
-        return [SettleParts(self.network)], []
+        """Return a hook that finds unused parameters; backward adds the gradients."""
+        return [DropUnusedGradients(self.network)], []
 
     def reduce_in_backward(self, **keywords: Any) -> None:
-        """Refuse: it does so already."""
+        """Refuse, as gradients are always added during backward."""
         raise CapabilityError(
             "a fully sharded network adds gradients during backward anyway: leave in_backward out"
         )
 
-    def take_seen(self) -> tuple[bytes, set[str]]:
-        """A digest of the order of blocks, and the parameters that took part here, since it was
-        last asked.
-        """
+    def take_records(self) -> tuple[bytes, set[str]]:
+        """Return and clear the records: a digest of the blocks' order, and the used parameters."""
         state = self.state
         digest = hashlib.blake2b(repr(state.order).encode(), digest_size=8).digest()
         used = set(state.used)
@@ -217,27 +209,28 @@ class TorchShards(TorchReplicasOverProcesses):
         return digest, used
 
     def used_anywhere(self) -> set[str]:
-        """The parameters that took part in some process since it was last asked.
+        """Return the parameters that some process has used since the last call.
 
         Raises:
             ProcessError: The processes have called different blocks, and so have mixed up their
                 parts.
         """
-        order, used = self.take_seen()
-        messages = self.processes.all_gather_object(
+        order, used = self.take_records()
+        records = self.processes.all_gather_object(
             "the blocks called, and parameters used", (order, used)
         )
-        for rank, (other, _) in enumerate(messages):
-            if other != order:
+        for rank, (other_order, _) in enumerate(records):
+            if other_order != order:
                 raise ProcessError(
                     f"process {self.processes.rank} and process {rank} have called other blocks of "
                     "a fully sharded network, or in another order: all must call the same"
                 )
-        return set().union(*(names for _, names in messages))
+        return set().union(*(names for _, names in records))
 
-    def own_backward_ended(self, own: OwnBackward) -> None:
-        """Parts of gradients are means already; those of parameters that no process has used are
-        none.
+    def end_own_backward(self, own: OwnBackward) -> None:
+        """Drop gradients of unused parameters, and take the means of those that are not parts.
+
+        Backward leaves the means of those that are parts.
         """
         self.state.own_pass = None
         gradients = own.new_gradients()
@@ -254,7 +247,7 @@ class TorchShards(TorchReplicasOverProcesses):
 
 @contextmanager
 def _evaluating(units: Sequence[Any]) -> Iterator[None]:
-    """No inference mode; the whole parameters of blocks are given away at the end."""
+    """Leave inference mode, and release the whole parameters of blocks at the end."""
     with ExitStack() as contexts:
         if torch.is_inference_mode_enabled():
             contexts.enter_context(torch.inference_mode(False))
@@ -265,15 +258,15 @@ def _evaluating(units: Sequence[Any]) -> Iterator[None]:
 
 
 class FullyShardedTorchNetwork(DistributedTorchNetwork):
-    """A network of PyTorch of which each process holds a part of every parameter.
+    """A network on PyTorch of which each process holds a part of every parameter.
 
-    Its parameters are PyTorch's ``DTensor``: so are gradients and optimizer states, and what is
-    computed of them, such as a norm, is that of the whole. Whole tensors are there block by block,
-    while a block computes. Every process makes every call: updates, evaluation, reading and writing
-    of states.
+    Parameters, gradients and optimizer states are PyTorch's ``DTensor``, so a norm of them, for
+    example, is the norm of the whole. A block has whole parameters while it computes. Every process
+    must make every call: updates, evaluation, reading and writing of states.
     """
 
     _parallelism = TorchShards
+    _process_state: ShardState
 
     @classmethod
     def sharded(
@@ -289,17 +282,17 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         takes_whole: bool = False,
         **keywords: Any,
     ) -> Self:
-        """The network, spread over these processes; all of them begin with the root's weights.
+        """Shard a network over these processes; all of them start with the root's weights.
 
         Args:
-            blocks: Patterns of the paths of blocks that are gathered by themselves; the others are
-                gathered together. Those with at least `smallest` parameters beside what is gathered
-                within them when None.
+            blocks: Patterns of the paths of blocks that are gathered one by one; all others are
+                gathered at once. None: the blocks with at least `smallest` parameters, those of
+                such blocks within not counted.
             smallest: See `blocks`.
             dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
             keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``,
-                ``mp_policy`` … Of the first FSDP ``sharding_strategy``, ``cpu_offload`` and
-                ``mixed_precision`` are taken in their place.
+                ``mp_policy`` … or ``sharding_strategy``, ``cpu_offload`` and ``mixed_precision`` of
+                the first FSDP in their place.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
@@ -316,17 +309,18 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         settings = ReplicaSettings.of(
             devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars
         )
-        made = cls.joined(network, settings, processes, takes_whole)
-        chosen = (
-            blocks_from(smallest, made.module)
-            if blocks is None
-            else blocks_named(blocks, made.module)
-        )
-        made._shard(chosen, keywords)
-        return made
+        sharded = cls.joined(network, settings, processes, takes_whole)
+        if blocks is None:
+            units = blocks_from(smallest, sharded.module)
+        else:
+            units = blocks_named(blocks, sharded.module)
+        sharded._shard(units, keywords)
+        return sharded
 
     def _shard(self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]) -> None:
-        mesh = self.processes.mesh(torch.device(self.device_name).type)
+        processes: Any = self.processes
+        parallelism: Any = self.parallelism
+        mesh = processes.mesh(torch.device(self.device_name).type)
         names = _first_names(self.module)
         with current_device(self.device_name):
             for block in [*blocks, self.module]:
@@ -334,60 +328,63 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
         vars(self._process_state).update(units=units, parts=self.own_parameters())
         for number, unit in enumerate(units):
-            # the loss's parts add up to that of the batch: gradients are sums, not means
+            # the parts of a loss add up to the batch's, so gradients are sums, not means
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
             unit.set_reduce_scatter_unused_params(True, recurse=False)
             unit.set_custom_all_gather(_Gathering(self, number))
             unit.set_custom_reduce_scatter(_Reducing(self))
             unit.register_forward_pre_hook(_Watching(self, unit, names))
-            unit.register_forward_hook(self.parallelism.refuse_gradients_within)
-        self.processes.reducing.add(self)
+            unit.register_forward_hook(parallelism.refuse_gradients_within)
+        processes.reducing.add(self)
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The parts that this process holds; while a block computes, its parameters are others."""
+        """Return the parts that this process holds, also while a block has whole parameters."""
         return self._process_state.parts or super().own_parameters()
 
     def reduce_after_backward(self) -> None:
-        """Give PyTorch's group away: the processes are about to end it, and nothing must keep its
-        threads.
-        """
+        """Release PyTorch's group, which the processes are about to end."""
         for unit in self._process_state.units:
             for group in unit._get_fsdp_state()._fsdp_param_groups:
                 for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
                     info.shard_process_group = None
 
 
-class SettleParts:
-    """Pre-update hook: tells the parameters that no process has used from those whose gradients are
-    zero.
-    """
+class DropUnusedGradients:
+    """Pre-update hook: gives None for parameters that no process has used, in place of zeros."""
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
-        """For this network."""
-        self.network, self._others = network, SumOverProcesses(network)
+        """Make the hook for a network."""
+        self.network = network
+        self._sum_whole = SumOverProcesses(network)
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
-        """The gradients, None where no process has used the parameter.
+        """Return the gradients, None where no process has used the parameter.
 
         Raises:
             ProcessError: See `TorchShards.used_anywhere`.
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        anywhere = self.network.parallelism.used_anywhere()
+        parallelism: Any = self.network.parallelism
+        anywhere = parallelism.used_anywhere()
+        results: dict[str, Any] = dict(gradients)  # in the same order
+        for name in parts:
+            if name not in anywhere:
+                results[name] = None
         whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
-        settled = {name: gradients[name] if name in anywhere else None for name in parts}
-        added = self._others(optimizer, whole) if whole else {}
-        return {name: settled[name] if name in settled else added[name] for name in gradients}
+        if whole:
+            results |= self._sum_whole(optimizer, whole)
+        return results
 
 
 class _Gathering(DefaultAllGather):
-    """Gathers a block's parameters; notes which one, for the others to compare with theirs."""
+    """Gathers a block's parameters, and records the block, for a comparison between processes."""
 
     def __init__(self, network: FullyShardedTorchNetwork, number: int) -> None:
         super().__init__()
-        self.state, self.number = network._process_state, number
+        self.state: Any = network._process_state
+        self.number = number
 
     def __call__(
         self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False
@@ -400,15 +397,14 @@ class _Gathering(DefaultAllGather):
 
 
 class _Reducing(DefaultReduceScatter):
-    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has
-    computed.
+    """Adds a block's gradients; those of a process without samples count as zeros.
 
-    In a backward pass of the user's own it takes their mean.
+    In a backward pass of a user's own loop it takes the mean.
     """
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
         super().__init__()
-        self.state = network._process_state
+        self.state: Any = network._process_state
 
     def __call__(
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -427,75 +423,80 @@ class _Reducing(DefaultReduceScatter):
 
 
 class _Watching:
-    """Forward pre-hook of a block: sees which of its parameters, whole by then, take a gradient in
-    this process.
+    """Forward pre-hook of a block: records which of its parameters get gradients in this process.
+
+    The parameters are whole at that time.
     """
 
     def __init__(
         self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]
     ) -> None:
-        self.state = network._process_state
+        self.state: Any = network._process_state
+        modules = _modules_of(unit)
         self.places = [
-            (*place, name) for place, name in names.items() if place[0] in _modules_of(unit)
+            (module, key, name) for (module, key), name in names.items() if module in modules
         ]
-        self.seen: dict[str, torch.Tensor] = {}
+        self.hooked: dict[str, torch.Tensor] = {}
 
     def __call__(self, block: torch.nn.Module, args: Any) -> None:
         for module, key, name in self.places:
             parameter = module._parameters[key]
-            if self.seen.get(name) is not parameter and parameter.requires_grad:
-                self.seen[name] = parameter
-                parameter.register_post_accumulate_grad_hook(self._note(name))
+            if self.hooked.get(name) is not parameter and parameter.requires_grad:
+                self.hooked[name] = parameter
+                parameter.register_post_accumulate_grad_hook(self._recorder(name))
 
-    def _note(self, name: str) -> Callable[[torch.Tensor], None]:
-        def note(parameter: torch.Tensor) -> None:
+    def _recorder(self, name: str) -> Callable[[torch.Tensor], None]:
+        def record(parameter: torch.Tensor) -> None:
             if not self.state.silent:
                 self.state.used.add(name)
 
-        return note
+        return record
 
 
 # Blocks
-# --------------------------------------------------------------------------------------------------------------
 
 
 def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]:
-    """The blocks with so many parameters beside those of such blocks within; inner ones first, the
-    whole not at all.
+    """Return the blocks with at least `smallest` parameters, inner blocks first.
 
-    Layers of PyTorch's own are taken whole, as they use the parameters of their parts; lists of
-    blocks are not taken, as a network may go through their members; nor is a block that shares a
-    parameter with what is outside of it.
+    The parameters of such blocks within a block are not counted, and the whole network is left out.
+    Layers of PyTorch's own are taken whole, as they use the parameters of their parts. Containers
+    of blocks are left out, as a network may call their members directly; so are blocks that share a
+    parameter with something outside of them.
     """
     owners: dict[int, list[torch.nn.Module]] = {}
     for each in module.modules():
         for parameter in each._parameters.values():
             owners.setdefault(id(parameter), []).append(each)
-    found: list[torch.nn.Module] = []
+    chosen: list[torch.nn.Module] = []
 
-    def left_in(block: torch.nn.Module) -> dict[int, torch.nn.Parameter]:
-        """The parameters of a block that are gathered with what is around it."""
-        left = {
-            id(parameter): parameter
-            for parameter in block._parameters.values()
-            if parameter is not None
-        }
+    def is_unit(block: torch.nn.Module, parameters: dict[int, torch.nn.Parameter]) -> bool:
+        if not parameters or block is module or isinstance(block, _CONTAINERS):
+            return False
+        if sum(parameter.numel() for parameter in parameters.values()) < smallest:
+            return False
+        inside = set(block.modules())
+        return all(inside.issuperset(owners[key]) for key in parameters)
+
+    def remaining(block: torch.nn.Module) -> dict[int, torch.nn.Parameter]:
+        """Choose among a block and its parts; return the parameters that no chosen block has."""
+        parameters = {id(p): p for p in block._parameters.values() if p is not None}
         for child in block.children():
-            left |= {id(p): p for p in child.parameters()} if _is_whole(block) else left_in(child)
-        inside = set(map(id, block.modules()))
-        closed = all(id(owner) in inside for key in left for owner in owners[key])
-        enough = sum(parameter.numel() for parameter in left.values()) >= smallest
-        if block is module or isinstance(block, _CONTAINERS) or not (left and enough and closed):
-            return left
-        found.append(block)
+            if _is_whole(block):
+                parameters.update((id(p), p) for p in child.parameters())
+            else:
+                parameters |= remaining(child)
+        if not is_unit(block, parameters):
+            return parameters
+        chosen.append(block)
         return {}
 
-    left_in(module)
-    return list(dict.fromkeys(found))
+    remaining(module)
+    return list(dict.fromkeys(chosen))
 
 
 def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch.nn.Module]:
-    """The blocks whose dotted paths match, inner ones first.
+    """Return the blocks whose dotted paths match a pattern, inner blocks first.
 
     Raises:
         UnknownName: A pattern matches no block.
@@ -504,11 +505,10 @@ def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch
     for pattern in patterns:
         if not fnmatch.filter(blocks, pattern):
             raise UnknownName(f"no block matches {pattern!r}. {suggestion(pattern, blocks)}")
-    matching = [
-        block
-        for path, block in blocks.items()
-        if any(fnmatch.fnmatchcase(path, each) for each in patterns)
-    ]
+    matching = []
+    for path, block in blocks.items():
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
+            matching.append(block)
     return matching[::-1]
 
 
@@ -517,29 +517,31 @@ def _is_whole(block: torch.nn.Module) -> bool:
 
 
 def _first_names(module: torch.nn.Module) -> dict[tuple[torch.nn.Module, str], str]:
-    """Where each parameter is, and its neutral name; a tied one at its first place only."""
-    found, seen = {}, set()
+    """Return neutral names by module and key; a tied parameter has its first place only."""
+    names = {}
+    visited = set()
     for path, block in module.named_modules():
         for key, parameter in block._parameters.items():
-            if parameter is not None and id(parameter) not in seen:
-                seen.add(id(parameter))
-                found[block, key] = f"{path}.{key}" if path else key
-    return found
+            if parameter is not None and id(parameter) not in visited:
+                visited.add(id(parameter))
+                names[block, key] = f"{path}.{key}" if path else key
+    return names
 
 
 def _modules_of(unit: torch.nn.Module) -> set[torch.nn.Module]:
-    """The modules whose parameters are gathered with a block."""
-    found = {unit}
+    """Return the modules whose parameters are gathered with a block."""
+    modules = {unit}
     for child in unit.children():
         if not isinstance(child, FSDPModule):
-            found |= _modules_of(child)
-    return found
+            modules |= _modules_of(child)
+    return modules
 
 
 @contextmanager
 def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Layers without parts in evaluation mode; blocks keep theirs, as they may call others in
-    training.
+    """Set layers without parts to evaluation mode.
+
+    Blocks keep their modes, as they may call other layers in training mode.
     """
     leaves = [block for block in module.modules() if block.training and not block._modules]
     for leaf in leaves:

@@ -1,6 +1,4 @@
-"""Where the bytes lie in a file that PyTorch has written: in the records of a zip, or after pickles
-as of old.
-"""
+"""Find the bytes of storages in a file of PyTorch's: a zip of records, or the older pickles."""
 
 import zipfile
 from collections.abc import Iterator
@@ -9,13 +7,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from deliralike.backends.torch.file_formats.pickles import Described, Storage
+from deliralike.backends.torch.file_formats.pickles import PickleReader, Storage
 from deliralike.weights import refuse_hostile_archive
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-_SHORT_PICKLE = (
-    2**20
-)  # bytes; a longer one that outgrows its own file has nothing to do with weights
+_SHORT_PICKLE = 2**20  # bytes; a longer pickle that is larger than its file is no pickle of weights
 _ORDERS = {b"little": "<", b"big": ">"}
 
 
@@ -23,28 +19,29 @@ class Archive(Protocol):
     """An open file.
 
     Attributes:
-        value: What is said in it; see `Described`.
-        order: How its numbers lie: ``"<"`` or ``">"``.
+        value: The contents as descriptions; see `PickleReader`.
+        order: The byte order of numbers: ``"<"`` or ``">"``.
     """
 
     value: Any
     order: str
 
     def read(self, storage: Storage) -> bytes:
-        """The bytes of a storage, as many as it claims; the claim is checked first.
+        """Return the bytes of a storage, as many as it claims; the claim is checked first.
 
         Raises:
-            ValueError, LookupError: There are none, or not as many.
+            ValueError, LookupError: The storage is missing, or has another size.
         """
         ...
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
-    """A file of either kind.
+    """Open a file of either kind.
 
     Raises:
-        ValueError, LookupError, WeightFileError, zipfile.BadZipFile: It is damaged or hostile.
+        ValueError, LookupError, WeightFileError, zipfile.BadZipFile: The file is damaged or
+            hostile.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -64,13 +61,14 @@ class _Zip:
         self.order = "<"
         if f"{self._folder}/byteorder" in archive.namelist():
             self.order = _ORDERS[self._record("byteorder", 16)]
-        self.value = Described(BytesIO(self._record("data.pkl", max(size, _SHORT_PICKLE)))).value
+        pickle = self._record("data.pkl", max(size, _SHORT_PICKLE))
+        self.value = PickleReader(BytesIO(pickle)).value
 
     def read(self, storage: Storage) -> bytes:
         info = self._info(f"data/{storage.key}")
         per_element = storage.nbytes // max(storage.elements, 1)
-        left_over = info.file_size - storage.nbytes  # an untyped storage may end within an element
-        if not 0 <= left_over < max(per_element, 1):
+        surplus = info.file_size - storage.nbytes  # an untyped storage may end within an element
+        if not 0 <= surplus < max(per_element, 1):
             raise ValueError(
                 f"its record {info.filename!r} has {info.file_size:,} bytes, and "
                 f"{storage.elements:,} elements of {storage.kind} take {storage.nbytes:,}"
@@ -89,7 +87,7 @@ class _Zip:
         return self._archive.getinfo(f"{self._folder}/{name}")
 
     def _bytes(self, info: zipfile.ZipInfo) -> bytes:
-        """A record; reaching its end checks the sum."""
+        """Read a record to its end, which checks the checksum."""
         content = self._archive.read(info)
         if len(content) != info.file_size:
             raise ValueError(
@@ -100,29 +98,30 @@ class _Zip:
 
 
 class _Pickles:
-    """Pickles one after another, then storages, each after the number of its elements; as before
-    PyTorch 1.6.
-    """
+    """The format before PyTorch 1.6: pickles, then storages, each after its number of elements."""
 
     order = "<"
 
     def __init__(self, file: IO[bytes], size: int):
-        self._file, self._size = file, size
+        self._file = file
+        self._size = size
         bounded: Any = _Bounded(file, size)
-        magic, protocol = (Described(bounded).value for _ in range(2))
+        magic = PickleReader(bounded).value
+        protocol = PickleReader(bounded).value
         if (magic, protocol) != (_MAGIC, _PROTOCOL):
             raise ValueError("it does not begin as PyTorch begins its files")
-        Described(bounded)  # the machine that it was written on
-        described = Described(bounded)
-        self.value = described.value
-        self._places = self._find(described.storages, Described(bounded).value)
+        PickleReader(bounded)  # the machine that wrote the file
+        contents = PickleReader(bounded)
+        self.value = contents.value
+        keys = PickleReader(bounded).value
+        self._places = self._find(contents.storages, keys)
 
     def read(self, storage: Storage) -> bytes:
         self._file.seek(self._places[storage.key])
         return self._file.read(storage.nbytes)
 
     def _find(self, storages: dict[str, Storage], keys: Any) -> dict[str, int]:
-        """Where each storage begins; all of them lie within the file."""
+        """Return the position of each storage, after a check that all are within the file."""
         if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages):
             raise ValueError(
                 "its list of storages is not that of the storages that its tensors use"
@@ -143,14 +142,17 @@ class _Pickles:
 
 
 class _Bounded:
-    """A file that is never asked for more than it has: memory for what is asked is taken before it
-    is read.
+    """A file that never allocates memory for more bytes than it has.
+
+    A plain file allocates as many bytes as it is asked for before it reads.
     """
 
     def __init__(self, file: IO[bytes], size: int):
-        self._file, self._size = file, size
-        self.readline, self.tell = file.readline, file.tell
+        self._file = file
+        self._size = size
+        self.readline = file.readline
+        self.tell = file.tell
 
     def read(self, count: int) -> bytes:
-        """As many bytes, or those that are left."""
+        """Read as many bytes, or those that are left."""
         return self._file.read(min(count, self._size - self._file.tell()))

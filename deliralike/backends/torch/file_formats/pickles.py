@@ -1,17 +1,18 @@
-"""What a pickle of PyTorch says, as descriptions: nothing that it names is imported or called,
-nothing is allocated.
+"""Read a pickle of PyTorch's as descriptions.
+
+Nothing that the pickle names is imported or called, and no memory is allocated for its tensors.
 """
 
 import math
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import IO, Any
 
 import torch
 
-# The types of elements that NumPy holds too, bfloat16 by its bits, and the storages of PyTorch that
-# hold them.
+# NumPy's codes of the types of elements; bfloat16 by its bits.
 TYPES = {
     "float64": "f8",
     "float32": "f4",
@@ -29,6 +30,7 @@ TYPES = {
     "uint8": "u1",
     "bool": "u1",
 }
+# PyTorch's classes of storages, and the types of their elements.
 _STORAGES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
@@ -47,36 +49,33 @@ _STORAGES = {
     "QInt32Storage": "qint32",
     "QUInt8Storage": "quint8",
 }
-_SIZES = {kind: int(code[1:]) for kind, code in TYPES.items()} | {
-    "qint8": 1,
-    "qint32": 4,
-    "quint8": 1,
-}
+_SIZES = {kind: int(code[1:]) for kind, code in TYPES.items()}  # bytes
+_SIZES |= {"qint8": 1, "qint32": 4, "quint8": 1}
 _MOST_AXES = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """Something that a pickle refers to by its name."""
+    """A function or class that a pickle refers to by its name."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Other:
-    """Something that holds no weights, whatever it is; only its name is known."""
+    """An object without weights that NumPy could hold; only the name of its class is known."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Bytes that lie elsewhere in the file.
+    """Bytes elsewhere in the file.
 
     Attributes:
-        key: Under which they lie there.
-        kind: The type of their elements.
-        elements: How many the pickle claims there are.
+        key: The key of the bytes.
+        kind: The type of the elements.
+        elements: The number of elements that the pickle claims.
     """
 
     key: str
@@ -85,7 +84,7 @@ class Storage:
 
     @property
     def nbytes(self) -> int:
-        """The claimed size."""
+        """The claimed size in bytes."""
         return self.elements * _SIZES[self.kind]
 
 
@@ -94,7 +93,7 @@ class Tensor:
     """A tensor of non-negative strides that lies within the claimed size of its storage.
 
     Attributes:
-        offset, strides: In elements, as PyTorch counts.
+        offset, strides: Numbers of elements, as PyTorch counts.
     """
 
     storage: Storage
@@ -105,23 +104,23 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """The size of the tensor as an array of its own, in its own type."""
+        """The size in bytes of a contiguous array with these values."""
         return math.prod(self.shape) * _SIZES[self.kind]
 
 
-class Described:
-    """A pickle, read.
+class PickleReader:
+    """An interpreter of pickles, which runs at construction.
 
     Args:
-        file: Where it begins; afterwards at its end.
+        file: A file at the beginning of the pickle; afterwards it is at the pickle's end.
 
     Attributes:
-        value: What it holds: dicts, lists, tuples, texts, numbers, and the classes above for all
-            else.
-        storages: Those that it refers to, by key.
+        value: The contents: dicts, lists, tuples, texts and numbers, and instances of the classes
+            above for all else.
+        storages: The storages that the pickle refers to, by key.
 
     Raises:
-        ValueError: It is damaged, or refers to something that is no part of a state.
+        ValueError: The pickle is damaged, or refers to something that is no part of a state.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -129,18 +128,19 @@ class Described:
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under the marks
         self._memo: dict[int, Any] = {}
-        self._copied = self._steps = 0
+        self._copied_items = 0
+        self._steps = 0
         try:
             for opcode, argument, _ in pickletools.genops(file):
                 self._steps += 1
-                self._do(opcode.name, argument)
+                self._execute(opcode.name, argument)
             self.value = self._stack.pop()
         except (LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(
                 f"its pickle is damaged ({type(error).__name__}: {error!s:.200})"
             ) from error
 
-    def _do(self, name: str, argument: Any) -> None:
+    def _execute(self, name: str, argument: Any) -> None:
         if name in _VALUES:
             self._stack.append(argument)
         elif name in _NEW:
@@ -205,7 +205,7 @@ class Described:
     def _add_items(self, _: Any) -> None:
         self._since_mark()
 
-    # What has been there before
+    # Memo and texts
 
     def _put(self, place: int) -> None:
         self._memo[place] = self._stack[-1]
@@ -217,11 +217,10 @@ class Described:
         self._stack.append(self._memo[place])
 
     def _text(self, text: str) -> None:
-        self._stack.append(
-            text.encode("latin-1").decode()
-        )  # of Python 2: bytes, which PyTorch takes for UTF-8
+        # a text of Python 2: bytes, which PyTorch takes for UTF-8
+        self._stack.append(text.encode("latin-1").decode())
 
-    # What is not made here
+    # Objects, as descriptions
 
     def _global(self, argument: str) -> None:
         self._stack.append(_named(*argument.split(" ", 1)))
@@ -232,23 +231,27 @@ class Described:
 
     def _reduce(self, _: Any) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._called(function, arguments))
+        self._stack.append(self._call(function, arguments))
 
-    def _called(self, function: Any, arguments: Any) -> Any:
+    def _call(self, function: Any, arguments: Any) -> Any:
         if not isinstance(function, Named) or not isinstance(arguments, tuple):
             raise ValueError(f"its pickle calls a {type(function).__name__}")
         if function.name == "collections.OrderedDict":
-            return self._ordered(*arguments)
+            return self._ordered_dict(*arguments)
         if function.name == "torch._tensor._rebuild_from_type_v2":
-            return self._called(arguments[0], arguments[2])
-        return _CALLS.get(function.name, lambda *_: Other(function.name))(*arguments)
+            return self._call(arguments[0], arguments[2])
+        describe = _CALLS.get(function.name)
+        if describe is None:
+            return Other(function.name)
+        return describe(*arguments)
 
-    def _ordered(self, pairs: Any = ()) -> dict[Any, Any]:
-        """A dict, out of pairs as Python 2 has written them; no list may be copied again and
-        again.
+    def _ordered_dict(self, pairs: Any = ()) -> dict[Any, Any]:
+        """Return a dict of pairs, as Python 2 has written them.
+
+        The copied items are counted: a hostile pickle may have the same list copied many times.
         """
-        self._copied += len(pairs)
-        if self._copied > self._steps:
+        self._copied_items += len(pairs)
+        if self._copied_items > self._steps:
             raise ValueError("its pickle repeats itself without an end")
         return {_key(key): value for key, value in pairs}
 
@@ -256,16 +259,12 @@ class Described:
         self._stack.pop()  # attributes, such as the versions of a state's modules
 
     def _storage(self, _: Any) -> None:
-        what, kind, key, _location, elements, *view = self._stack.pop()
-        if (
-            what != "storage"
-            or not isinstance(kind, Named)
-            or not isinstance(key, str | int)
-            or any(view)
-        ):
+        tag, kind, key, _location, elements, *view = self._stack.pop()
+        has_types = isinstance(kind, Named) and isinstance(key, str | int)
+        if tag != "storage" or not has_types or any(view):
             raise ValueError("its pickle refers to something that is no plain storage")
         module, _, name = kind.name.rpartition(".")
-        if module not in ("torch", "torch.cuda", "torch.storage") or name not in _STORAGES:
+        if module not in _STORAGE_MODULES or name not in _STORAGES:
             raise ValueError(f"its pickle has a storage of the type {kind.name}")
         _refuse_unless_counts(elements)
         storage = Storage(str(key), _STORAGES[name], elements)
@@ -275,9 +274,7 @@ class Described:
 
 
 def _key(key: Any) -> Any:
-    """A key as it is if it may be looked for; any other may take long to compare, and is
-    replaced.
-    """
+    """Return a key that is quick to compare as it is, and a description of any other."""
     if isinstance(key, str | float) or (isinstance(key, int) and abs(key) < 2**60):
         return key
     return Other(type(key).__name__)
@@ -304,12 +301,13 @@ def _named(module: str, name: str) -> Named:
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor | Other:
-    """Of ``_rebuild_tensor`` and ``_rebuild_tensor_v2``; these end with what to do in a backward
-    pass, and metadata.
+    """Describe a tensor of ``_rebuild_tensor`` or ``_rebuild_tensor_v2``.
+
+    `rest` is what the latter has beside: requires_grad, hooks, metadata.
     """
     if any(rest[2:]):
         return Other("torch.Tensor of conjugates or negatives")
-    return _checked(storage, storage.kind, offset, shape, strides)
+    return _checked_tensor(storage, storage.kind, offset, shape, strides)
 
 
 def _tensor_of_bytes(
@@ -322,14 +320,16 @@ def _tensor_of_bytes(
     kind: Any,
     metadata: Any = None,
 ) -> Tensor | Other:
-    """Of ``_rebuild_tensor_v3``, for types that have no storage of their own."""
+    """Describe a tensor of ``_rebuild_tensor_v3``, whose type has no storage class of its own."""
     kind = kind.name.removeprefix("torch.")
     if metadata or kind not in TYPES:
         return Other(f"torch.Tensor of {kind}")
-    return _checked(storage, kind, offset, shape, strides)
+    return _checked_tensor(storage, kind, offset, shape, strides)
 
 
-def _checked(storage: Storage, kind: str, offset: Any, shape: Any, strides: Any) -> Tensor | Other:
+def _checked_tensor(
+    storage: Storage, kind: str, offset: Any, shape: Any, strides: Any
+) -> Tensor | Other:
     if kind not in TYPES:
         return Other(f"torch.Tensor of {kind}")
     if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
@@ -340,13 +340,12 @@ def _checked(storage: Storage, kind: str, offset: Any, shape: Any, strides: Any)
         )
     _refuse_unless_counts(offset, *shape, *strides)
     tensor = Tensor(storage, kind, offset, shape, strides)
-    ends = (
-        offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
-    )
-    if tensor.nbytes and ends * _SIZES[kind] > storage.nbytes:
+    axes = zip(shape, strides, strict=True)
+    end = offset + sum((size - 1) * stride for size, stride in axes) + 1
+    if tensor.nbytes and end * _SIZES[kind] > storage.nbytes:
         raise ValueError(
             f"its pickle has a tensor of shape {shape} that ends outside of its storage "
-            f"{storage.key!r}, after element {ends:,} of {storage.nbytes // _SIZES[kind]:,}"
+            f"{storage.key!r}, after element {end:,} of {storage.nbytes // _SIZES[kind]:,}"
         )
     return tensor
 
@@ -364,7 +363,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch.Size": _inner,
     "collections.Counter": lambda counts=None: {} if counts is None else counts,
 }
-# What checkpoints hold beside the weights. None of it is made.
+# What checkpoints hold beside the weights. No object of these is made.
 _BESIDE = {
     "argparse.Namespace",
     "builtins.bytearray",
@@ -388,15 +387,14 @@ _BESIDE = {
     "collections.OrderedDict",
     "torch._tensor._rebuild_from_type_v2",
 }
-_WORDS = {
+_CONSTANTS = {
     str(value)
     for value in vars(torch).values()
     if isinstance(value, torch.dtype | torch.layout | torch.qscheme)
 }
-_OF_STORAGES = {
-    f"{module}.{name}" for module in ("torch", "torch.cuda", "torch.storage") for name in _STORAGES
-}
-_KNOWN = _BESIDE | _WORDS | _OF_STORAGES | set(_CALLS)
+_STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
+_STORAGE_NAMES = {".".join(pair) for pair in product(_STORAGE_MODULES, _STORAGES)}
+_KNOWN = _BESIDE | _CONSTANTS | _STORAGE_NAMES | set(_CALLS)
 
 _VALUES = {
     "BININT",
@@ -422,25 +420,25 @@ _NEW: dict[str, Callable[[], Any]] = {
     "EMPTY_SET": lambda: Other("builtins.set"),
 }
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_METHODS: dict[str, Callable[[Described, Any], None]] = {
-    "MARK": Described._mark,
-    "TUPLE": Described._tuple,
-    "APPEND": Described._append,
-    "APPENDS": Described._appends,
-    "SETITEM": Described._set_item,
-    "SETITEMS": Described._set_items,
-    "ADDITEMS": Described._add_items,
-    "BINPUT": Described._put,
-    "LONG_BINPUT": Described._put,
-    "MEMOIZE": Described._memoize,
-    "BINGET": Described._get,
-    "LONG_BINGET": Described._get,
-    "BINSTRING": Described._text,
-    "SHORT_BINSTRING": Described._text,
-    "GLOBAL": Described._global,
-    "STACK_GLOBAL": Described._stack_global,
-    "REDUCE": Described._reduce,
-    "NEWOBJ": Described._reduce,
-    "BUILD": Described._build,
-    "BINPERSID": Described._storage,
+_METHODS: dict[str, Callable[[PickleReader, Any], None]] = {
+    "MARK": PickleReader._mark,
+    "TUPLE": PickleReader._tuple,
+    "APPEND": PickleReader._append,
+    "APPENDS": PickleReader._appends,
+    "SETITEM": PickleReader._set_item,
+    "SETITEMS": PickleReader._set_items,
+    "ADDITEMS": PickleReader._add_items,
+    "BINPUT": PickleReader._put,
+    "LONG_BINPUT": PickleReader._put,
+    "MEMOIZE": PickleReader._memoize,
+    "BINGET": PickleReader._get,
+    "LONG_BINGET": PickleReader._get,
+    "BINSTRING": PickleReader._text,
+    "SHORT_BINSTRING": PickleReader._text,
+    "GLOBAL": PickleReader._global,
+    "STACK_GLOBAL": PickleReader._stack_global,
+    "REDUCE": PickleReader._reduce,
+    "NEWOBJ": PickleReader._reduce,
+    "BUILD": PickleReader._build,
+    "BINPERSID": PickleReader._storage,
 }

@@ -1,8 +1,7 @@
-"""Batch normalisation over all replicas, for the layers of PyTorch's own as well."""
+"""Batch normalisation over all replicas, also for PyTorch's own layers."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,36 +17,42 @@ _eps_mode = "plus"
 
 
 class synchronising(TorchFunctionMode):  # noqa: N801
-    """In this context ``torch.nn.functional.batch_norm`` in training mode sees the shares of all
-    replicas as one batch.
+    """A context in which batch norms in training mode see all replicas' shares as one batch.
 
-    So PyTorch's own layers, and what derives from them, are synchronised without a change of their
-    classes.
+    It replaces ``torch.nn.functional.batch_norm``: so PyTorch's own layers, and subclasses of
+    these, are synchronised without a change of their classes.
     """
 
     def __init__(self, replica: Replica) -> None:
-        """For one replica's thread."""
+        """Make the context for the thread of a replica."""
         super().__init__()
         self.replica = replica
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Another batch norm; every other function as it is."""
+        """Replace batch norm, and call every other function as it is."""
+        kwargs = kwargs or {}
         if function is F.batch_norm:
-            return _batch_norm(self.replica, *args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+            return _batch_norm(self.replica, *args, **kwargs)
+        return function(*args, **kwargs)
 
 
 class _Synchronized(torch.nn.modules.batchnorm._BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        here = current_replica()
-        if here is None or here.count == 1 or not (self.training or not self.track_running_stats):
+        replica = current_replica()
+        uses_running_stats = self.track_running_stats and not self.training
+        if replica is None or replica.count == 1 or uses_running_stats:
             return super().forward(input)
         self._check_input_dim(input)
-        where, clamps = type(self).__name__, _eps_mode == "clamp"
         y, mean, var, count = batch_norm(
-            here, input, self.weight, self.bias, self.eps, where, clamps
+            replica,
+            input,
+            self.weight,
+            self.bias,
+            self.eps,
+            where=type(self).__name__,
+            clamps=_eps_mode == "clamp",
         )
         if self.training and self.track_running_stats:
             move_statistics(self, mean, var, count)
@@ -57,9 +62,9 @@ class _Synchronized(torch.nn.modules.batchnorm._BatchNorm):
 class SynchronizedBatchNorm1d(_Synchronized, torch.nn.BatchNorm1d):
     """Batch normalisation of ``(batch, num_features[, length])`` over the shares of all replicas.
 
-    Usable in networks of PyTorch's own, under `deliralike.DataParallel` and under ``DataParallel``
-    of this backend, whatever they do about other layers. Outside of replicas it is plain batch
-    normalisation; names and state are those of PyTorch's layer.
+    It works in plain PyTorch networks, under `deliralike.DataParallel` and under ``DataParallel``
+    of this backend, whether or not these synchronise other layers. Outside of replicas it is plain
+    batch normalisation; names and state are those of PyTorch's layer.
 
     Better than the original: shares of different sizes and of one sample work; the variance is a
     sum of centred squares; ``momentum=None`` is a plain average; CPU devices work; a replica that
@@ -74,25 +79,26 @@ class SynchronizedBatchNorm1d(_Synchronized, torch.nn.BatchNorm1d):
 
 
 class SynchronizedBatchNorm2d(_Synchronized, torch.nn.BatchNorm2d):
-    """Batch normalisation of ``(batch, num_features, height, width)``; see
-    `SynchronizedBatchNorm1d`.
+    """Batch normalisation of ``(batch, num_features, height, width)``.
+
+    See `SynchronizedBatchNorm1d`.
     """
 
 
 class SynchronizedBatchNorm3d(_Synchronized, torch.nn.BatchNorm3d):
-    """Batch normalisation of ``(batch, num_features, depth, height, width)``; see
-    `SynchronizedBatchNorm1d`.
+    """Batch normalisation of ``(batch, num_features, depth, height, width)``.
+
+    See `SynchronizedBatchNorm1d`.
     """
 
 
 def set_sbn_eps_mode(mode: str) -> None:
-    """How the synchronised layers, over replicas, use `eps`: ``"plus"`` as PyTorch does, or
-    ``"clamp"``.
+    """Choose how the synchronised layers use `eps`: ``"plus"`` as PyTorch does, or ``"clamp"``.
 
-    With ``"clamp"`` the larger of variance and `eps` divides, in place of their sum. It holds for
-    all layers of the process, from the next call on.
+    With ``"clamp"`` the variance is replaced by the larger of variance and `eps`; with ``"plus"``
+    by their sum. The mode holds for all layers of the process in replicas, from the next call on.
 
-    Better than the original: ``"plus"`` is the default, so replicas give what one device does.
+    Better than the original: ``"plus"`` is the default, so replicas compute what one device does.
 
     Raises:
         SettingError: There is no such mode.
@@ -109,17 +115,18 @@ def set_sbn_eps_mode(mode: str) -> None:
 
 
 def move_statistics(layer: Any, mean: torch.Tensor, var: torch.Tensor, count: int) -> None:
-    """Move a layer's running statistics towards those of a batch, in place and outside of the
-    graph.
+    """Move a layer's running statistics towards a batch's, in place and outside of the graph.
 
     Args:
-        var: Biased.
-        count: The values for each channel in the batch.
+        var: The biased variance.
+        count: The number of values for each channel in the batch.
     """
     layer.num_batches_tracked.add_(1)
-    share = 1.0 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
-    _move(layer.running_mean, mean, share)
-    _move(layer.running_var, var * (count / (count - 1)), share)
+    momentum = layer.momentum
+    if momentum is None:
+        momentum = 1.0 / float(layer.num_batches_tracked)
+    _move(layer.running_mean, mean, momentum)
+    _move(layer.running_var, var * (count / (count - 1)), momentum)
 
 
 def batch_norm(
@@ -131,10 +138,11 @@ def batch_norm(
     where: str,
     clamps: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
-    """The output, and mean, biased variance and count of values of the whole batch.
+    """Return the output, and mean, biased variance and count of values of the whole batch.
 
     Args:
-        clamps: Whether `eps` is the least variance that divides; else it is added to the variance.
+        where: The name of the layer, for errors.
+        clamps: Whether `eps` is a lower bound of the variance; else it is added to the variance.
 
     Raises:
         ShapeError: There is one value for each channel in the whole batch.
@@ -145,29 +153,28 @@ def batch_norm(
             f"{where}: batch statistics need more than one value per channel, the batch over all "
             f"replicas has {count}: use a larger batch, or evaluation mode"
         )
-    total, kept = partial(_total, replica, f"{where}: a sum"), x.dtype
-    x = (
-        x if kept in (torch.float32, torch.float64) else x.float()
-    )  # sums need more digits than half precision has
+    dtype = x.dtype
+    if dtype not in (torch.float32, torch.float64):
+        x = x.float()  # sums need more digits than half precision has
+    topic = f"{where}: a sum"
     dims = [d for d in range(x.dim()) if d != 1]
     shape = [1, -1, *[1] * (x.dim() - 2)]
-    mean = total(x.sum(dims)) / count
+    mean = replica.all_sum(x.sum(dims), topic) / count
     centred = x - mean.view(shape)
-    var = total((centred * centred).sum(dims)) / count
-    scale = (var.clamp(min=eps) if clamps else var + eps).rsqrt()
-    scale = scale if weight is None else scale * weight
+    var = replica.all_sum((centred * centred).sum(dims), topic) / count
+    divisor = var.clamp(min=eps) if clamps else var + eps
+    scale = divisor.rsqrt()
+    if weight is not None:
+        scale = scale * weight
     y = centred * scale.view(shape)
-    y = y if bias is None else y + bias.view(shape)
-    return y.to(kept), mean.detach(), var.detach(), count
+    if bias is not None:
+        y = y + bias.view(shape)
+    return y.to(dtype), mean.detach(), var.detach(), count
 
 
-def _move(running: torch.Tensor | None, value: torch.Tensor, share: float) -> None:
+def _move(running: torch.Tensor | None, value: torch.Tensor, momentum: float) -> None:
     if running is not None:
-        running.data.lerp_(value.detach().to(running.dtype), share)
-
-
-def _total(replica: Replica, topic: str, x: torch.Tensor) -> torch.Tensor:
-    return replica.all_sum(x, topic)
+        running.data.lerp_(value.detach().to(running.dtype), momentum)
 
 
 def _batch_norm(

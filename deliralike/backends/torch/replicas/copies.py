@@ -1,9 +1,12 @@
-"""The only place that copies a module's structure: new module objects, with tensors that are given
-or made.
+"""Copies of a module's structure: new module objects, with shared or new tensors.
+
+This file is the only place that copies modules. Only this backend has it: the networks of the other
+backends can be copied by their frameworks.
 """
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -19,58 +22,57 @@ _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device
 _OWN_DICTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
-class Likeness:
-    """A module of the same structure as another one; `follow` makes it so again after that one has
-    changed.
+class StructureCopy:
+    """A copy of a module's structure; `follow` copies again after the original has changed.
 
     Module objects and tensors stay the same from one `follow` to the next. Attributes are shared,
     except that modules, tensors and bound methods of the original, also in lists, tuples, sets and
-    dicts, become those of the likeness.
+    dicts, become those of the copy.
     """
 
     def __init__(
         self, tensor_like: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
     ) -> None:
-        """Make tensors by ``tensor_like(original, what it gave before)``."""
+        """Make tensors by ``tensor_like(original, its former result)``."""
         self.tensor_like = tensor_like
         self.has_new_modules = False
-        self._before: dict[int, tuple[Any, Any]] = {}
-        self.known: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by the original's identity; the original is held, so it stays so
+        # (original, copy) by the original's identity, which stays unique while the original is held
+        self.pairs: dict[int, tuple[Any, Any]] = {}
+        self._former_pairs: dict[int, tuple[Any, Any]] = {}
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
-        """The likeness of the module as it is now."""
-        before, self.known = self.known, {}
+        """Return the copy of the module as it is now."""
+        former = self.pairs
+        self.pairs = {}
         modules = list(original.modules())
         for module in modules:
-            self.known[id(module)] = before.get(id(module)) or (module, _empty(module))
-        self.has_new_modules = any(id(module) not in before for module in modules)
-        self._before = before
+            self.pairs[id(module)] = former.get(id(module)) or (module, _empty(module))
+        self.has_new_modules = any(id(module) not in former for module in modules)
+        self._former_pairs = former
         for module in modules:
-            self._copy(module, self.known[id(module)][1])
-        self._before = {}
-        return self.known[id(original)][1]
+            self._copy(module, self.of(module))
+        self._former_pairs = {}
+        return self.of(original)
 
     def of(self, original: Any) -> Any:
-        """What stands in the likeness for a module or tensor of the original; None where there is
-        nothing.
-        """
-        return self.known.get(id(original), (None, None))[1]
+        """Return the copy of a module or tensor of the original, or None where there is none."""
+        return self.pairs.get(id(original), (None, None))[1]
 
     def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
         _refuse_compiled(module)
         if type(copy) is not type(module):
             object.__setattr__(copy, "__class__", type(module))  # parametrized since
-        state, attributes = vars(copy), vars(module)
-        before = state.copy()
-        state.clear()
-        state.update(zip(attributes, map(self._mapped, attributes.values()), strict=True))
+        attributes = vars(module)
+        copied = vars(copy)
+        former = copied.copy()
+        copied.clear()
+        for name, value in attributes.items():
+            copied[name] = self._mapped(value)
         for name in _OWN_DICTS:
-            if state[name] is attributes[name]:
-                state[name] = state[name].copy()  # what a replica adds is its own
-        if "dynamo_ctx" in state:
-            _compiled_anew(module, copy, before)
+            if copied[name] is attributes[name]:
+                copied[name] = copied[name].copy()  # so that additions to a replica stay in it
+        if "dynamo_ctx" in copied:
+            _compile_again(module, copy, former)
 
     def _mapped(self, value: Any) -> Any:
         kind = type(value)
@@ -79,35 +81,34 @@ class Likeness:
         if kind in _MAPS:
             return _MAPS[kind](self, value) if value else value
         if isinstance(value, torch.nn.Module):
-            return self.known.get(id(value), (None, value))[
-                1
-            ]  # one that is no part of the original stays
+            # a module that is no part of the original is shared
+            return self.pairs.get(id(value), (None, value))[1]
         return self._tensor(value) if isinstance(value, torch.Tensor) else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if (known := self.known.get(id(tensor))) is not None:
-            return known[1]
-        like = self.tensor_like(tensor, self._before.get(id(tensor), (None, None))[1])
-        self.known[id(tensor)] = (tensor, like)
-        return like
+        if id(tensor) in self.pairs:
+            return self.of(tensor)
+        _, former = self._former_pairs.get(id(tensor), (None, None))
+        copy = self.tensor_like(tensor, former)
+        self.pairs[id(tensor)] = (tensor, copy)
+        return copy
 
     def _dict(self, value: dict) -> dict:
         mapped = [self._mapped(item) for item in value.values()]
-        return (
-            value if _same(mapped, value.values()) else type(value)(zip(value, mapped, strict=True))
-        )
+        if _are_same(mapped, value.values()):
+            return value
+        return type(value)(zip(value, mapped, strict=True))
 
     def _sequence(self, value: list | tuple | set) -> list | tuple | set:
         mapped = [self._mapped(item) for item in value]
-        return value if _same(mapped, value) else type(value)(mapped)
+        return value if _are_same(mapped, value) else type(value)(mapped)
 
     def _method(self, method: MethodType) -> MethodType:
-        owner = (
-            self._mapped(method.__self__)
-            if isinstance(method.__self__, torch.nn.Module)
-            else method.__self__
-        )
-        return method if owner is method.__self__ else MethodType(method.__func__, owner)
+        owner = method.__self__
+        if not isinstance(owner, torch.nn.Module):
+            return method
+        mapped = self._mapped(owner)
+        return method if mapped is owner else MethodType(method.__func__, mapped)
 
     def _reference(self, reference: weakref.ref) -> weakref.ref:
         target = reference()
@@ -115,23 +116,23 @@ class Likeness:
         return reference if mapped is target else weakref.ref(mapped)
 
 
-_MAPS: dict[type, Callable[[Likeness, Any], Any]] = {
-    dict: Likeness._dict,
-    OrderedDict: Likeness._dict,
-    list: Likeness._sequence,
-    tuple: Likeness._sequence,
-    set: Likeness._sequence,
-    MethodType: Likeness._method,
-    weakref.ref: Likeness._reference,
+_MAPS: dict[type, Callable[[StructureCopy, Any], Any]] = {
+    dict: StructureCopy._dict,
+    OrderedDict: StructureCopy._dict,
+    list: StructureCopy._sequence,
+    tuple: StructureCopy._sequence,
+    set: StructureCopy._sequence,
+    MethodType: StructureCopy._method,
+    weakref.ref: StructureCopy._reference,
 }
 
 
-def _same(mapped: Iterable[Any], original: Iterable[Any]) -> bool:
-    return all(one is other for one, other in zip(mapped, original, strict=True))
+def _are_same(mapped: Iterable[Any], original: Iterable[Any]) -> bool:
+    return all(map(operator.is_, mapped, original))
 
 
 def _empty(module: torch.nn.Module) -> torch.nn.Module:
-    """An object of the same class without attributes."""
+    """Return an object of the same class without attributes."""
     if isinstance(module, torch.jit.ScriptModule):
         raise CapabilityError(
             f"a {type(module).__name__} of TorchScript cannot be replicated: replicate the module "
@@ -141,9 +142,7 @@ def _empty(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _refuse_compiled(module: torch.nn.Module) -> None:
-    """An error for ``module.compile()``, whose program calls the module that it was made from, from
-    any copy.
-    """
+    """Refuse a module after ``module.compile()``: its program calls the original."""
     if vars(module).get("_compiled_call_impl") is not None:
         raise CapabilityError(
             f"a {type(module).__name__} that was compiled in place by module.compile() cannot be "
@@ -152,174 +151,175 @@ def _refuse_compiled(module: torch.nn.Module) -> None:
         )
 
 
-def _compiled_anew(module: torch.nn.Module, copy: torch.nn.Module, before: dict[str, Any]) -> None:
-    """A copy of what ``torch.compile`` gave calls its own copy of the module."""
+def _compile_again(module: torch.nn.Module, copy: torch.nn.Module, former: dict[str, Any]) -> None:
+    """Let the copy of a module from ``torch.compile`` call its own copy of the inner module."""
     if not isinstance(module, torch._dynamo.eval_frame.OptimizedModule):
         return
-    if "forward" in before and before.get("dynamo_ctx") is vars(module).get("dynamo_ctx"):
-        vars(copy).update(
-            {name: before[name] for name in ("forward", "_forward") if name in before}
-        )
-    else:
-        copy._initialize()  # type: ignore[operator]
+    compiled: Any = copy
+    if "forward" not in former or former.get("dynamo_ctx") is not vars(module).get("dynamo_ctx"):
+        compiled._initialize()
+        return
+    for name in ("forward", "_forward"):
+        if name in former:
+            vars(copy)[name] = former[name]
 
 
 class Copied(torch.autograd.Function):
-    """A copy on another device. Tensor.to is that too, but refuses gradients that are sparse."""
+    """A differentiable copy on a device; unlike ``Tensor.to`` it accepts sparse gradients."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:  # type: ignore[override]
-        return tensor.to(place, copy=True)
+    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        return tensor.to(device, copy=True)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
         ctx.home = inputs[0].device
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
         return gradient.to(ctx.home), None
 
 
-class Copies(Likeness):
-    """A likeness with parameters and buffers of its own, which are leaves.
+class ReplicaCopy(StructureCopy):
+    """A copy of a network for one replica, with parameters and buffers of its own as leaves.
 
-    Two kinds of tensors get the gradients of their copies in the same backward pass: those that are
-    no parameters of the original, such as one in a list, which nobody would add up; and parameters
-    with hooks, which see the sum.
+    Two kinds of tensors receive the gradients of their copies in the same backward pass: tensors
+    that are no parameters of the original, such as one in a list, which nothing else would add up;
+    and parameters with hooks, which must see the sum.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """On a device."""
-        super().__init__(self._own)
+        """Make an empty copy for a device."""
+        super().__init__(self._tensor_like)
         self.device = device
-        self._versions: dict[
-            int, tuple[int, int]
-        ] = {}  # of an original buffer and its copy, when they were equal
-        self._parameters: set[int] = set()
-        self._taken: dict[int, int] = {}  # of an original parameter, the version that was copied
+        self._parameters: set[int] = set()  # the identities of the original's parameters
+        # by the identity of the original: the version of a parameter when it was copied, and those
+        # of a buffer and its copy
+        self._parameter_versions: dict[int, int] = {}
+        self._buffer_versions: dict[int, tuple[int, int]] = {}
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
-        """As above; what is no more is forgotten."""
+        """Return the copy of the module as it is now, and forget tensors that it has no longer."""
         self._parameters = {id(parameter) for parameter in original.parameters()}
-        like = super().follow(original)
-        self._versions = {
-            key: versions for key, versions in self._versions.items() if key in self.known
-        }
-        self._taken = {key: version for key, version in self._taken.items() if key in self.known}
-        return like
+        copy = super().follow(original)
+        for versions in (self._parameter_versions, self._buffer_versions):
+            for key in versions.keys() - self.pairs.keys():
+                del versions[key]
+        return copy
 
     def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
-        """The copy of a parameter that keeps gradients of its own; None where the parameter gets
-        them.
-        """
+        """Return the copy that keeps gradients of its own; None where the parameter gets them."""
         copy = self.of(parameter)
         return copy if isinstance(copy, torch.nn.Parameter) and copy is not parameter else None
 
-    def take(self, parameters: Iterable[torch.Tensor]) -> None:
+    def copy_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
-        pairs = [
-            (parameter, self.leaf_of(parameter))
-            for parameter in parameters
-            if not is_lazy(parameter)
-        ]
-        pairs = [(parameter, own) for parameter, own in pairs if own is not None]
-        if pairs:
-            torch._foreach_copy_([own for _, own in pairs], [parameter for parameter, _ in pairs])
-        self._taken |= {id(parameter): _version(parameter) for parameter, _ in pairs}
+        sources = []
+        targets = []
+        for parameter in parameters:
+            leaf = None if is_lazy(parameter) else self.leaf_of(parameter)
+            if leaf is not None:
+                sources.append(parameter)
+                targets.append(leaf)
+        if sources:
+            torch._foreach_copy_(targets, sources)
+        for parameter in sources:
+            self._parameter_versions[id(parameter)] = _version(parameter)
 
-    def is_behind(self, parameter: torch.Tensor) -> bool:
-        """Whether a parameter of the original has another value since it was copied."""
-        if self._taken.get(id(parameter), _version(parameter)) == _version(parameter):
+    def is_stale(self, parameter: torch.Tensor) -> bool:
+        """Return whether a parameter of the original has changed since it was copied."""
+        version = _version(parameter)
+        if self._parameter_versions.get(id(parameter), version) == version:
             return False
         if _differs(parameter, self.of(parameter).to(parameter.device)):
             return True
-        self._taken[id(parameter)] = _version(
-            parameter
-        )  # written to without a change: a parametrization does so
+        # written to without a change, as parametrizations do
+        self._parameter_versions[id(parameter)] = version
         return False
 
-    def take_buffers(self) -> None:
+    def copy_buffers(self) -> None:
         """Give every module new buffers with the values of the original's."""
-        renewed: dict[int, torch.Tensor] = {}
-        for module, copy in list(self.known.values()):
-            if isinstance(module, torch.nn.Module):
-                for name, buffer in module._buffers.items():
-                    if buffer is not None and id(buffer) not in renewed:
-                        renewed[id(buffer)] = self._renewed(buffer)
-                    copy._buffers[name] = None if buffer is None else renewed[id(buffer)]
+        copies: dict[int, torch.Tensor] = {}
+        for module, copy in list(self.pairs.values()):
+            if not isinstance(module, torch.nn.Module):
+                continue
+            for name, buffer in module._buffers.items():
+                if buffer is None:
+                    copy._buffers[name] = None
+                    continue
+                if id(buffer) not in copies:
+                    copies[id(buffer)] = self._new_buffer(buffer)
+                copy._buffers[name] = copies[id(buffer)]
 
-    def has_moved(self, original: torch.nn.Module) -> bool:
-        """Whether a buffer may have changed: in training mode always, since PyTorch's batch norm
-        leaves no trace.
+    def has_changed_buffers(self, original: torch.nn.Module) -> bool:
+        """Return whether a buffer may have changed.
+
+        In training mode every buffer may: PyTorch's batch norm does not count its changes.
         """
         for module in original.modules():
             for name, buffer in module._buffers.items():
-                if buffer is not None and (
-                    module.training or self._differs(buffer, self.of(module)._buffers[name])
-                ):
+                if buffer is None:
+                    continue
+                if module.training or self._has_changed(buffer, self.of(module)._buffers[name]):
                     return True
         return False
 
-    def _differs(self, buffer: torch.Tensor, copy: torch.Tensor | None) -> bool:
-        versions = self._versions.get(id(buffer))
+    def _has_changed(self, buffer: torch.Tensor, copy: torch.Tensor | None) -> bool:
+        versions = self._buffer_versions.get(id(buffer))
         return self.of(buffer) is not copy or versions != (_version(buffer), _version(copy))
 
-    def _own(self, original: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
+    def _tensor_like(self, original: torch.Tensor, former: torch.Tensor | None) -> torch.Tensor:
         if is_lazy(original):
-            return before if type(before) is type(original) else _lazy_like(original, self.device)
+            if former is not None and type(former) is type(original):
+                return former
+            return _lazy_like(original, self.device)
         if id(original) in self._parameters and not has_hooks(original):
-            if before is original or not _fits(before, original):
-                before, self._taken[id(original)] = (
-                    torch.nn.Parameter(self._copied(original)),
-                    _version(original),
-                )
-            before.requires_grad = original.requires_grad  # type: ignore[union-attr]
-            return before  # type: ignore[return-value]
+            return self._leaf_like(original, former)
         if original.requires_grad:
-            _hand_over(before, original)
-            self._taken.pop(id(original), None)
+            _move_gradient(former, original)
+            self._parameter_versions.pop(id(original), None)
+            if original.device == self.device:
+                return original
             with torch.enable_grad():
-                return (
-                    original
-                    if original.device == self.device
-                    else Copied.apply(original, self.device)
-                )
-        return (
-            before
-            if before is not None and not self._differs_now(original, before)
-            else self._renewed(original)
-        )
+                return Copied.apply(original, self.device)
+        version, _ = self._buffer_versions.get(id(original), (None, None))
+        if former is not None and version == _version(original):
+            return former
+        return self._new_buffer(original)
 
-    def _differs_now(self, original: torch.Tensor, before: torch.Tensor) -> bool:
-        return self._versions.get(id(original), (None,))[0] != _version(original)
+    def _leaf_like(self, original: torch.Tensor, former: torch.Tensor | None) -> torch.Tensor:
+        leaf = former
+        if leaf is None or leaf is original or not _fits(leaf, original):
+            leaf = torch.nn.Parameter(self._detached_copy(original))
+            self._parameter_versions[id(original)] = _version(original)
+        leaf.requires_grad = original.requires_grad
+        return leaf
 
-    def _renewed(self, buffer: torch.Tensor) -> torch.Tensor:
-        own = _lazy_like(buffer, self.device) if is_lazy(buffer) else self._copied(buffer)
-        self.known[id(buffer)] = (buffer, own)
-        self._versions[id(buffer)] = (_version(buffer), _version(own))
-        return own
+    def _new_buffer(self, buffer: torch.Tensor) -> torch.Tensor:
+        is_shapeless = is_lazy(buffer)
+        copy = _lazy_like(buffer, self.device) if is_shapeless else self._detached_copy(buffer)
+        self.pairs[id(buffer)] = (buffer, copy)
+        self._buffer_versions[id(buffer)] = (_version(buffer), _version(copy))
+        return copy
 
-    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _detached_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(self.device, copy=True)
 
 
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether values differ; those that are not a number are equal."""
+    """Return whether values differ; two NaNs count as equal."""
     if torch.equal(tensor, other):
         return False
-    return bool(((tensor != other) & ~(tensor.isnan() & other.isnan())).any())
+    both_nan = tensor.isnan() & other.isnan()
+    return bool(((tensor != other) & ~both_nan).any())
 
 
-def _fits(before: torch.Tensor | None, original: torch.Tensor) -> bool:
-    return (
-        before is not None
-        and not is_lazy(before)
-        and before.dtype == original.dtype
-        and before.shape == original.shape
-        and before.stride() == original.stride()
-    )
+def _fits(copy: torch.Tensor, original: torch.Tensor) -> bool:
+    if is_lazy(copy) or copy.dtype != original.dtype:
+        return False
+    return copy.shape == original.shape and copy.stride() == original.stride()
 
 
 def _version(tensor: torch.Tensor | None) -> int:
@@ -327,22 +327,23 @@ def _version(tensor: torch.Tensor | None) -> int:
 
 
 def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A parameter or buffer without a shape."""
+    """Return a parameter or buffer without a shape."""
+    kind: Any = UninitializedParameter
     if isinstance(tensor, UninitializedParameter):
-        return UninitializedParameter(tensor.requires_grad, device, tensor.dtype)
+        return kind(tensor.requires_grad, device, tensor.dtype)
     return UninitializedBuffer(False, device, tensor.dtype)
 
 
 def has_hooks(parameter: torch.Tensor) -> bool:
-    """Whether there are hooks that would see, or change, a gradient of this parameter."""
-    return parameter.requires_grad and bool(
-        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
-    )
+    """Return whether there are hooks that would see, or change, a gradient of this parameter."""
+    hooks = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    return parameter.requires_grad and bool(hooks)
 
 
-def _hand_over(copy: torch.Tensor | None, original: torch.Tensor) -> None:
-    """Add what a copy has gathered, before its original got hooks."""
+def _move_gradient(copy: torch.Tensor | None, original: torch.Tensor) -> None:
+    """Add the gradient that a copy accumulated before its original got hooks."""
     if copy is None or copy is original or not copy.is_leaf or copy.grad is None:
         return
-    gradient, copy.grad = copy.grad.to(original.device), None
+    gradient = copy.grad.to(original.device)
+    copy.grad = None
     original.grad = gradient if original.grad is None else original.grad + gradient

@@ -1,5 +1,6 @@
-"""Lazily shaped parameters of a network that is to be replicated: made once, on the root, before
-any replica runs.
+"""Lazily shaped parameters of a network: initialized once, on the root, before any replica runs.
+
+Only this backend has this file: Chainer's and JAX's replicas get shapes on their own.
 """
 
 from __future__ import annotations
@@ -15,54 +16,57 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def has_lazy(module: torch.nn.Module) -> bool:
-    """Whether some parameter or buffer has no shape yet."""
-    return any(
-        is_lazy(t)
-        for m in module.modules()
-        for t in (*m._parameters.values(), *m._buffers.values())
-        if t is not None
-    )
+    """Return whether some parameter or buffer has no shape yet."""
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None and is_lazy(tensor):
+                return True
+    return False
 
 
-def make_lazy(module: torch.nn.Module, run: Callable[[], Any]) -> None:
-    """Let `run` give every such tensor its shape and start value.
+def initialize_lazy(module: torch.nn.Module, run: Callable[[], Any]) -> None:
+    """Let `run` give every lazy parameter and buffer its shape and start value.
 
-    It runs in evaluation mode, without the user's hooks, and other buffers are put back: start
-    values are drawn from the generator in the order in which one device draws them, and nothing
-    else changes.
+    It runs in evaluation mode and without the user's hooks, and other buffers get their values
+    back: start values are drawn from the generator in the order in which one device draws them, and
+    nothing else changes.
     """
     modules = list(module.modules())
-    before = [
-        (m, name, b, b.clone())
-        for m in modules
-        for name, b in m._buffers.items()
-        if b is not None and not is_lazy(b)
-    ]
-    modes = [m.training for m in modules]
+    modes = [part.training for part in modules]
+    former_buffers = []
+    for part in modules:
+        for name, buffer in part._buffers.items():
+            if buffer is not None and not is_lazy(buffer):
+                former_buffers.append((part, name, buffer, buffer.clone()))
     module.eval()
     try:
         with _only_lazy_hooks(modules):
             run()
     finally:
-        for m, training in zip(modules, modes, strict=True):
-            m.training = training
+        for part, mode in zip(modules, modes, strict=True):
+            part.training = mode
         with torch.no_grad():
-            for m, name, buffer, value in before:
-                m._buffers[name] = buffer.copy_(value) if not torch.equal(buffer, value) else buffer
+            for part, name, buffer, value in former_buffers:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
+                part._buffers[name] = buffer
 
 
 @contextmanager
 def _only_lazy_hooks(modules: list[torch.nn.Module]) -> Iterator[None]:
-    tables = [(vars(m), name, vars(m)[name]) for m in modules for name in _HOOKS]
+    """Take away all hooks of modules but those by which PyTorch initializes lazy parameters."""
+    former_tables = []
     try:
-        for m in modules:
-            own = getattr(m, "_initialize_hook", None)
+        for part in modules:
+            handle = getattr(part, "_initialize_hook", None)
+            attributes = vars(part)
             for name in _HOOKS:
-                table = vars(m)[name]
-                vars(m)[name] = type(table)(
-                    (key, hook) for key, hook in table.items() if own and key == own.id
-                )
+                table = attributes[name]
+                former_tables.append((attributes, name, table))
+                attributes[name] = type(table)()
+                if handle is not None and handle.id in table:
+                    attributes[name][handle.id] = table[handle.id]
         yield
     finally:
-        for attributes, name, table in tables:
+        for attributes, name, table in former_tables:
             attributes[name] = table

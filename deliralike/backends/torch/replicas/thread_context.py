@@ -1,6 +1,4 @@
-"""What PyTorch keeps for each thread, and how a replica's thread gets what the calling thread
-has.
-"""
+"""PyTorch's settings of the calling thread, and their transfer to the threads of replicas."""
 
 from __future__ import annotations
 
@@ -15,26 +13,25 @@ import torch
 from deliralike.parallel.replicas.run_in_threads import blas_threads
 
 
-def carried(places: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
-    """A context for another thread, with what holds in this one: see the functions below."""
-    settings = [
-        setting
-        for find in (_grad, _autocast, _default_device, _saved_tensors)
-        for setting in find()
-    ]
-    return partial(_Entered, [*settings, *_streams(places)])
+def thread_context(devices: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
+    """Return a maker of contexts in which another thread has this thread's settings of PyTorch.
 
-
-def devices_of(given: Sequence[Any] | None, otherwise: str) -> list[str]:
-    """The names of devices; for None all GPUs, or `otherwise` where there is none."""
-    given = (list(range(torch.cuda.device_count())) or [otherwise]) if given is None else given
-    return [named(device) for device in given]
-
-
-def named(device: Any) -> str:
-    """The name of a device given as the number of a GPU (-1 is the CPU), a name or a
-    ``torch.device``.
+    They are grad and inference mode, autocast, default device, hooks on saved tensors, and the
+    streams of these devices.
     """
+    settings = [*_grad_mode(), *_autocast(), *_default_device(), *_saved_tensors_hooks()]
+    return partial(_Contexts, [*settings, *_streams(devices)])
+
+
+def device_names(devices: Sequence[Any] | None, otherwise: str) -> list[str]:
+    """Return the names of devices; for None all GPUs, or `otherwise` where there is none."""
+    if devices is None:
+        devices = list(range(torch.cuda.device_count())) or [otherwise]
+    return [device_name(device) for device in devices]
+
+
+def device_name(device: Any) -> str:
+    """Return the name of a device: a GPU's number (-1 is the CPU), a name or a ``torch.device``."""
     if isinstance(device, int):
         return "cpu" if device == -1 else f"cuda:{device}"
     device = torch.device(device)
@@ -43,68 +40,70 @@ def named(device: Any) -> str:
     return "cpu" if device.type == "cpu" else str(device)
 
 
-def current_device(place: str) -> AbstractContextManager[Any]:
-    """A context in which ``"cuda"`` means this device."""
-    return torch.cuda.device(place) if place.startswith("cuda") else nullcontext()
+def current_device(device: str) -> AbstractContextManager[Any]:
+    """Return a context in which ``"cuda"`` means this device."""
+    return torch.cuda.device(device) if device.startswith("cuda") else nullcontext()
 
 
 @contextmanager
-def sharing_threads(replicas: int, places: Sequence[str]) -> Iterator[None]:
-    """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU, and
-    restored.
-    """
-    if replicas == 1 or "cpu" not in places:
+def divided_threads(replicas: int, devices: Sequence[str]) -> Iterator[None]:
+    """Divide PyTorch's CPU threads, and those of every BLAS, among replicas, then restore them."""
+    if replicas == 1 or "cpu" not in devices:
         yield
         return
-    before = torch.get_num_threads()
-    share = max(1, before // replicas)
-    token = _share.set(share)
+    total = torch.get_num_threads()
+    number = max(1, total // replicas)
+    token = _threads_per_replica.set(number)
     try:
-        torch.set_num_threads(share)
-        with blas_threads(share):
+        torch.set_num_threads(number)
+        with blas_threads(number):
             yield
     finally:
-        torch.set_num_threads(before)
-        _share.reset(token)
+        torch.set_num_threads(total)
+        _threads_per_replica.reset(token)
 
 
-def take_share() -> None:
-    """Give this thread its share of threads: PyTorch keeps the number for each thread."""
-    share = _share.get()
-    if share is not None and torch.get_num_threads() != share:
-        torch.set_num_threads(share)
+def limit_this_thread() -> None:
+    """Set the number from `divided_threads` in this thread: PyTorch keeps one for each thread."""
+    number = _threads_per_replica.get()
+    if number is not None and torch.get_num_threads() != number:
+        torch.set_num_threads(number)
 
 
-_share: ContextVar[int | None] = ContextVar("deliralike_torch_threads", default=None)
+_threads_per_replica: ContextVar[int | None] = ContextVar("deliralike_torch_threads", default=None)
 
 
-class _Entered(ExitStack):
-    """Several contexts as one. No generator: of a replica that is stopped nothing may run later in
-    another thread.
+class _Contexts(ExitStack):
+    """Several contexts as one.
+
+    No generator, as the rest of one might run later in another thread, after its replica was
+    stopped.
     """
 
-    def __init__(self, settings: Sequence[Callable[[], AbstractContextManager[Any]]]) -> None:
+    def __init__(self, makers: Sequence[Callable[[], AbstractContextManager[Any]]]) -> None:
         super().__init__()
-        self.settings = settings
+        self.makers = makers
 
-    def __enter__(self) -> _Entered:
-        for setting in self.settings:
-            self.enter_context(setting())
+    def __enter__(self) -> _Contexts:
+        for make in self.makers:
+            self.enter_context(make())
         return self
 
 
-def _grad() -> list[Callable]:
-    grad = partial(torch.set_grad_enabled, torch.is_grad_enabled())
-    return [partial(torch.inference_mode, True)] if torch.is_inference_mode_enabled() else [grad]
+def _grad_mode() -> list[Callable]:
+    if torch.is_inference_mode_enabled():
+        return [partial(torch.inference_mode, True)]
+    return [partial(torch.set_grad_enabled, torch.is_grad_enabled())]
 
 
 def _autocast() -> list[Callable]:
-    cached = torch.is_autocast_cache_enabled()
-    return [
-        partial(torch.autocast, kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
-        for kind in ("cpu", "cuda")
-        if torch.is_autocast_enabled(kind)
-    ]
+    is_cached = torch.is_autocast_cache_enabled()
+    makers: list[Callable] = []
+    for kind in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            makers.append(partial(torch.autocast, kind, dtype=dtype, cache_enabled=is_cached))
+    return makers
 
 
 def _default_device() -> list[Callable]:
@@ -112,12 +111,12 @@ def _default_device() -> list[Callable]:
     return [] if device == torch.device("cpu") else [partial(torch.device, device)]
 
 
-def _saved_tensors() -> list[Callable]:
-    pair = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return [] if pair is None else [partial(torch.autograd.graph.saved_tensors_hooks, *pair)]
+def _saved_tensors_hooks() -> list[Callable]:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return [] if hooks is None else [partial(torch.autograd.graph.saved_tensors_hooks, *hooks)]
 
 
-def _streams(places: Sequence[str]) -> list[Callable]:
-    """Work of a replica comes after the caller's on the same stream."""
-    gpus = sorted({place for place in places if place.startswith("cuda")})
+def _streams(devices: Sequence[str]) -> list[Callable]:
+    """Return the contexts of the caller's streams: there a replica's work follows the caller's."""
+    gpus = sorted({device for device in devices if device.startswith("cuda")})
     return [partial(torch.cuda.stream, torch.cuda.current_stream(gpu)) for gpu in gpus]
