@@ -1,5 +1,6 @@
-"""Portable random numbers: masks keyed by seed, layer path, step and sample, so equal on every
-backend.
+"""Portable random numbers: masks keyed by seed, layer path, step and sample.
+
+They are equal on every backend.
 
 Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here,
 on the host, with a counter-based generator and an integer comparison, which no rounding can flip.
@@ -22,8 +23,7 @@ from deliralike.nn import start
 
 @dataclass(frozen=True)
 class Stream:
-    """Where in the portable stream we are: `seed`, `step`, and the index of the batch's first
-    sample.
+    """A position in the portable stream: `seed`, `step` and the index of the batch's first sample.
 
     `step` and `first_sample` may be traced values of a compiled program.
     """
@@ -42,14 +42,15 @@ _counting = Lock()
 
 
 def current() -> Stream | None:
-    """The stream in force, or None: the framework's own generator."""
+    """The stream in force, or None where the framework's own generator is used."""
     return _stream.get() if _open else None
 
 
 @contextmanager
 def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[Stream]:
-    """Make the random layers draw portable masks: equal on every backend and for every number of
-    replicas.
+    """Make the random layers draw portable masks.
+
+    They are equal on every backend and for every number of replicas.
 
     Args:
         seed: One whole number for the run.
@@ -70,8 +71,9 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
 
 @contextmanager
 def shifted(samples: Any) -> Iterator[None]:
-    """Let the batch begin `samples` further on in the portable stream, if one is open: for a
-    replica's share.
+    """Start the batch `samples` later in the portable stream, if one is open.
+
+    A replica uses it for its share of a batch.
     """
     stream = current()
     if stream is None:
@@ -90,7 +92,7 @@ def shifted(samples: Any) -> Iterator[None]:
 def keep_mask(
     seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float
 ) -> np.ndarray:
-    """Which elements survive dropout with probability `p`, for each sample of a batch.
+    """Return which elements dropout with probability `p` keeps, for each sample of a batch.
 
     Shapes:
         ``(samples, ...)``; each sample's row depends on seed, path, step and its own index alone.
@@ -106,7 +108,7 @@ def keep_mask(
 
 
 def drop_threshold(p: float) -> int:
-    """The integer of 16 bits below which an element is dropped."""
+    """Return the integer of 16 bits below which an element is dropped."""
     if not 0.0 <= p <= 1.0:
         raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
     return round(p * 65536)

@@ -1,9 +1,8 @@
-"""The only place that makes containers of classes that optree does not know: how instances are
-taken apart and rebuilt.
+"""The only place that makes containers of classes that optree does not know.
 
 They are dataclasses, and subclasses of dict, list, `UserDict` and `UserList`, with all their
-attributes. A network is never a container: what can be called, or has a metaclass of a framework's
-own, is a leaf.
+attributes. A network is never a container: an object that can be called, or whose class has a
+metaclass of a framework's own, is a leaf.
 """
 
 import functools
@@ -39,7 +38,7 @@ class Place(NamedTuple):
 
 
 class _Step(optree.PyTreeEntry):
-    """How a path goes to such a child."""
+    """The step of a path from a container to one of its children."""
 
     def __call__(self, obj: Any, /) -> Any:
         return obj[self.entry.name] if self.entry.is_item else getattr(obj, self.entry.name)
@@ -50,15 +49,15 @@ class _Step(optree.PyTreeEntry):
 
 @dataclass(frozen=True)
 class Build:
-    """What an instance is built of, its children aside.
+    """Everything of which an instance is built, except its children.
 
     Attributes:
-        places: Of the children: items first.
+        places: The places of the children: items first.
         mirrored: Names of attributes that are items of the same name.
-        factory: Of a subclass of defaultdict.
+        factory: The default factory of a subclass of defaultdict.
         own_dict: Whether the attributes are the items (``self.__dict__ = self``).
-        order: Of the keys; the children are sorted where it does not matter, as optree does with a
-            dict.
+        order: The order of the keys; the children are sorted where it does not matter, as optree
+            does with a dict.
     """
 
     places: tuple[Place, ...]
@@ -69,14 +68,10 @@ class Build:
 
 
 class Builder:
-    """Takes the instances of one class apart and puts them together, without running the class's
-    own code.
-    """
+    """Flattens and rebuilds the instances of one class without running the class's own code."""
 
     def __init__(self, cls: type, base: Any) -> None:
-        """Look at a class; `base` is the container of Python's own that it is a subclass of, or
-        object.
-        """
+        """Inspect a class; `base` is the built-in container that it is a subclass of, or object."""
         self.cls, self.base = cls, base
         declared = [each.name for each in fields(cls)] if is_dataclass(cls) else []
         self.stored = dict.fromkeys(
@@ -88,7 +83,7 @@ class Builder:
         }
 
     def take_apart(self, instance: Any) -> tuple[list[Any], Build, tuple[Place, ...]]:
-        """The children, all else, and where the children stand."""
+        """Return the children, everything else, and the places of the children."""
         items, attributes = self._items(instance), self._attributes(instance)
         mirrored = [
             name for name, value in attributes.items() if name in items and items[name] is value
@@ -103,7 +98,7 @@ class Builder:
         return [*(items[key] for key in keys), *attributes.values()], build, places
 
     def put_together(self, build: Build, children: Iterable[Any]) -> Any:
-        """A new instance of the same kind with other children."""
+        """Return a new instance of the same kind with other children."""
         new = self.base.__new__(self.cls)
         filled = list(zip(build.places, children, strict=True))
         items = {place.name: child for place, child in filled if place.is_item}
@@ -122,8 +117,9 @@ class Builder:
         )
 
     def _attributes(self, instance: Any) -> dict[str, Any]:
-        """What is stored on an instance; a cached property is not, since it would not hold for
-        other children.
+        """Return the values stored on an instance, without cached properties.
+
+        Those would not hold for other children.
         """
         own = _own_dict(instance)
         names = self.stored if own is instance else {**self.stored, **own}
@@ -156,7 +152,7 @@ def _own_dict(instance: Any) -> dict[str, Any]:
 
 
 def _slots(cls: type) -> list[str]:
-    """The names of a class's slots, private ones as they are stored."""
+    """Return the names of a class's slots, private ones as they are stored."""
     slots = vars(cls).get("__slots__", ())
     names = [slots] if isinstance(slots, str) else list(slots)
     private = f"_{cls.__name__.lstrip('_')}"
@@ -168,7 +164,7 @@ def _slots(cls: type) -> list[str]:
 
 
 def look_at(classes: set[type]) -> None:
-    """Register those classes whose instances are containers, remember those whose are leaves."""
+    """Register the classes whose instances are containers, and remember those whose are leaves."""
     with _LOCK:
         for cls in classes - LEAVES:
             if optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None:
@@ -190,8 +186,9 @@ def look_at(classes: set[type]) -> None:
 
 
 def _base(cls: type) -> Any:
-    """The container of Python's own that a class is built on, or object; None where instances are
-    leaves.
+    """Return the built-in container that a class is built on, or object.
+
+    None where instances of the class are leaves.
     """
     base: Any = next(
         (base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object

@@ -1,5 +1,4 @@
-"""The only recursion over nested containers: take apart, put together, map, paths, and what differs
-between two.
+"""The only recursion over nested containers: flatten, unflatten, map, paths and differences.
 
 Containers are what optree knows (tuples, lists, dicts, named tuples, ordered and default dicts,
 deques, and every type registered with it), dataclasses, and subclasses of dict, list, `UserDict`
@@ -21,10 +20,10 @@ _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
 def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """The leaves in order, and the structure that `unflatten` puts them together by.
+    """Return the leaves in order, and the structure from which `unflatten` rebuilds the nest.
 
     Args:
-        is_leaf: Containers for which it says so are leaves too.
+        is_leaf: Containers for which it returns True are leaves too.
 
     Example:
         >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
@@ -44,8 +43,9 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """A nest of a structure from `flatten`, with these leaves; dataclasses are rebuilt without
-    their ``__init__``.
+    """Return a nest of a structure from `flatten`, with these leaves.
+
+    Dataclasses are rebuilt without their ``__init__``.
     """
     return structure.unflatten(leaves)
 
@@ -59,7 +59,7 @@ def map(
     """Apply `function` to every leaf; the result has the same structure, types and key order.
 
     Args:
-        is_leaf: Containers for which it says so are leaves too.
+        is_leaf: Containers for which it returns True are leaves too.
 
     Raises:
         StructureError: One of `others` is built differently from `nest`.
@@ -74,7 +74,7 @@ def map(
 
 
 def leaves(nest: Any) -> list[Any]:
-    """The leaves in order.
+    """Return the leaves in order.
 
     Example:
         >>> leaves({"a": 1, "b": [2, None]})
@@ -84,7 +84,7 @@ def leaves(nest: Any) -> list[Any]:
 
 
 def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
-    """Every leaf with its path, written as code that reaches it from `root`.
+    """Return every leaf with its path, written as code that reaches it from `root`.
 
     Example:
         >>> leaves_with_paths({"image": [1, 2]}, root="batch")
@@ -98,7 +98,7 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
 
 
 def same_structure(first: Any, second: Any) -> bool:
-    """Whether both are built of the same containers, keys and lengths."""
+    """Return whether two nests are built of the same containers, keys and lengths."""
     return flatten(first)[1] == flatten(second)[1]
 
 
@@ -109,7 +109,7 @@ def first_difference(
     where: tuple[str, str] = ("here", "there"),
     prefix: bool = False,
 ) -> str:
-    """The path where two nests are built differently, and how; empty where only leaves differ.
+    """Return the path where two nests differ in structure, and how; empty where only leaves differ.
 
     Args:
         where: What to call the first and the second.
@@ -124,7 +124,7 @@ def first_difference(
 
 
 def described(value: Any) -> str:
-    """What a value is, in a few words for an error.
+    """Describe a value in a few words for an error.
 
     Example:
         >>> described({"a": 1}), described([1, 2]), described(3)
@@ -142,8 +142,7 @@ def described(value: Any) -> str:
 
 
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf,
-    subtree)``.
+    """Replace every subtree of `nest` that a leaf of `prefix` stands for by ``put(leaf, subtree)``.
 
     The containers above those subtrees keep the types that they have in `nest`; `prefix` must fit
     (see `first_difference`).
@@ -153,7 +152,7 @@ def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
 
 
 # Paths and differences
-# -----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
@@ -168,7 +167,7 @@ def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
 
 
 def _level(value: Any) -> Any:
-    """The container's children, keys and type; None for a leaf."""
+    """Return the container's children, keys and type; None for a leaf."""
     try:
         return optree.tree_flatten_one_level(value, **_OPTIONS)
     except ValueError:
@@ -201,13 +200,14 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
 
 
 def _kind(level: Any, prefix: bool) -> Any:
-    """What must be the same: the type; for a prefix any dict may stand for another."""
+    """Return what must be equal: the type; for a prefix any dict may stand for another."""
     return dict if prefix and level.type in (OrderedDict, defaultdict) else level.type
 
 
 def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
-    """What a type registered by the user holds beside its children; None of it for a type of
-    Python's own.
+    """Compare what a type registered by the user holds besides its children.
+
+    Types of Python's own hold nothing else.
     """
     if (
         mine.kind != optree.PyTreeKind.CUSTOM
@@ -221,7 +221,7 @@ def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) 
 
 
 def _extent(level: Any) -> str:
-    """How large a container is, in words."""
+    """Describe how large a container is, in words."""
     names = [entry.name if isinstance(entry, Place) else entry for entry in level.entries]
     if any(isinstance(entry, Place) and not entry.is_item for entry in level.entries):
         return f"with fields {names}"

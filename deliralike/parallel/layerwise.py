@@ -1,8 +1,7 @@
-"""Networks whose gradients are averaged while backward goes on, and whose updates wait until they
-are needed.
+"""Networks that average gradients during backward and delay updates until they are needed.
 
-The framework-free half: which gradients travel together, what was noted to be done with them, and
-who waits when.
+The framework-free half: which gradients are sent together, which update is pending, and when to
+wait.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and li
 
 
 class LayerwiseNetwork(ABC):
-    """A network in several processes, each of which computes the gradients of its own batch;
-    updates follow their mean.
+    """A network in several processes, each of which computes the gradients of its own batch.
 
-    Blocking, the gradients are the means when backward is done. Else their sums are under way then:
-    `step` notes the update, with the optimizer's settings of that time, and it is made for each
-    bucket of parameters when the next forward pass reaches one of them. Whatever else looks at the
-    network through this object, or calls it, saves it or switches it to evaluation, finds it
-    finished.
+    Updates follow the mean of the gradients. A blocking network has the means when backward is
+    done. Otherwise their sums are in flight then: `step` records the update, with the optimizer's
+    settings of that time, and each bucket of parameters is updated when the next forward pass
+    reaches one of them. Any other access to the network through this object (a call, a save, a
+    switch to evaluation) finishes it first.
 
-    What is not said here is answered by the network itself.
+    Attributes that this class does not have are those of the network.
 
     Attributes:
-        network: It, as an abstract one.
-        module: It, as it was given.
-        processes: They.
-        blocking: Whether nothing is left under way.
+        network: The abstract network.
+        module: The network as it was given.
+        processes: The processes that train together.
+        blocking: Whether no sum and no update is left pending.
     """
 
     in_backward = False  # whether gradients are sent while backward goes on, or at its end
@@ -59,8 +57,9 @@ class LayerwiseNetwork(ABC):
         wire: str | None,
         bucket_bytes: int,
     ) -> None:
-        """The network in these processes, which start with the root's weights and buffers; no
-        random state changes.
+        """Distribute the network; all processes start with the root's weights and buffers.
+
+        No random state changes.
         """
         state = processes.broadcast_object("weights", network.neutral_state())
         if not processes.is_root:
@@ -89,66 +88,60 @@ class LayerwiseNetwork(ABC):
         self.look()
 
     # What a backend provides
-    # -----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @abstractmethod
     def trainable(self) -> dict[str, Described]:
-        """The parameters that take a gradient, each once, in the order of the network."""
+        """Return the parameters that take a gradient, each once, in the order of the network."""
 
     @abstractmethod
     def gradient(self, name: str) -> Any:
-        """The native gradient of a parameter, or None."""
+        """Return the native gradient of a parameter, or None."""
 
     @abstractmethod
     def put_gradient(self, name: str, gradient: Any) -> None:
-        """Set it."""
+        """Set the native gradient of a parameter."""
 
     @abstractmethod
     def on_host(self, gradient: Any) -> np.ndarray:
-        """A gradient in the host's memory, for reading."""
+        """Return a gradient in the host's memory, for reading."""
 
     @abstractmethod
     def from_host(self, name: str, average: np.ndarray) -> Any:
-        """The native gradient of a parameter that stands in the host's memory, which may be
-        shared.
-        """
+        """Return the native gradient for an average in the host's memory, which it may share."""
 
     @abstractmethod
     def settings_of(
         self, optimizer: AbstractOptimizer
     ) -> Callable[[], AbstractContextManager[None]]:
-        """What makes contexts in which an optimizer has the settings of now."""
+        """Return a function whose contexts give an optimizer the settings that it has now."""
 
     def is_touched(self, name: str) -> bool:
-        """Whether the gradient of a parameter was cleared or changed by others since it was
-        sent.
-        """
+        """Return whether others cleared or changed a parameter's gradient since it was sent."""
         return self.gradient(name) is None
 
     def update_some(self, optimizer: AbstractOptimizer, names: Collection[str]) -> None:
-        """The update of some parameters alone."""
+        """Update some parameters only."""
         raise NotImplementedError  # where `updates_by_layer` is never true
 
     def updates_by_layer(self, optimizer: AbstractOptimizer) -> bool:
-        """Whether the updates of some parameters after the other make the update of all."""
+        """Return whether updates of parts, one after another, equal the update of the whole."""
         return False
 
     def watch(self) -> None:
-        """Sums are under way from now on: finish them when somebody looks at the module that was
-        given.
-        """
+        """Start to finish pending sums when somebody uses the module that was given."""
 
     def unwatch(self) -> None:
-        """Nothing is under way any more."""
+        """Stop watching the module, as nothing is pending any more."""
 
     def bind(self, optimizer: AbstractOptimizer) -> None:
         """Prepare for the steps of an optimizer."""
 
     # Rounds: each gradient is sent once in a round
-    # -------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def look(self) -> None:
-        """Form buckets anew if other parameters are to be trained than before."""
+        """Form the buckets anew if other parameters are trainable than before."""
         if (now := self.trainable()) == self._described:
             return
         self.finish()
@@ -159,10 +152,10 @@ class LayerwiseNetwork(ABC):
         self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
 
     def arrived(self, name: str) -> None:
-        """The gradient of a parameter is complete: send its bucket if it is the last one of it.
+        """Record that the gradient of a parameter is complete, and send its bucket if that is full.
 
-        Buckets are sent in one order, so that processes that come to their layers in different
-        orders do the same.
+        Buckets are sent in one order, so that processes that reach their layers in different orders
+        send the same.
         """
         if name not in self._bucket_of:
             return
@@ -175,8 +168,9 @@ class LayerwiseNetwork(ABC):
             self._begin_next()
 
     def begin_rest(self) -> None:
-        """Send what was not sent, as at the end of backward; parameters that took no part count as
-        zero.
+        """Send the remaining buckets, as at the end of backward.
+
+        Parameters without a gradient count as zero.
         """
         while self._begun < len(self._buckets):
             self._begin_next()
@@ -196,13 +190,11 @@ class LayerwiseNetwork(ABC):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a sum was begun, and nobody has waited for it."""
+        """Whether a sum was started that nobody has waited for."""
         return any(bucket.is_under_way for bucket in self._buckets)
 
     def finish(self, names: Collection[str] | None = None) -> None:
-        """Wait for the gradients of these parameters, or of all, and make the update that was noted
-        for them.
-        """
+        """Wait for the gradients of these parameters, or of all, and make their pending update."""
         if self._finishing or self._begun < len(self._buckets):
             return  # within an update, or within backward
         if names is None or (self._update is not None and not self.by_layer):
@@ -227,8 +219,9 @@ class LayerwiseNetwork(ABC):
             self._end_round()
 
     def _settle(self, averages: Mapping[str, np.ndarray | None]) -> None:
-        """Set gradients to their averages, and update by them; those that others have touched since
-        are theirs.
+        """Set gradients to their averages and make the pending update.
+
+        Gradients that others have touched since they were sent are restored afterwards.
         """
         kept = {name: self.gradient(name) for name in averages if self.is_touched(name)}
         for name, average in averages.items():
@@ -247,18 +240,16 @@ class LayerwiseNetwork(ABC):
             noted.finish_update(updated)
 
     def end_backward(self) -> None:
-        """Every gradient has come."""
+        """Record that every gradient is complete."""
         self.begin_rest()
         if self.blocking:
             self.finish()
 
     # Steps
-    # -----------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def step(self, optimizer: AbstractOptimizer) -> None:
-        """Update by the means of all gradients since they were cleared: now, or when they are
-        needed.
-        """
+        """Update by the means of all gradients since they were cleared: now, or when needed."""
         if not self.in_backward or self._stepped.get(id(optimizer), 0) == self._rounds:
             # backward does not send by itself, or nothing of this process took part in it
             self.begin_rest()
@@ -270,7 +261,7 @@ class LayerwiseNetwork(ABC):
             self._note(optimizer)
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
-        """The update by the gradients that are there."""
+        """Update by the present gradients."""
         names = [name for name in self._described if optimizer.owns(name)]
         optimizer.update_with({name: self.gradient(name) for name in names})
 
@@ -289,9 +280,7 @@ class LayerwiseNetwork(ABC):
         self._update, self._noted = update, optimizer if self.by_layer else None
 
     def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
-        """Clear the gradients of an optimizer's parameters; an update that was noted keeps its
-        own.
-        """
+        """Clear the gradients of an optimizer's parameters; a pending update keeps its own."""
         for name in self._described:
             if optimizer.owns(name):
                 self.put_gradient(name, None)
@@ -299,8 +288,10 @@ class LayerwiseNetwork(ABC):
     def gradients_of(
         self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple
     ) -> Any:
-        """What a loss function gives for this process's batch; the gradients are left with the
-        parameters.
+        """Compute a loss function on this process's batch; the parameters keep the gradients.
+
+        Returns:
+            The result of the loss function.
         """
         loss_function = computing_in(
             optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision
@@ -312,28 +303,28 @@ class LayerwiseNetwork(ABC):
         return result
 
     # The network
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for this process's batch."""
+        """Return the outputs for this process's batch."""
         with self.reaching():
             return self.given(*args, **kwargs)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """A block in which a forward pass finds everything finished that it comes to."""
+        """Return a context for a forward pass, which finishes what the pass reaches."""
         self.look()
         self.finish()
         yield
 
     @property
     def module(self) -> Any:
-        """See the class."""
+        """The network as it was given, with nothing pending."""
         self.finish()
         return self.given
 
     def __getattr__(self, name: str) -> Any:
-        """What the network has; first of all, the one that was given."""
+        """Return an attribute of the given network, or else of the abstract one."""
         if name.startswith("__") or "network" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         self.finish()
@@ -342,7 +333,7 @@ class LayerwiseNetwork(ABC):
 
 @contextmanager
 def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Attributes of an object that are others in this block."""
+    """Set attributes of an object for a ``with`` block."""
     before = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
         setattr(owner, name, value)
@@ -355,7 +346,7 @@ def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator[None]:
-    """Entries of a dict that are others in this block; it may be another dict in the end."""
+    """Set entries of a dict for a ``with`` block; `find` may return another dict at its end."""
     changed = {
         name: value
         for name, value in find().items()

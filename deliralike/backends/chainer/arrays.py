@@ -28,22 +28,23 @@ HOST = "@numpy"
 
 
 def dtype(name: str) -> np.dtype:
-    """The NumPy type of a name."""
+    """Return the NumPy type of a name."""
     if name not in DTYPES:
         raise DtypeError(f"backend 'chainer' has no type {name!r}. {suggestion(name, DTYPES)}")
     return np.dtype(name)
 
 
 def raw(x: Any) -> Any:
-    """The NumPy or CuPy array of a variable; an array as it is, and a NumPy scalar as an array
-    without axes.
+    """Return the NumPy or CuPy array of a variable.
+
+    An array is returned as it is, and a NumPy scalar as an array without axes.
     """
     x = x.array if isinstance(x, Variable) else x
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def array_module(x: Any) -> Any:
-    """`numpy` or `cupy`, whichever holds a variable or array."""
+    """Return `numpy` or `cupy`, whichever holds a variable or array."""
     return (
         np
         if isinstance(x.array if isinstance(x, Variable) else x, np.ndarray | np.generic)
@@ -52,15 +53,18 @@ def array_module(x: Any) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a variable, or an array that Chainer computes on."""
+    """Return whether a value is a variable, or an array that Chainer computes on."""
     return isinstance(value, Variable | np.ndarray) or (
         cuda.available and isinstance(value, cuda.ndarray)
     )
 
 
 def array(value: Any, name: str | None = None, device: str | None = None) -> Any:
-    """An array that owns its storage, on a device (the one where it is, or the host, when not
-    given).
+    """Return a new array that owns its storage.
+
+    Args:
+        name: The type; that of the value when None.
+        device: The device; where the value is, or the host, when None.
     """
     value = raw(value) if is_array(value) or isinstance(value, np.generic) else np.asarray(value)
     value = value.astype(value.dtype if name is None else dtype(name), copy=True, order="C")
@@ -68,13 +72,13 @@ def array(value: Any, name: str | None = None, device: str | None = None) -> Any
 
 
 def numpy(value: Any) -> np.ndarray:
-    """A NumPy array that owns its storage."""
+    """Return a NumPy array that owns its storage."""
     value = raw(value)
     return np.array(value, order="C") if isinstance(value, np.ndarray) else cuda.to_cpu(value)
 
 
 def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
-    """Pieces of an array; those of a variable are variables in its graph."""
+    """Split an array into pieces; those of a variable are variables in its graph."""
     if len(sizes) == 1:
         pieces = [value]
     elif isinstance(value, Variable):
@@ -89,7 +93,10 @@ def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) ->
 
 
 def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
-    """Arrays one after another, a variable where one of them is; one array alone as it is."""
+    """Join arrays one after another; the result is a variable where one of them is.
+
+    One array alone is returned as it is.
+    """
     values = _together(values, device)
     if len(values) == 1:
         return values[0]
@@ -100,7 +107,7 @@ def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
 
 
 def stack(values: Sequence[Any], device: Any = None) -> Any:
-    """Arrays along a new first axis, a variable where one of them is."""
+    """Stack arrays along a new first axis; the result is a variable where one of them is."""
     values = _together(values, device)
     if any(isinstance(value, Variable) for value in values):
         return F.stack(values)
@@ -108,8 +115,9 @@ def stack(values: Sequence[Any], device: Any = None) -> Any:
 
 
 def moved(value: Any, device: Any) -> Any:
-    """An array on a device, a variable in its graph (never moved in place); itself where it is
-    there already.
+    """Return an array on a device; a variable stays in its graph and is never moved in place.
+
+    An array that is on the device already is returned itself.
     """
     place = _device(device)
     if isinstance(value, Variable):
@@ -132,12 +140,12 @@ _device = cache(chainer.get_device)
 
 
 def devices() -> list[str]:
-    """``"@numpy"``, then every GPU that CuPy can use."""
+    """Return ``"@numpy"``, then every GPU that CuPy can use."""
     return [HOST, *(f"@cupy:{index}" for index in range(_gpus()))]
 
 
 def precision() -> dict[str, str]:
-    """What decides the precision of float32 results."""
+    """Return the settings that decide the precision of float32 results."""
     settings = {"float64": "on", "chainer.config.dtype": str(np.dtype(chainer.config.dtype))}
     if _gpus():
         settings |= {

@@ -1,6 +1,4 @@
-"""The vocabulary's functions on variables: Chainer's own where they mean the same, else those of
-`nodes`.
-"""
+"""The vocabulary's functions on variables: Chainer's own where they fit, else those of `nodes`."""
 
 from __future__ import annotations
 
@@ -28,12 +26,13 @@ F = chainer.functions
 
 
 class ChainerFunctions(Functions):
-    """Functions of variables and arrays; floating results are variables, whole numbers and truth
-    values are arrays.
+    """Functions of variables and arrays.
+
+    Floating results are variables; whole numbers and truth values are arrays.
     """
 
     # Parameters
-    # --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -48,7 +47,7 @@ class ChainerFunctions(Functions):
         return BufferValue(_place(value, construction))
 
     # Arrays
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def constant(self, value, like):
         value, dtype = raw(value) if arrays.is_array(value) else np.asarray(value), like.dtype
@@ -73,7 +72,7 @@ class ChainerFunctions(Functions):
         return x if isinstance(x, np.ndarray) else None
 
     # Element by element
-    # ------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def exp(self, x):
         return F.exp(x)
@@ -128,7 +127,7 @@ class ChainerFunctions(Functions):
         )
 
     # Reductions
-    # --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return F.sum(x, _axes(dim), keepdim)
@@ -151,7 +150,7 @@ class ChainerFunctions(Functions):
         return F.softmax(x, dim)
 
     # Shapes
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def reshape(self, x, shape):
         return F.reshape(x, tuple(shape)) if x.dtype.kind == "f" else raw(x).reshape(tuple(shape))
@@ -197,7 +196,7 @@ class ChainerFunctions(Functions):
         return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
 
     # Products and windows
-    # ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def matmul(self, x, y):
         return F.matmul(x, y)
@@ -252,7 +251,7 @@ class ChainerFunctions(Functions):
         return x
 
     # Norms
-    # -------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
         weight, bias = _scale_and_shift(x, weight, bias)
@@ -266,7 +265,7 @@ class ChainerFunctions(Functions):
         return y, *nodes.Statistics(node.mean, node.var).apply((x,))
 
     # Losses
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def cross_entropy(
         self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
@@ -286,7 +285,7 @@ class ChainerFunctions(Functions):
         return nodes.PickSum(tuple(where), weights).apply((self.log_softmax(logits, 1),))[0]
 
     # Control and chance
-    # ------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def gradient(self, function, x):
         with chainer.force_backprop_mode():
@@ -321,8 +320,9 @@ class ChainerFunctions(Functions):
 
 
 class Redraw(chainer.Initializer):
-    """What Chainer calls for fresh start values, as in ``link.copy("init")``: from its own
-    generator.
+    """An initializer that draws fresh start values from Chainer's own generator.
+
+    Chainer calls it in ``link.copy("init")``, for example.
     """
 
     def __init__(self, start: Distribution, dtype: str) -> None:
@@ -338,7 +338,7 @@ class Redraw(chainer.Initializer):
 
 
 def _place(value: Any, construction: Construction) -> Any:
-    """A copy on the device of the network under construction; floating values in its type."""
+    """Return a copy on the device of the network under construction; floats get its type."""
     value = np.asarray(value)
     return arrays.array(
         value, construction.dtype if value.dtype.kind == "f" else None, construction.device
@@ -346,7 +346,7 @@ def _place(value: Any, construction: Construction) -> Any:
 
 
 def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
-    """Kernels that fit the input, of its own type."""
+    """Raise an error unless a kernel fits the input and has its type."""
     if x.ndim != weight.ndim or x.shape[1] != channels:
         raise ShapeError(
             f"{name}: an input of shape {x.shape} does not fit a weight of shape {weight.shape}"

@@ -1,6 +1,4 @@
-"""Chainer's own links as layers of `nn`: which one computes what they compute, and with which
-settings.
-"""
+"""Chainer's own links as layers of `nn`: the equivalent layer, and its settings."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ L = chainer.links
 
 
 def neutral_layer(link: Any) -> tuple[str, dict[str, Any]] | None:
-    """The name and settings of the layer of `nn` that a link of Chainer's own is; None for other
-    links.
+    """Return the name and settings of the layer of `nn` that equals a link of Chainer's own.
+
+    None for other links.
     """
     for kind, describe in _LAYERS.items():
         if isinstance(link, kind):

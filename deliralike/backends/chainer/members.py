@@ -1,6 +1,4 @@
-"""The parameters that an optimizer steps on, looked up anew only when the network's parts have
-changed.
-"""
+"""The parameters of an optimizer, looked up anew only when the network's parts have changed."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ from deliralike.network.state import Slot
 class Members:
     """Parameters of a network by neutral name.
 
-    Finding them takes many times as long as a look at whether every link still holds what it held.
+    A lookup takes many times as long as a check whether every link still holds the same objects.
 
     Attributes:
-        slots: Those that are owned, ties under each of their names; as of the last look.
-        parameters: The same as Chainer's own.
-        replicated: The replicated networks below a network that is none itself, and so has no hooks
-            for them.
+        slots: The slots of the owned parameters, tied ones under each of their names, as of the
+            last lookup.
+        parameters: The same as Chainer's parameters.
+        replicated: The replicated networks inside a network that is not replicated itself, and so
+            has no hooks for them.
     """
 
     slots: dict[str, Slot]
@@ -33,14 +32,14 @@ class Members:
     replicated: list[DataParallelChainerNetwork]
 
     def __init__(self, network: AbstractNetwork, owns: Callable[[str], bool]) -> None:
-        """Look for the first time."""
+        """Look the parameters up for the first time."""
         self._network, self._owns = network, owns
         self._links: list[tuple[chainer.Link, int, int]] = []
         self._held: list[tuple[dict, str, Any]] = []
         self.look()
 
     def look(self) -> None:
-        """Look again if the network's parts are others than before."""
+        """Look the parameters up again if the network's parts have changed."""
         if self._links and self._is_as_before():
             return
         slots = self._network.neutral_slots().items()

@@ -1,6 +1,4 @@
-"""The native base on Chainer, and what the neutral state is there: names, order and shapes of
-Chainer's own links.
-"""
+"""The native base on Chainer, and the neutral state: names, order and shapes of Chainer's links."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
 
 
 def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
-    """Freeze or thaw a parameter: backward passes it by, and so does an optimizer that is set
-    up.
-    """
+    """Freeze or thaw a parameter: backward skips a frozen one, and so does its update rule."""
     parameter._requires_grad = parameter._node._requires_grad = value
     if parameter.update_rule is not None:
         parameter.update_rule.enabled = value
@@ -80,10 +76,10 @@ def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
 
 
 class BufferValue:
-    """What ``nn.Buffer`` gives: an array on its way to an attribute."""
+    """The result of ``nn.Buffer``: an array that is about to become an attribute."""
 
     def __init__(self, value: Any) -> None:
-        """Keep the array."""
+        """Store the array."""
         self.value = value
 
 
@@ -91,7 +87,7 @@ class ChainerSlot(Slot):
     """A parameter or persistent value of a link, under its neutral name."""
 
     def __init__(self, link: chainer.Link, name: str, is_parameter: bool) -> None:
-        """Look at an attribute of a link; nothing is copied."""
+        """Refer to an attribute of a link; nothing is copied."""
         self.link, self.name, self.is_parameter = link, name, is_parameter
 
     @property
@@ -110,19 +106,20 @@ class ChainerSlot(Slot):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape; the slope of a native `PReLU`, a scalar on Chainer, has one element as on
-        PyTorch.
+        """The shape.
+
+        The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
         """
         shape = np.shape(self._array())
         return (1,) if shape == () and isinstance(self.link, L.PReLU) else shape
 
     def read(self) -> np.ndarray:
-        """A copy on the host."""
+        """Return a copy on the host."""
         value = arrays.numpy(self._array())
         return value.astype(np.int64) if isinstance(self.native, int) else value.reshape(self.shape)
 
     def write(self, value: np.ndarray) -> None:
-        """Copy into the array, in its type, on its device."""
+        """Copy a value into the array, in its type, on its device."""
         if isinstance(self.native, int):
             self.link.__dict__[self.name] = int(value)
             return
@@ -132,13 +129,14 @@ class ChainerSlot(Slot):
         )
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
-        """Without an axis where the link holds a scalar."""
+        """Return a value without an axis where the link holds a scalar."""
         return value.reshape(np.shape(self._array()))
 
     @property
     def value(self) -> Any:
-        """The array, of a plain number one without axes; when set, another one is copied into
-        it.
+        """The array; a plain number counts as an array without axes.
+
+        When it is set, the new array is copied into it.
         """
         return self._array()
 
@@ -160,8 +158,9 @@ class ChainerSlot(Slot):
 
 
 def link_slots(link: chainer.Link) -> dict[str, Slot]:
-    """The slots of a link and all below it: own parameters, own buffers, children, each in creation
-    order.
+    """Return the slots of a link and of all links below it.
+
+    They are own parameters, own buffers, and children, each in creation order.
     """
     names = _neutral_names(type(link))
     own = [*names, *(name for name in vars(link) if name not in names)]
@@ -188,8 +187,9 @@ def _slots(link: chainer.Link) -> dict[str, Slot]:
 
 
 def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
-    """The children with their names; in a `Chain` in creation order, which Chainer itself does not
-    keep.
+    """Return the children with their names, in creation order.
+
+    Chainer itself does not keep that order in a `Chain`.
     """
     if isinstance(link, chainer.ChainList):
         return [(str(index), child) for index, child in enumerate(link)]
@@ -208,17 +208,18 @@ def _blocks(path: str, link: chainer.Link, seen: set[int]) -> Iterator[tuple[str
 
 
 class _Running(threading.local):
-    """The network that runs in this thread: what Chainer's own switch allows, and what it was set
-    to last.
+    """The network that runs in this thread.
+
+    Attributes:
+        allowed: Whether Chainer's own ``config.train`` allows training.
+        last: The value to which ``config.train`` was set last.
     """
 
     allowed = True
     last: bool | None = None
 
     def allows_training(self) -> bool:
-        """Chainer's ``config.train``, as it was outside of the network or as the user set it
-        inside.
-        """
+        """Return Chainer's ``config.train`` as the user set it, outside or inside the network."""
         now = chainer.config.train
         return self.allowed if now is self.last else now
 
@@ -227,14 +228,14 @@ _running = _Running()
 
 
 class ChainerNetworkType(NetworkType, type(chainer.Chain)):
-    """Builds networks that are links: our way of building, Chainer's checks of the class."""
+    """The metaclass of networks that are links: our construction, and Chainer's checks."""
 
 
 class ChainerSingle(Single):
-    """How a plain network of Chainer computes."""
+    """The computations of a plain Chainer network."""
 
     def update_hooks(self) -> Hooks:
-        """Nothing: `ChainerOptimizer` keeps blocks that are replicated by themselves in step."""
+        """Return no hooks: `ChainerOptimizer` keeps replicated blocks in step."""
         return [], []
 
     def clear_replica_gradients(self) -> None:
@@ -260,8 +261,9 @@ class AbstractChainerNetwork(
     _training = True
 
     def __init__(self, **arguments: Any) -> None:
-        """Make a chain of the links among the keyword arguments; all others are recorded in
-        `init_kwargs`.
+        """Make a chain of the links among the keyword arguments, and record all others.
+
+        They are recorded in `init_kwargs`.
         """
         links = {
             name: value for name, value in arguments.items() if isinstance(value, chainer.Link)
@@ -301,13 +303,13 @@ class AbstractChainerNetwork(
         object.__setattr__(self, name, value)
 
     def _forget(self, name: str) -> None:
-        """Drop an attribute, so that the order of attributes is that of registering."""
+        """Remove an attribute, so that attributes stay in the order of registration."""
         for names in (self._params, self._children, self._persistent):
             names.discard(name)
         self.__dict__.pop(name, None)
 
     def _refuse_value(self, name: str, value: Any) -> None:
-        """A parameter or link can be taken away by None, not be replaced by something else."""
+        """Unregister a parameter or link that is set to None; refuse any other value."""
         if value is not None:
             raise ArgumentError(
                 f"{type(self).__name__}: {name!r} is a registered "
@@ -318,14 +320,14 @@ class AbstractChainerNetwork(
         self._children.discard(name)
 
     def _set_buffer(self, name: str, value: Any) -> None:
-        """Store the values, without their graph, in the buffer's type."""
+        """Store a value in the buffer's type, without its graph."""
         before, value = self.__dict__[name], arrays.raw(value)
         if arrays.is_array(before) and value is not None:
             value = arrays.array_module(before).asarray(value, dtype=before.dtype)
         object.__setattr__(self, name, value)
 
     # Calls and training mode
-    # -------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
     def training(self) -> bool:  # type: ignore[override]
@@ -357,9 +359,7 @@ class AbstractChainerNetwork(
             _running.allowed, _running.last = before
 
     def train(self, mode: bool = True) -> Any:
-        """Set training mode (or evaluation mode) for this network and all its blocks; returns the
-        network.
-        """
+        """Set training or evaluation mode for this network and all blocks; return the network."""
         for _, block in self.named_blocks():
             if isinstance(block, AbstractChainerNetwork):
                 block.training = mode
@@ -367,9 +367,7 @@ class AbstractChainerNetwork(
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
-        before.
-        """
+        """Hold training or evaluation mode for a ``with`` block, then restore each block's mode."""
         blocks = [
             block for _, block in self.named_blocks() if isinstance(block, AbstractChainerNetwork)
         ]
@@ -384,19 +382,20 @@ class AbstractChainerNetwork(
                 block.training = was_training
 
     # The neutral interface
-    # ---------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Own parameters, own buffers, children; ties appear under each of their names."""
+        """Return own parameters, own buffers and children; ties appear under each name."""
         return link_slots(self)
 
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """Every link with its dotted path, each once."""
+        """Return every link with its dotted path, each once."""
         return _blocks("", self, set())
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it
-        once.
+        """Return Chainer's `params`, with each shared parameter once.
+
+        So Chainer's optimizers update it once.
         """
         seen: set[int] = set()
         for parameter in super().params(include_uninit):
@@ -405,8 +404,9 @@ class AbstractChainerNetwork(
                 yield parameter
 
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
-        """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its
-        own; here one.
+        """Copy by Chainer's `copy`, with links and parameters shared as in the original.
+
+        Chainer would give each name of a shared one a copy of its own.
         """
         new = super().copy(mode)
         tie_as(self, new, {})
@@ -430,17 +430,17 @@ class AbstractChainerNetwork(
         )
 
     def __repr__(self) -> str:
-        """The tree of blocks in creation order, each with the arguments that it was made with."""
+        """Return the tree of blocks in creation order, each with its arguments."""
         return _tree(self)
 
     __str__ = __repr__
 
 
 def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:
-    """Where a link holds one parameter or child under several names, let its copy do so too.
+    """Let a copy of a link share parameters and children under several names as the link does.
 
     Args:
-        twins: What stands in the copy for what, by id; empty to begin with.
+        twins: The objects of the copy by the id of the original; empty at the start.
     """
     twins[id(link)] = twin
     for name in link._params:
@@ -471,18 +471,16 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
         self.native = native
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the link computes."""
+        """Return the outputs of the link."""
         return self.native(*args, **kwargs)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """The link's own names, without a prefix."""
+        """Return the link's own names, without a prefix."""
         return link_slots(self.native)
 
 
 def set_dtype(network: chainer.Link, dtype: str) -> None:
-    """Turn the floating parameters and persistent arrays of a link and all below it into another
-    type.
-    """
+    """Convert the floating parameters and persistent arrays of a link and all below it."""
     for parameter in (p for p in network.params(include_uninit=False) if p.dtype.kind == "f"):
         parameter.array = parameter.array.astype(dtype)
         parameter.cleargrad()
@@ -507,7 +505,7 @@ def _tree(link: chainer.Link) -> str:
 
 
 def _holds_blocks(value: Any) -> bool:
-    """Whether a setting says what the tree shows anyway."""
+    """Return whether the tree shows a setting anyway."""
     items = (
         value.values()
         if isinstance(value, dict)

@@ -19,20 +19,18 @@ from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class Part(chainer.Link):
-    """Some parameters of a network as a link of their own, for an optimizer of Chainer's that shall
-    see no others.
-    """
+    """Some parameters of a network as a link, for a Chainer optimizer that must see no others."""
 
     def __init__(self, parameters: Mapping[str, chainer.Parameter]) -> None:
         super().__init__()
         self._parameters = dict(parameters)
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Each parameter once."""
+        """Return each parameter once."""
         return (parameter for _, parameter in self.namedparams(include_uninit))
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
-        """The parameters with their neutral names, written as Chainer's paths."""
+        """Return the parameters with their neutral names, written as Chainer's paths."""
         for name, parameter in {
             id(each): (name, each) for name, each in self._parameters.items()
         }.values():
@@ -43,16 +41,14 @@ class Part(chainer.Link):
 class ChainerOptimizer(AbstractOptimizer):
     """A Chainer optimizer behind the neutral interface; `native` is Chainer's own.
 
-    Several may be over one network, each with update rules of its own, over parts or over the same
+    Several may update one network, each with update rules of its own, different parts or the same
     parameters.
     """
 
     def __init__(
         self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None
     ) -> None:
-        """Use a native optimizer, which is set up for its part of the network unless that was done
-        before.
-        """
+        """Wrap a native optimizer; it is set up for its part of the network if it is not yet."""
         super().__init__(network, pattern)
         self.native = native
         self._members = members = Members(network, self.owns)
@@ -69,7 +65,7 @@ class ChainerOptimizer(AbstractOptimizer):
                 slot.trainable = False  # which tells the update rule
 
     def holds(self):
-        """Those of the link that it was set up for."""
+        """Return the parameters of the link for which the native optimizer was set up."""
         names = {
             id(parameter): name for name, parameter in reversed(self._members.parameters.items())
         }
@@ -80,9 +76,7 @@ class ChainerOptimizer(AbstractOptimizer):
         ]
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first, in every
-        replica.
-        """
+        """Run forward and backward; previous gradients are dropped first, in every replica."""
         self._members.look()
         self.network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
@@ -93,7 +87,7 @@ class ChainerOptimizer(AbstractOptimizer):
         return _detached(result), {name: self._members.parameters[name].grad for name in trainable}
 
     def apply(self, gradients):
-        """One native step on these gradients."""
+        """Make one native step on these gradients."""
         parameters = self._members.parameters
         for name, gradient in gradients.items():
             if parameters[name].grad is not gradient:
@@ -115,7 +109,7 @@ class ChainerOptimizer(AbstractOptimizer):
             inside.copy_parameters()
 
     def settings(self):
-        """Its hyperparameters, and the class."""
+        """Return the hyperparameters and the class of the native optimizer."""
         native = getattr(self.native, "optimizer", self.native)
         held = {
             name: value
@@ -141,10 +135,9 @@ class ChainerOptimizer(AbstractOptimizer):
         return "lr"
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as
-        ``"parameter/step"``.
+        """Return state arrays as ``"parameter/slot"`` and step counts as ``"parameter/step"``.
 
-        That of a tied parameter comes under its first name, as its gradient does.
+        The state of a tied parameter comes under its first name, as its gradient does.
         """
         state = {"steps": np.array(self.steps)}
         self._members.look()
@@ -163,7 +156,7 @@ class ChainerOptimizer(AbstractOptimizer):
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take over state arrays by name, in each parameter's own type."""
+        """Load state arrays by name, in each parameter's own type."""
         self._members.look()
         parameters = self._members.parameters
         refuse_unknown_owners(state, parameters)
@@ -177,8 +170,9 @@ class ChainerOptimizer(AbstractOptimizer):
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
-    """Let a parameter follow a rule, if another optimizer has set another one; frozen or not, it
-    stays so.
+    """Let a parameter follow a rule if another optimizer has set another one.
+
+    Whether it is frozen does not change.
     """
     if parameter.update_rule is not rule and rule is not None:
         rule.enabled = (
@@ -194,7 +188,7 @@ def _backward(loss: Any) -> None:
 
 
 def _overflowing() -> AbstractContextManager[Any]:
-    """A context in which NumPy does not warn of infinities: the loss scale finds them."""
+    """Return a context in which NumPy does not warn of infinities: the loss scale finds them."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

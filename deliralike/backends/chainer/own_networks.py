@@ -1,6 +1,4 @@
-"""The networks that come with Chainer, with given weights: what they compute, beside what ours do
-with the same.
-"""
+"""The reference networks that Chainer ships, evaluated with weights of ours."""
 
 from collections.abc import Mapping
 
@@ -11,8 +9,9 @@ from deliralike.backends.chainer.network import WrappedChainerNetwork
 
 
 def outputs(state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
-    """The name of Chainer's network of such names, and its outputs before the softmax; None if
-    there is none.
+    """Return the name of Chainer's network with these parameter names, and its logits.
+
+    None if Chainer has no such network.
     """
     kind, last = _kind(state)
     if kind is None:

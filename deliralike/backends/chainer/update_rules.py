@@ -1,4 +1,4 @@
-"""The neutral update rules on Chainer: an update rule of its own that follows them."""
+"""The neutral update rules on Chainer, as update rules of Chainer's."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class NeutralUpdateRule(chainer.UpdateRule):
         return self.hyperparam.groups.rules[self.hyperparam.place]
 
     def init_state(self, param: chainer.Parameter) -> None:
-        """Zeros for each slot of the rule."""
+        """Set each slot of the rule to zeros."""
         for name in self.rule.slots:
             self.state[name] = param.device.xp.zeros_like(param.array)
 
     def update(self, param: chainer.Parameter) -> None:
-        """Update unless the parameter took no part: then state and count stay too."""
+        """Update a parameter with a gradient; without one its state and count stay too."""
         if param.grad is not None:
             super().update(param)
 
     def update_core(self, param: chainer.Parameter) -> None:
-        """One step of the rule."""
+        """Make one step of the rule."""
         rule = self.rule
         value, state = rule.update(
             param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp
@@ -41,10 +41,10 @@ class NeutralUpdateRule(chainer.UpdateRule):
 
 
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
-    """A Chainer optimizer, for updaters and all, that follows neutral rules and skips parameters
-    without gradient.
+    """A Chainer optimizer that follows neutral rules and skips parameters without gradient.
 
-    A parameter's group is the number ``place`` in the hyperparameters of its update rule.
+    It works with Chainer's updaters and extensions. A parameter's group is the number ``place`` in
+    the hyperparameters of its update rule.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -52,14 +52,12 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
         self.hyperparam.groups, self.hyperparam.place = groups, 0
 
     def places(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """The groups of these parameters, by name."""
+        """Return the group numbers of parameters, by name."""
         return self.hyperparam.groups.assigned(slots)
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next update; when it is set, those of groups keep their ratios
-        to it.
-        """
+        """The learning rate of the next update; setting it keeps the ratios of the groups."""
         return self.hyperparam.groups.lr
 
     @lr.setter
@@ -67,7 +65,7 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
         self.hyperparam.groups = self.hyperparam.groups.with_lr(value)
 
     def create_update_rule(self) -> NeutralUpdateRule:
-        """A rule for one parameter that looks up the numbers here."""
+        """Return an update rule for one parameter that reads this optimizer's hyperparameters."""
         return NeutralUpdateRule(self.hyperparam)
 
     def reallocate_cleared_grads(self) -> None:

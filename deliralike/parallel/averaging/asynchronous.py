@@ -1,4 +1,4 @@
-"""The doing of DASO: averages of parameters between nodes that go on while training does."""
+"""Execution of DASO: averages of parameters between nodes that overlap with training."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ Travelling = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
 
 @dataclass
 class _Message:
-    """What was sent and is being added over nodes, or has come.
+    """Parameters that were sent: their sum over nodes is in flight or complete.
 
     Attributes:
-        finite: Whether what this process has sent is finite.
-        pieces: What waits for the sums, for each type of array.
+        finite: Whether the numbers that this process has sent are finite.
+        pieces: For each type of array, the functions that wait for its sums.
     """
 
     finite: bool
     pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]]
 
     def wait(self) -> list[np.ndarray]:
-        """The sums, one array for each type; they are kept, since a checkpoint may want them before
-        the merge.
+        """Return the sums, one array for each type.
+
+        They are kept, since a checkpoint may want them before the merge.
         """
         sums = [
             np.concatenate([part for piece in pieces for part in piece()]) for pieces in self.pieces
@@ -57,17 +58,17 @@ def _arrived(total: np.ndarray) -> list[np.ndarray]:
 
 
 class AsynchronousAverages:
-    """A network whose parameters are averaged between nodes as `deliralike.parallel.averaging.daso`
-    decides.
+    """A network whose parameters are averaged between nodes by the plan of DASO.
 
-    Parameters that train and floating buffers, such as running statistics, travel; the state of an
-    optimizer stays where it is. After the last batch of an epoch all processes have the same.
+    See `deliralike.parallel.averaging.daso`. Trainable parameters and floating buffers, such as
+    running statistics, are sent; the state of an optimizer is not. After the last batch of an epoch
+    all processes have the same values.
 
     Attributes:
-        network, nodes, plan: What is averaged, between whom, and when.
-        batches: How many batches an epoch has, the same in all processes. One more than that is
-            allowed, if all have it, and is expected from the next epoch on.
-        state: Where the run is.
+        network, nodes, plan: The averaged network, its nodes, and the schedule.
+        batches: The number of batches of an epoch, the same in all processes. One more than that is
+            allowed, if all processes have it, and is expected from the next epoch on.
+        state: The position in the run.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class AsynchronousAverages:
 
         Args:
             chunk: The most numbers of one message between nodes; all of one type when None.
-            wire: The type in which parameters travel between nodes: ``"bfloat16"``, ``"float16"``,
-                ``"float32"``; their own when None.
+            wire: The type in which parameters are sent between nodes: ``"bfloat16"``,
+                ``"float16"``, ``"float32"``; their own when None.
 
         Raises:
-            SettingError: Parameters cannot travel in that type.
+            SettingError: Parameters cannot be sent in that type.
         """
         if wire not in (None, *WIRES):
             raise SettingError(f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}")
@@ -102,7 +103,7 @@ class AsynchronousAverages:
             network.load_neutral_state(weights)
 
     # Batches
-    # ---------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
     def within(self) -> bool:
@@ -110,12 +111,13 @@ class AsynchronousAverages:
         return averages_within(self.state, self._length())
 
     def before_update(self) -> None:
-        """To be called by all before the gradients of a batch are averaged.
+        """Check the number of batches; all processes call this before each update.
 
         Raises:
             ProcessError: The epochs of processes differ in length, or there are more batches than
-                were told.
-            SettingError: Nobody has said how many batches an epoch has.
+                were
+                announced.
+            SettingError: The number of batches of an epoch is not set.
         """
         length, batch, epoch = self._length(), self.state.batch, self.state.epoch
         if batch == 0:
@@ -138,7 +140,8 @@ class AsynchronousAverages:
         """Merge and send what is due after the update of a batch.
 
         Raises:
-            ProcessError: What other nodes have sent is not finite, or they are at another batch.
+            ProcessError: Other nodes have sent numbers that are not finite, or are at another
+                batch.
         """
         decision, self.state = decide(self.state, self._length(), self.nodes.members)
         for sent in decision.merges:
@@ -150,12 +153,11 @@ class AsynchronousAverages:
         self.prepare()
 
     def end_epoch(self, loss: float) -> float:
-        """The mean over processes of the losses of the epoch, which decides on the pace of the next
-        one.
+        """Return the mean loss of the epoch over processes, which sets the pace of the next one.
 
         Raises:
-            ProcessError: This process has not made as many batches as were told, or the others are
-                elsewhere.
+            ProcessError: This process has not made as many batches as announced, or the others are
+                at another position.
         """
         length, batch, epoch = self._length(), self.state.batch, self.state.epoch
         if not length <= batch <= length + 1:
@@ -171,14 +173,14 @@ class AsynchronousAverages:
         return mean
 
     def reset(self) -> None:
-        """Begin the run anew, with the parameters as they are."""
+        """Start the run anew, with the parameters as they are."""
         for message in self._under_way.values():
             message.wait()
         self._under_way, self._uncounted, self.state = {}, 0, State.of(self.plan)
         self.prepare()
 
     def prepare(self) -> None:
-        """Called whenever `state` has changed: an engine may get ready for the coming batch."""
+        """Prepare for the coming batch; called whenever `state` has changed."""
 
     def _length(self) -> int:
         if not isinstance(self.batches, int) or self.batches < 1:
@@ -191,10 +193,10 @@ class AsynchronousAverages:
         return f"{self.nodes.processes}, epoch {self.state.epoch}, batch {self.state.batch}"
 
     # Messages
-    # --------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _send(self, sent: Sent) -> None:
-        """Begin with the sum over nodes, in the members whose turn it is."""
+        """Start the sum over nodes, in the members whose turn it is."""
         if not self._takes_part(sent):
             return
         flats, pieces = _flats(self._travelling()), []
@@ -213,15 +215,14 @@ class AsynchronousAverages:
         self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
 
     def _takes_part(self, sent: Sent) -> bool:
-        """Whether this process sends; one node by itself has nobody to merge with, and only
-        shares.
+        """Return whether this process sends.
+
+        A single node has no other node to merge with, and only broadcasts.
         """
         return sent.member == self.nodes.member and self.nodes.count > 1
 
     def _merge(self, sent: Sent) -> None:
-        """Take over a sum, in the members that have sent, and share what comes of it within the
-        node.
-        """
+        """Merge a sum in the members that have sent, and broadcast the result within each node."""
         travelling = self._travelling()
         flats, wrong = _flats(travelling), ""
         if self._takes_part(sent):
@@ -232,7 +233,7 @@ class AsynchronousAverages:
         _write(travelling, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
 
     def _merged(self, sent: Sent, flats: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
-        """The new parameters; or the processes that have sent what is not finite."""
+        """Return the new parameters, and which processes have sent numbers that are not finite."""
         message = self._under_way.pop(sent)
         sums = message.wait()
         if not all(np.isfinite(total).all() for total in sums):
@@ -257,7 +258,7 @@ class AsynchronousAverages:
         ], ""
 
     def _travelling(self) -> list[Travelling]:
-        """Parameters that train and floating buffers, each once, by type."""
+        """Return trainable parameters and floating buffers, each once, ordered by type."""
         slots = {
             id(slot.native): slot
             for slot in self.network.neutral_slots().values()
@@ -267,13 +268,12 @@ class AsynchronousAverages:
         return sorted((each for each in values if each[1].dtype.kind == "f"), key=_type_of)
 
     # Checkpoints
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process's run is, with what is under way, which is waited for; each process
-        has its own.
+        """Return the position of this process's run, and wait for the messages in flight.
 
-        Numbers, texts, lists, dicts and NumPy arrays.
+        Each process has its own. It consists of numbers, texts, lists, dicts and NumPy arrays.
         """
         under_way = [
             {"sent": place, "finite": message.finite, "sums": message.wait()}
@@ -288,7 +288,7 @@ class AsynchronousAverages:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave in this process.
+        """Continue from what `state_dict` returned in this process.
 
         Raises:
             StateError: It is that of another process, or of other nodes; nothing has changed.
@@ -316,7 +316,7 @@ def _type_of(travelling: Travelling) -> str:
 
 
 def _flats(travelling: Sequence[Travelling]) -> list[np.ndarray]:
-    """All numbers that travel, one array for each type."""
+    """Return all numbers that are sent, one array for each type."""
     return [
         np.concatenate([value.ravel() for _, value in of_type])
         for _, of_type in groupby(travelling, _type_of)
@@ -324,7 +324,7 @@ def _flats(travelling: Sequence[Travelling]) -> list[np.ndarray]:
 
 
 def _write(travelling: Sequence[Travelling], flats: Sequence[np.ndarray]) -> None:
-    """Take over the numbers of `_flats`."""
+    """Write the numbers of `_flats` into the slots."""
     for (_, of_type), flat in zip(groupby(travelling, _type_of), flats, strict=True):
         begin = 0
         for slot, value in of_type:

@@ -1,6 +1,4 @@
-"""Processes that update their parameters by themselves for a while: when they average them, with
-whom, and how.
-"""
+"""Local SGD: when processes average their parameters, with which others, and with what weight."""
 
 from __future__ import annotations
 
@@ -24,21 +22,21 @@ FURTHER = (
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """After a warm-up each process makes updates by itself, and parameters are averaged now and
-    then.
+    """After a warm-up each process updates on its own, and parameters are averaged periodically.
 
-    During the warm-up the gradients of all processes are added, as without it. After it nothing is
-    sent but for the averages. A process counts in an average by the samples that it has seen since
-    the last one of that size, or by the denominators that its losses have declared: so one update
-    of SGD between averages is that of the whole batch, with shares of any size.
+    During the warm-up the gradients of all processes are added, as without local SGD. After it only
+    averages are sent. The weight of a process in an average is the number of samples that it has
+    seen since the last one of that size, or the sum of the denominators that its losses have
+    declared: so one update of SGD between averages equals that of the whole batch, with shares of
+    any size.
 
     Attributes:
-        every: After how many updates all processes average; or the sizes of the groups that do, by
-            number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4 updates, all 8
-            processes every 16. Where several are due, the largest group averages.
-        warmup: How many updates there are before.
-        together: How many neighbours, such as those of a node, add their gradients at every update
-            all the same.
+        every: The number of updates after which all processes average; or the sizes of the groups
+            that do, by number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4
+            updates, all 8 processes every 16. Where several are due, the largest group averages.
+        warmup: The number of updates before the first local one.
+        together: The number of neighbours, such as those of a node, that add their gradients at
+            every update all the same.
 
     Source:
         Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016,
@@ -55,7 +53,7 @@ class LocalSGD:
     together: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense for any number of processes."""
+        """Check the settings that are wrong for any number of processes."""
         numbers = (
             [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
         )
@@ -72,10 +70,10 @@ class LocalSGD:
             )
 
     def levels(self, count: int) -> dict[int, int]:
-        """The size of the group that averages after so many updates, smallest first.
+        """Return the size of the group that averages, by number of updates, smallest first.
 
         Raises:
-            SettingError: `count` processes cannot be shared out like this.
+            SettingError: `count` processes cannot be divided into such groups.
         """
         given = self.every if isinstance(self.every, Mapping) else {self.every: count}
         levels = dict(sorted(given.items()))
@@ -92,9 +90,7 @@ class LocalSGD:
         return levels
 
     def group_after(self, update: int, count: int) -> int:
-        """The size of the groups that average after an update, of which 1 is the first; 0 for
-        none.
-        """
+        """Return the size of the groups that average after update number `update`; 0 for none."""
         local = update - self.warmup
         due = [
             size for period, size in self.levels(count).items() if local > 0 and local % period == 0
@@ -105,9 +101,9 @@ class LocalSGD:
 def weighted_mean(
     group: ProcessGroup, arrays: Sequence[np.ndarray], weight: float
 ) -> list[np.ndarray] | None:
-    """The means of arrays over processes, each counted by its weight; None where nobody has any.
+    """Return the weighted means of arrays over processes; None where all weights are zero.
 
-    They are added in float32 at least. Whole numbers are those of the first process that has a
+    Sums are computed in float32 at least. Integer arrays are those of the first process with a
     weight.
     """
     weights = group.all_gather_object("what parameters count for", weight)
@@ -129,13 +125,13 @@ def weighted_mean(
 
 @dataclass
 class Averaging:
-    """How far one network's processes are in a `LocalSGD`.
+    """The progress of one network's processes in a `LocalSGD`.
 
     Attributes:
-        plan: It.
-        processes: All of them.
+        plan: The schedule.
+        processes: All processes.
         updates: The updates made so far.
-        seen: By the size of a group, what this process has seen since such a group has averaged.
+        seen: By the size of a group, the weight of this process since such a group has averaged.
         is_behind: Whether parameters differ between processes.
     """
 
@@ -146,7 +142,7 @@ class Averaging:
     is_behind: bool = False
 
     def __post_init__(self) -> None:
-        """Make the groups, which all processes do together."""
+        """Create the groups, which all processes do at the same time."""
         levels, count = self.plan.levels(self.processes.count), self.processes.count
         self.seen = dict.fromkeys(levels.values(), 0.0)
         for size in {self.plan.together, *self.seen} - {1, count}:
@@ -165,18 +161,18 @@ class Averaging:
 
     @property
     def first_sample(self) -> int:
-        """Where this group's batch begins in the portable random stream."""
+        """The position of this group's batch in the portable random stream."""
         return self.processes.rank // self.plan.together * FURTHER if self.is_local else 0
 
     def group(self, size: int) -> ProcessGroup:
-        """This process and its neighbours, so many of them."""
+        """Return the group of `size` neighbours that includes this process."""
         if size in (1, self.processes.count):
             return SingleProcess() if size == 1 else self.processes
         begin = self.processes.rank // size * size
         return self.processes.subgroup(range(begin, begin + size))
 
     def saw(self, weight: float) -> None:
-        """Count what an update has seen."""
+        """Count the weight of an update."""
         for size in self.seen:
             self.seen[size] += weight
 
@@ -191,14 +187,14 @@ class Averaging:
 
 
 class AverageParameters:
-    """Post-update hook: averages parameters where it is time."""
+    """Post-update hook: averages parameters when an average is due."""
 
     def __init__(self, network: DistributedNetwork) -> None:
-        """Average those of this network."""
+        """Take the network whose parameters are averaged."""
         self.network = network
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
-        """Follow an update."""
+        """Count the update, and average if it is time."""
         averaging = self.network.averaging
         assert averaging is not None  # there is no hook without
         averaging.is_behind = averaging.is_local
@@ -210,7 +206,7 @@ class AverageParameters:
 
 
 def _each_once(network: Any) -> dict[str, Any]:
-    """Parameters and buffers, tied ones under their first name."""
+    """Return parameters and buffers, tied ones under their first name."""
     slots = network.neutral_slots()
     first = {
         id(slot.native) if slot.is_parameter else name: name

@@ -63,7 +63,8 @@ def gather(
         ShapeError: Arrays differ in an axis other than `dim`, or have no such axis.
 
     Example:
-        >>> gather([{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}])["y"].shape
+        >>> outputs = [{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}]
+        >>> gather(outputs)["y"].shape
         (3, 3)
     """
     _check(outputs, scalars, others, sizes)
@@ -87,7 +88,7 @@ def gather(
 
 
 class _Refused(Exception):
-    """Why leaves cannot be joined; with the public error that it becomes."""
+    """The reason why leaves cannot be joined, with the class of the public error."""
 
     def __init__(self, kind: type[Exception], reason: str) -> None:
         super().__init__(reason)
@@ -95,7 +96,7 @@ class _Refused(Exception):
 
 
 class _Joining:
-    """What becomes of one leaf of each replica."""
+    """Joins one leaf of every replica into one leaf."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class _Joining:
         weights: Sequence[float],
         backend: Backend | None,
     ) -> None:
-        """State where, along which axis, by which rules and whose arrays."""
+        """State the axis, the device, the rules and the backend."""
         self.dim, self.device, self.backend, self.weights = dim, device, backend, weights
         self.scalars, self.others = scalars, others
         self.is_native: Callable[[Any], bool] = (
@@ -114,12 +115,13 @@ class _Joining:
         )
 
     def is_array(self, value: Any) -> bool:
-        """Whether it is one of the backend's arrays or of NumPy's, or a scalar of NumPy's."""
+        """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
         return self.is_native(value) or isinstance(value, _HOST)
 
     def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by
-        one.
+        """Return all leaves of the replicas joined, leaf by leaf.
+
+        Where the replicas' outputs are alike, the backend joins all arrays in one call.
         """
         columns = [*zip(*rows, strict=True)]
         arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
@@ -137,7 +139,7 @@ class _Joining:
         return [self.joined(column) for column in columns]
 
     def joined(self, column: Sequence[Any]) -> Any:
-        """One leaf of all replicas."""
+        """Return one leaf of all replicas joined into one."""
         first = column[0]
         native = self.is_native(first)
         if native or isinstance(first, _HOST):
@@ -198,7 +200,7 @@ class _Joining:
         return list(column) if self.others == "list" else column[0]
 
     def _is_more(self, leaf: Any) -> bool:
-        """Whether it is an array or a container, where the first replica has neither."""
+        """Return whether a leaf is an array or a container, where the first replica has neither."""
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
@@ -213,7 +215,7 @@ def _concatenate_all(
 
 
 def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
-    """NumPy arrays one after another, with the byte order and the masks that they have."""
+    """Join NumPy arrays one after another, with the byte order and the masks that they have."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
         return np.ma.concatenate(arrays, dim)
     dtype = arrays[0].dtype
@@ -223,8 +225,9 @@ def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
 
 
 def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:
-    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among
-    them.
+    """Return whether rows have leaves of the same types, and arrays with the same number of axes.
+
+    `dim` must be one of those axes.
     """
     if [*map(type, row)] != [*map(type, first)]:
         return False
@@ -234,8 +237,9 @@ def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Identical, or of one type and plainly equal; NaN equals NaN. An odd comparison counts as a
-    difference.
+    """Return whether two values are identical, or of one type and plainly equal.
+
+    NaN equals NaN. A comparison that fails counts as a difference.
     """
     if first is second:
         return True
@@ -250,7 +254,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    """An error when shapes differ in more than the size along an axis."""
+    """Raise an error when shapes differ in more than the size along an axis."""
     for index, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or _without(shape, dim) != _without(shapes[0], dim):
             raise _Refused(
@@ -273,7 +277,7 @@ def _unlike(column: Sequence[Any], index: int) -> _Refused:
 
 
 def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
-    """The leaves of an output, in the order of the first one's."""
+    """Return the leaves of an output, in the order of the first output's."""
     try:
         return structure.flatten_up_to(output)
     except ValueError:
@@ -286,7 +290,7 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
 
 
 def _complaint(joining: _Joining, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
-    """Why leaves could not be joined, with the path of the first such leaf."""
+    """Return the error for leaves that cannot be joined, with the path of the first such leaf."""
     for (path, _), column in zip(
         nest.leaves_with_paths(output, "output"), zip(*rows, strict=True), strict=True
     ):
@@ -310,7 +314,7 @@ def _check(outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[in
 
 
 def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[float]:
-    """What each replica's scalar is multiplied by."""
+    """Return the factors by which each replica's scalar is multiplied."""
     if scalars != "mean":
         return [1] * count
     total = sum(sizes or ())

@@ -74,7 +74,8 @@ def scatter(
         StructureError: The `spec` is not built like the batch.
 
     Example:
-        >>> [share["x"].shape for share in scatter({"x": np.zeros((7, 3)), "name": "train"}, ["cpu", "cpu"])]
+        >>> batch = {"x": np.zeros((7, 3)), "name": "train"}
+        >>> [share["x"].shape for share in scatter(batch, ["cpu", "cpu"])]
         [(4, 3), (3, 3)]
         >>> scatter(["a", "b", "c"], ["cpu", "cpu"], spec="split")
         [['a', 'b'], ['c']]
@@ -115,8 +116,9 @@ def split_batch(
 def samples_of_leaves(
     batch: Any, dim: int = 0, spec: Any = None, backend: Backend | None = None, root: str = "batch"
 ) -> list[int | None]:
-    """The samples in each leaf that `split_batch` would split, in order; None for one that goes
-    everywhere as it is.
+    """Return the number of samples in each leaf that `split_batch` would split, in order.
+
+    It is None for a leaf that goes to every device as it is.
     """
     sharing = _Sharing((None,), _whole(dim), backend)
     return sharing.counts(
@@ -262,7 +264,10 @@ def _complaint(sharing: _Sharing, batch: Any, root: str) -> BatchError:
 def _disagreement(counts: dict[str, int], dim: int) -> str:
     (first, size), *rest = counts.items()
     other, found = next((path, count) for path, count in rest if count != size)
-    return f"the arrays of a batch must agree on their size along dim {dim}: {first} has {size}, {other} has {found}."
+    return (
+        f"the arrays of a batch must agree on their size along dim {dim}: {first} has {size}, "
+        f"{other} has {found}."
+    )
 
 
 def _some(devices: Sequence[Any]) -> Sequence[Any]:

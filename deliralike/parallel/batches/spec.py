@@ -16,19 +16,20 @@ ARGUMENTS = (
 
 
 class Part:
-    """A leaf with the word that a spec has for it; under ``"split"`` it may be a list or tuple of
-    samples.
+    """A leaf with the word that a spec has for it.
+
+    Under ``"split"`` the leaf may be a list or tuple of samples.
     """
 
     __slots__ = ("value", "word")
 
     def __init__(self, word: str | None, value: Any) -> None:
-        """Join the two."""
+        """Store both."""
         self.word, self.value = word, value
 
 
 def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
-    """A nest with a `Part` in the place of every leaf.
+    """Return a nest with a `Part` in the place of every leaf.
 
     Raises:
         SettingError: The spec has an unknown word.
@@ -41,14 +42,18 @@ def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) ->
             )
     difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
     if difference:
-        whole = f"{difference} A spec is built like what it speaks of; one word may stand for a whole subtree."
-        raise StructureError(readable(whole, root))
+        message = (
+            f"{difference} A spec is built like what it speaks of; one word may stand for a whole "
+            "subtree."
+        )
+        raise StructureError(readable(message, root))
     return nest.graft(spec, value, partial(_marked_subtree, is_array))
 
 
 def readable(message: str, root: str) -> str:
-    """A message in which the arguments of a call are called ``args`` and ``kwargs``, where the root
-    is such a pair.
+    """Return a message in which the two parts of a call's arguments are ``args`` and ``kwargs``.
+
+    Messages about any other root are returned as they are.
     """
     if root != ARGUMENTS:
         return message
@@ -56,7 +61,7 @@ def readable(message: str, root: str) -> str:
 
 
 def types_of(leaves: Iterable[Any], which: Callable[[Any], bool]) -> set[type]:
-    """The types of those leaves of which something is so; one leaf of each type is asked."""
+    """Return the types of those leaves that fulfil a condition, tested on one leaf of each type."""
     return {cls for cls, leaf in {type(leaf): leaf for leaf in leaves}.items() if which(leaf)}
 
 

@@ -1,4 +1,4 @@
-"""Past one process."""
+"""Chainer networks in several processes."""
 
 from deliralike.backends.chainer.distributed.layerwise import LayerwiseChainerNetwork
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork

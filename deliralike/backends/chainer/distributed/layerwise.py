@@ -1,5 +1,6 @@
-"""The Chainer network whose gradients are averaged over processes, and whose updates wait for the
-next forward.
+"""The Chainer network that averages gradients over processes and delays its updates.
+
+An update is made before the next forward pass.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):
-    """See `LayerwiseNetwork`. Chainer tells nobody that a gradient is complete, nor which
-    parameters a function takes.
+    """The layerwise network of Chainer; see `LayerwiseNetwork`.
 
-    So gradients are sent in `step`, and the next forward pass waits for the whole network: also
-    that of the chain that was given, or of a link of it, when one is called in this thread.
+    Chainer reports neither that a gradient is complete nor which parameters a function uses. So
+    gradients are sent in `step`, and the next forward pass waits for the whole network: also that
+    of the chain that was given, or of a link of it, when one is called in this thread.
     """
 
     _calls: _FinishBefore | None = None
@@ -37,13 +38,14 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             weakref.finalize(self, chainer._get_link_hooks().pop, self._calls.name, None)
 
     def bind(self, optimizer: Any) -> None:
-        """Refuse updates of the native optimizer by itself, which would follow this process's
-        gradients alone.
+        """Forbid direct updates of the native optimizer.
+
+        Such an update would follow the gradients of this process alone.
         """
         optimizer.native.add_hook(self._refuse_alone, f"{type(self).__name__}-{id(self)}")
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
-        """The update by the gradients that are there."""
+        """Update by the present gradients."""
         self._is_updating = True
         try:
             super().update_now(optimizer)
@@ -78,7 +80,10 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
         return arrays.array(average, None, str(self._own[name].device))
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
-        """Hyperparameters are attributes of the optimizer's, and of each parameter's own rule."""
+        """Return a function whose contexts give an optimizer the hyperparameters that it has now.
+
+        They are attributes of the optimizer's, and of each parameter's own rule.
+        """
         rules = [
             parameter.update_rule
             for parameter in self._own.values()
@@ -97,7 +102,7 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
 
 
 class _FinishBefore(chainer.LinkHook):
-    """Finishes what is under way before a link is called that holds parameters of the network."""
+    """Finishes what is pending before a link is called that holds parameters of the network."""
 
     def __init__(self, network: LayerwiseChainerNetwork) -> None:
         self.name = f"deliralike, layerwise network {id(network)}"

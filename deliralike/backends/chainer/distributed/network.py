@@ -22,7 +22,7 @@ from deliralike.parallel.replicas.context import current
 
 @dataclass(eq=False)
 class ChainerProcessState(ProcessState):
-    """What a network of Chainer over processes holds beside its weights.
+    """The state of a distributed Chainer network besides its weights.
 
     Attributes:
         communicator: The communicator of ChainerMN that adds gradients, if one does.
@@ -32,12 +32,12 @@ class ChainerProcessState(ProcessState):
 
 
 class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
-    """How a network of Chainer in several processes computes."""
+    """The computations of a Chainer network in several processes."""
 
     state_class = ChainerProcessState
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share, or of the whole batch."""
         if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
             return super().call(args, kwargs)
         if self.state.takes_whole and self.network.training:
@@ -48,8 +48,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         )
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
-        of its own batch.
+        """Return the loss of the whole batch, with the graph of this process's part.
+
+        In evaluation it is the loss of this process's own batch.
         """
         network = self.network
         if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
@@ -58,14 +59,13 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         return averaging(network, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
 
     # Gradients that ChainerMN adds
-    # -----------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def reduce_in_backward(self) -> None:  # type: ignore[override]
-        """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward
-        pass.
+        """Let ChainerMN add the gradients at the end of each backward pass.
 
-        It does so at every update whose gradients are of one backward pass; with micro-batches they
-        are added when the update is made.
+        It calls ``multi_node_mean_grad`` at every update whose gradients are of one backward pass;
+        with micro-batches the gradients are added when the update is made.
 
         Raises:
             CapabilityError: The processes are not those of ChainerMN.
@@ -78,20 +78,22 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.reduce_by(self.processes.communicator_for(self.network.device_name))
 
     def reduce_by(self, communicator: Any) -> None:
-        """Let a communicator of ChainerMN's add the gradients; it connects the same processes."""
+        """Let a communicator of ChainerMN add the gradients; it connects the same processes."""
         self.state.communicator = communicator
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Whether gradients are not to be added to others first; a process without samples gives
-        zeros.
+        """Return whether a communicator adds the gradients, instead of the process group.
+
+        A process without samples contributes zeros.
         """
         return self.state.communicator is not None and self.state.syncs
 
     def reduce(
         self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
     ) -> Any:
-        """This process's part of a loss and its own gradients, of which ChainerMN will take the
-        mean over processes.
+        """Compute this process's part of a loss, and its own gradients by backward.
+
+        ChainerMN will take the mean of the gradients over processes.
         """
         weighted = part(share)
         backward(weighted * self.processes.count)
@@ -100,8 +102,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
     def forward_backward(
         self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
-        """Forward and backward on this process's share; where ChainerMN adds gradients, they are
-        the batch's then.
+        """Run forward and backward on this process's share.
+
+        Where ChainerMN adds gradients, they are those of the whole batch afterwards.
         """
         result = super().forward_backward(loss, backward, *batch)
         if self.reduces(()):
@@ -109,8 +112,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         return result
 
     def _mean_gradients(self) -> None:
-        """Take the mean over processes, in place; a parameter that no process has used keeps
-        None.
+        """Take the mean over processes in place.
+
+        A parameter that no process has used keeps None.
         """
         slots = self.network.root.neutral_slots().items()
         parameters = {
@@ -127,7 +131,10 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.state.reduced = frozenset(parameters)
 
     def is_synchronised(self, link: chainer.Link) -> bool:
-        """Also of a link of ChainerMN's, which would count each process's mean alike."""
+        """Return whether a batch normalisation has the statistics of the whole batch.
+
+        ChainerMN's always does here: by itself it would count each process's mean alike.
+        """
         return super().is_synchronised(link) or isinstance(
             link, chainermn.links.MultiNodeBatchNormalization
         )
@@ -138,22 +145,23 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see
-    `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A Chainer network in several processes.
 
-    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
+    See `deliralike.parallel.processes.network.DistributedNetwork`. A
+    ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
     whatever `buffers` says, with shares of any size.
 
     In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the
-    gradients of all processes, each counted by its samples, in a `no_sync` block too: so any
-    optimizer of Chainer's updates alike in all processes.
+    gradients of all processes, each weighted by its samples, in a `no_sync` block too: so any
+    Chainer optimizer makes the same update in all processes.
     """
 
     _parallelism = ChainerReplicasOverProcesses
 
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
-        """The parameters that may have gradients, by neutral name, a tied one under its first name
-        only.
+        """Return the parameters that may have gradients, by neutral name.
+
+        A tied parameter comes under its first name only.
         """
         slots = self.root.neutral_slots().items()
         own = [
@@ -166,8 +174,9 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
 
 def _own(parameter: chainer.Parameter) -> Any:
-    """The gradient, or zeros, as one block that belongs to this parameter alone: ChainerMN writes
-    into it.
+    """Return the gradient, or zeros, as one contiguous array of this parameter alone.
+
+    ChainerMN writes into it.
     """
     if parameter.grad is None:
         return parameter.xp.zeros_like(parameter.array)

@@ -11,16 +11,16 @@ from deliralike.network.base import AbstractNetwork
 
 
 def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
-    """The optimizer inside one of ChainerMN's, whose communicator adds the network's gradients from
-    now on.
+    """Return the optimizer inside one of ChainerMN's, and connect its communicator to the network.
 
-    So no batch is lost: ChainerMN's own first update sends the root's weights and leaves the
-    parameters as they are, but the network's processes start with the same weights already. Any
-    other optimizer is given back as it is.
+    From then on the communicator adds the network's gradients. No batch is lost: ChainerMN's own
+    first update sends the root's weights and leaves the parameters as they are, but the network's
+    processes start with the same weights already. Any other optimizer is returned as it is.
 
     Raises:
         ArgumentError: The network does not train in the processes of the communicator.
-        CapabilityError: Double buffering, which updates with the gradients of the step before.
+        CapabilityError: The optimizer uses double buffering, which updates with the gradients of
+            the step before.
     """
     if isinstance(native, chainermn.optimizers._DoubleBufferingOptimizer):
         raise CapabilityError(

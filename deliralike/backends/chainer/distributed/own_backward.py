@@ -1,6 +1,4 @@
-"""Backward passes of a loop of the user's own, in which a network's gradients are averaged over
-processes.
-"""
+"""Backward passes in a loop of the user's own, with gradients averaged over processes."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ def averaging(
     arguments: Any,
     weight: Callable[[], float],
 ) -> Any:
-    """What a call gives for some arguments; a backward pass to it gives parameters the means of all
-    processes.
+    """Return the outputs of a call; backward from them leaves the mean gradients of all processes.
 
     Args:
-        weight: After the call, what the gradients of this process count in their mean.
+        weight: A function, called after the call, that returns the weight of this process's
+            gradients in the mean.
     """
     given = {id(leaf): leaf for leaf in nest.leaves(arguments) if _has_graph(leaf)}
     inside = {key: chainer.Variable(leaf.array) for key, leaf in given.items()}
@@ -44,8 +42,9 @@ def averaging(
 
 
 def refusing(outputs: Any) -> Any:
-    """Outputs of the whole batch, for which a backward pass is an error; Chainer would do
-    nothing.
+    """Return outputs of the whole batch, from which a backward pass raises an error.
+
+    Without this Chainer would do nothing silently.
     """
 
     def leaf(value: Any) -> Any:
@@ -58,7 +57,7 @@ class _Means(chainer.FunctionNode):
     """A whole network as one function of its parameters and inputs.
 
     The gradient of the outputs is multiplied by the weight of this process on its way in, and
-    divided by it where it goes on to what the inputs came from.
+    divided by it where it continues to the functions that produced the inputs.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class _Means(chainer.FunctionNode):
             self.refusal = str(error)
 
     def forward(self, inputs: tuple) -> tuple:
-        """What has been computed."""
+        """Return the outputs that were computed already."""
         return tuple(output.array for output in self.outputs_inside)
 
     def backward(self, indexes: tuple[int, ...], gradients: tuple) -> tuple:
-        """The gradients of those inputs."""
+        """Return the gradients of the parameters, averaged, and of the inputs."""
         if self.refusal:
             raise CapabilityError(self.refusal)
         if chainer.config.enable_backprop:
@@ -119,11 +118,11 @@ class _OfAll(chainer.FunctionNode):
     """Outputs of the whole batch, which came from other processes without a graph."""
 
     def forward(self, inputs: tuple) -> tuple:
-        """As they are."""
+        """Return the inputs as they are."""
         return inputs
 
     def backward(self, indexes: tuple[int, ...], gradients: tuple) -> NoReturn:
-        """Refuse."""
+        """Raise an error."""
         raise CapabilityError(
             "a backward pass of your own, and outputs of the whole batch have no graph: leave "
             "takes_whole out, or state the loss as a function, loss = in_replicas(loss_function), "

@@ -1,10 +1,9 @@
-"""Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of
-matrix products.
+"""Convolution in any number of dimensions, its transpose and its weight's gradient.
 
-With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each
-function's derivatives are the other two functions, to any order. Columns lie as ``(channels *
-kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which makes every
-step one product without a copy; outside, shapes are as usual.
+The three form a triple. With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of x,
+w and y, so each function's derivatives are the other two functions, to any order. Columns lie as
+``(channels * kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which
+makes every step one matrix product without a copy; outside, shapes are as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from deliralike.nn.geometry import Pads
 
 @dataclass(frozen=True)
 class Geometry:
-    """How windows lie over an input: everything that a convolution is told."""
+    """How windows lie over an input: all settings of a convolution."""
 
     stride: tuple[int, ...]
     pads: Pads
@@ -34,11 +33,11 @@ class Geometry:
     count: tuple[int, ...]
 
     def windows(self) -> Windows:
-        """The windows over the padded input."""
+        """Return the windows over the padded input."""
         return Windows(self.kernel, self.stride, self.dilation, self.count)
 
     def plain(self) -> bool:
-        """Whether each window is one element, in order: then the columns are the input itself."""
+        """Return whether each window is one element, in order, so that columns equal the input."""
         return (
             self.size == self.count
             and set(self.kernel) == {1} == set(self.stride)
@@ -46,7 +45,7 @@ class Geometry:
         )
 
     def inner(self) -> tuple:
-        """The part of the padded input that is the input."""
+        """Return the index of the input within the padded input."""
         return (
             ...,
             *(
@@ -56,13 +55,15 @@ class Geometry:
         )
 
     def padded(self) -> tuple[int, ...]:
-        """The size with padding."""
+        """Return the size with padding."""
         return tuple(n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True))
 
 
 class Convolve(chainer.FunctionNode):
-    """``C(x, w)``: ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out,
-    *count)``.
+    """The convolution ``C(x, w)``.
+
+    Shapes:
+        ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out, *count)``.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -86,8 +87,10 @@ class Convolve(chainer.FunctionNode):
 
 
 class Transposed(chainer.FunctionNode):
-    """The transpose of ``C`` in `x`: ``(batch, out, *count)`` and the weight give ``(batch, in,
-    *size)``.
+    """The transpose of ``C`` in `x`.
+
+    Shapes:
+        ``(batch, out, *count)`` and the weight give ``(batch, in, *size)``.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -112,8 +115,10 @@ class Transposed(chainer.FunctionNode):
 
 
 class WeightGradient(chainer.FunctionNode):
-    """The transpose of ``C`` in `w`: ``(batch, in, *size)`` and ``(batch, out, *count)`` give the
-    weight's shape.
+    """The transpose of ``C`` in `w`.
+
+    Shapes:
+        ``(batch, in, *size)`` and ``(batch, out, *count)`` give the weight's shape.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -137,7 +142,7 @@ class WeightGradient(chainer.FunctionNode):
 
 
 def _columns(x: Any, g: Geometry) -> Any:
-    """What each window holds; (groups, in/groups * kernel, batch * windows)."""
+    """Return the elements of each window: (groups, in/groups * kernel, batch * windows)."""
     if g.plain():
         return _channels_first(x, g.groups)
     xp, x = array_module(x), x.swapaxes(0, 1)
@@ -152,7 +157,7 @@ def _columns(x: Any, g: Geometry) -> Any:
 
 
 def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
-    """The transpose of `_columns`; `shape` is (in, batch)."""
+    """Compute the transpose of `_columns`; `shape` is (in, batch)."""
     if g.plain():
         return _channels_second(columns, (*shape, *g.size))
     columns = columns.reshape(shape[0], -1, shape[1], *g.count)
@@ -163,20 +168,22 @@ def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
 
 
 def _channels_first(y: Any, groups: int) -> Any:
-    """(batch, channels, ...) as (groups, channels/groups, batch * ...); a view when it lies so in
-    memory already.
+    """Reshape (batch, channels, ...) to (groups, channels/groups, batch * ...).
+
+    The result is a view where the memory has that order already.
     """
     return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, -1)
 
 
 def _channels_second(y: Any, shape: Sequence[int]) -> Any:
-    """The other way round, always a view; `shape` is (channels, batch, ...)."""
+    """Reshape to (batch, channels, ...), always as a view; `shape` is (channels, batch, ...)."""
     return y.reshape(shape).swapaxes(0, 1)
 
 
 def _product(x: Any, y: Any) -> Any:
-    """The matrix product of each group; half precision is summed up in single precision, as on a
-    GPU.
+    """Return the matrix product of each group.
+
+    Half precision is summed in single precision, as on a GPU.
     """
     if x.dtype == np.float16 and array_module(x) is np:
         return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)

@@ -1,6 +1,4 @@
-"""Functions that Chainer lacks or computes otherwise, as its function nodes; every one can be
-differentiated twice.
-"""
+"""Function nodes that Chainer lacks or computes otherwise; all can be differentiated twice."""
 
 from __future__ import annotations
 
@@ -97,7 +95,7 @@ class Pad(chainer.FunctionNode):
 
 
 # Selecting
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 class Select(chainer.FunctionNode):
@@ -115,7 +113,7 @@ class Select(chainer.FunctionNode):
 
 
 class Collect(chainer.FunctionNode):
-    """The transpose of `Select`: what was taken from one position is summed there."""
+    """The transpose of `Select`: gradients of the same position are summed."""
 
     def __init__(self, index: Any, axis: int, length: int) -> None:
         super().__init__()
@@ -232,12 +230,13 @@ class PickSpread(chainer.FunctionNode):
 
 
 # Batch statistics
-# -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def batch_norm_node(eps: float, ndim: int) -> chainer.FunctionNode:
-    """Chainer's batch normalisation over all axes but the second; after `apply` it has `mean` and
-    (biased) `var`.
+    """Return Chainer's batch normalisation over all axes but the second.
+
+    After `apply` the node has `mean` and (biased) `var`.
     """
     return _norms.BatchNormalization(eps, axis=(0, *range(2, ndim)), impl_selector=_general)
 
@@ -247,9 +246,7 @@ def _general(*_: Any) -> Any:
 
 
 class Statistics(chainer.FunctionNode):
-    """Mean and biased variance of each channel, computed elsewhere; here they get their
-    derivative.
-    """
+    """Mean and biased variance of each channel, computed elsewhere, with their derivative."""
 
     def __init__(self, mean: Any, var: Any) -> None:
         super().__init__()

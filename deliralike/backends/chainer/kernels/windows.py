@@ -13,9 +13,7 @@ from deliralike.nn.geometry import conv_size
 
 
 class Windows:
-    """Which elements the windows over the last axes hold: one strided slice for each place in the
-    kernel.
-    """
+    """The elements of windows over the last axes: one strided slice for each kernel position."""
 
     def __init__(
         self,
@@ -28,7 +26,7 @@ class Windows:
         self.kernel, self.stride, self.dilation, self.count = kernel, stride, dilation, count
 
     def slices(self) -> list[tuple]:
-        """In row-major order of the kernel."""
+        """Return the slices in row-major order of the kernel."""
         starts = product(
             *(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=True))
         )
@@ -47,7 +45,7 @@ class Windows:
 def windows_over(
     size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> Windows:
-    """As many windows as fit."""
+    """Return as many windows as fit into a size."""
     return Windows(
         kernel,
         stride,
@@ -57,8 +55,9 @@ def windows_over(
 
 
 def zeros_like(x: Any, shape: Sequence[int]) -> Any:
-    """Zeros of another shape whose axes lie in memory in the same order, so that arithmetic with
-    `x` runs along.
+    """Return zeros of another shape whose axes lie in memory in the same order.
+
+    So arithmetic with `x` runs along the memory of both.
     """
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     return (
@@ -69,8 +68,9 @@ def zeros_like(x: Any, shape: Sequence[int]) -> Any:
 
 
 class MaxWindows(chainer.FunctionNode):
-    """The maximum of each window; the first of equal ones takes the gradient. Any number of axes,
-    with dilation.
+    """The maximum of each window; the first of equal ones takes the gradient.
+
+    It has any number of axes, with dilation.
     """
 
     def __init__(self, windows: Windows) -> None:

@@ -1,6 +1,4 @@
-"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics
-of all replicas.
-"""
+"""Differentiable sums over replicas, and Chainer's batch normalisation with their statistics."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ class AllSum(chainer.FunctionNode):
 
 
 def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
-    """The sum over all replicas, differentiable: by `AllSum`, or as one graph over all replicas."""
+    """Return the differentiable sum over all replicas: by `AllSum`, or in one graph."""
 
     def in_own_graph(x: Any, topic: str) -> Any:
         return AllSum(rendezvous, index, topic).apply((x,))[0]
@@ -60,15 +58,15 @@ def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[A
 
 
 # Chainer's own batch normalisation
-# -----------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 @contextmanager
 def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
-    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics
-    of all replicas.
+    """Let batch normalisation links use the statistics of all replicas for a ``with`` block.
 
-    Links of subclasses that compute something else are left alone.
+    It changes links of Chainer and ChainerMN. Links of subclasses that compute something else are
+    left alone.
     """
     norms = [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
     for link in norms:
@@ -112,7 +110,7 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
 
 
 def _scale_and_shift(link: Any) -> tuple[Any, Any]:
-    """One and zero where the link has none."""
+    """Return scale and shift, one and zero where the link has none."""
     gamma, beta = getattr(link, "gamma", None), getattr(link, "beta", None)
     like = link.avg_mean
     return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(
@@ -121,7 +119,7 @@ def _scale_and_shift(link: Any) -> tuple[Any, Any]:
 
 
 def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
-    """Values of each channel over an array's shape."""
+    """Broadcast values of each channel to an array's shape."""
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return F.broadcast_to(F.reshape(values, kept), shape)
 

@@ -1,6 +1,4 @@
-"""Copies of a network that own their storage, and how they follow what the user changes on the
-first one.
-"""
+"""Copies of a network that own their storage and follow the user's changes of the original."""
 
 from __future__ import annotations
 
@@ -36,16 +34,17 @@ class Copies:
     """A network and its copies, link by link.
 
     Parameters, persistent values and arrays are copied; settings and other objects are shared,
-    unless links or parameters are in them. Update rules stay with the root alone.
+    unless they contain links or parameters. Only the root keeps its update rules.
 
     Attributes:
         links: For each link of the root, in Chainer's order, that link and its copies.
-        parameters: The same for each parameter.
+        parameters: For each parameter of the root, that parameter and its copies.
     """
 
     def __init__(self, root: chainer.Link, devices: Sequence[str]) -> None:
-        """Copy the root to each device but the first, which is its own; nothing is drawn, the root
-        stays as it is.
+        """Copy the root to each device except the first, which is the root's own.
+
+        Nothing is drawn, and the root does not change.
         """
         self.root = root
         self._memos: list[dict[int, Any]] = []
@@ -69,19 +68,22 @@ class Copies:
         return new if new.device == chainer.get_device(device) else new.to_device(device)
 
     # Following
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def remember(self) -> None:
-        """Take what the root's links hold now for known: what a run has changed in each copy is the
-        copy's own.
+        """Record the present attributes of the root's links.
+
+        Attributes that a run has changed in each copy are the copy's own.
         """
         self._seen = [dict(vars(link)) for link, *_ in self.links]
         self._hooks = [_hooks(link) for link, *_ in self.links]
         self._structure_seen = self._structure()
 
     def follow(self) -> bool:
-        """Carry over what has changed on the root since; False if its links or parameters are
-        others now.
+        """Copy what has changed on the root since `remember`.
+
+        Returns:
+            False if the root has other links or parameters now.
         """
         if self._structure() != self._structure_seen:
             return False
@@ -99,7 +101,7 @@ class Copies:
         return True
 
     def _structure(self) -> list[int]:
-        """Which links and parameters there are, as numbers that can be compared."""
+        """Return the identities of the links and parameters."""
         return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
 
     def _carry(
@@ -135,39 +137,38 @@ class Copies:
                     copy_parameter(parameter, other)
 
     # Parameters
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def left_behind(self) -> chainer.Parameter | None:
-        """A parameter of the root whose values a copy does not have; None where all do.
+        """Return a parameter of the root whose values a copy does not have; None where all do.
 
         Chainer counts no changes of an array, so values are compared, which takes as long as
-        copying them. Copies are always written together, so the first one tells of all.
+        copying them. Copies are always written at the same time, so only the first one is compared.
         """
         pairs = ((parameter, others[0]) for parameter, *others in self.parameters if others)
         return next((parameter for parameter, other in pairs if _differs(parameter, other)), None)
 
     def share(self, given: Copies) -> None:
-        """Hold the very arrays that the copies of a network hold whose parameters the root
-        shares.
-        """
+        """Use the arrays of another network's copies, where the root shares its parameters."""
         for (_, *others), (_, *theirs) in zip(self.parameters, given.parameters, strict=True):
             for other, its in zip(others, theirs, strict=True):
                 if its.is_initialized:
                     other.array = its.array
 
     # Persistent values
-    # -----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def copy_persistent(self) -> None:
-        """The root's persistent values to every copy."""
+        """Copy the root's persistent values to every copy."""
         for link, *others in self.links:
             for name in link._persistent:
                 for other in others:
                     _copy_persistent(link, other, name)
 
     def average_persistent(self, sizes: Sequence[int]) -> None:
-        """Average floating persistent values over those that took part, weighted by their shares,
-        on the root.
+        """Average floating persistent values on the root, weighted by the sizes of the shares.
+
+        Only the copies that took part count.
         """
         for links in self.links:
             for name in links[0]._persistent:
@@ -206,11 +207,11 @@ def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None
 
 
 # Parameters
-# ----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None:
-    """The values of one parameter to another, in the storage that it has."""
+    """Copy the values of one parameter into the storage of another."""
     if source.array is None:
         return
     if target.array is None:
@@ -225,7 +226,7 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
 
 
 def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
-    """Whether values differ; those that are not a number are equal."""
+    """Return whether values differ; two NaNs count as equal."""
     if not (parameter.is_initialized and other.is_initialized):
         return False
     if parameter.shape != other.shape or parameter.dtype != other.dtype:
@@ -249,8 +250,9 @@ class _CopyOf(chainer.Initializer):
 
 
 class _SharedStart(chainer.Initializer):
-    """Start values for a parameter and its copies: whoever comes first draws them, all others take
-    the same.
+    """Start values for a parameter and its copies.
+
+    The first thread draws them, the others copy them.
     """
 
     def __init__(self, start: Any) -> None:
@@ -268,8 +270,7 @@ class _SharedStart(chainer.Initializer):
 
 @contextmanager
 def starting_together(copies: Copies) -> Iterator[None]:
-    """Parameters without a shape yet take the same start values in all copies, drawn once, in the
-    order of layers.
+    """Draw start values once for parameters without a shape, equal in all copies.
 
     Layers run in the same order everywhere, so the draws come in the order in which one network
     would make them.
@@ -298,7 +299,7 @@ def _set_start(parameters: Iterable[chainer.Parameter], start: Any) -> None:
 
 @contextmanager
 def _bare(root: chainer.Link) -> Iterator[None]:
-    """The parameters without update rules and gradients, which no copy needs."""
+    """Remove update rules and gradients, which no copy needs, for a ``with`` block."""
     with ExitStack() as stack:
         for parameter in _unique(_parameters(root)):
             stack.callback(
@@ -319,19 +320,19 @@ def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid:
 
 
 # Taking a network apart
-# ----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def _unique(things: Iterable[Any]) -> list[Any]:
-    """Each once, in order."""
+    """Return each object once, in order."""
     return list({id(thing): thing for thing in things}.values())
 
 
 def _aligned(columns: Iterable[list[Any]]) -> list[tuple]:
-    """What stands for each other in a network and its copies.
+    """Return the corresponding objects of a network and its copies.
 
     Raises:
-        StructureError: A copy is built otherwise.
+        StructureError: A copy is built differently.
     """
     first, *others = map(list, columns)
     for replica, column in enumerate(others, start=1):
@@ -349,19 +350,19 @@ def _listed(things: Sequence[Any]) -> str:
 
 
 def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:
-    """The parameters link by link, a shared one as often as it is held."""
+    """Return the parameters link by link, a shared one as often as it is held."""
     return (vars(link)[name] for link in network.links() for name in sorted(link._params))
 
 
 def _shared(link: chainer.Link) -> Iterator[Any]:
-    """What a link's copies share with it."""
+    """Return the values that a link's copies share with it."""
     for name, value in vars(link).items():
         if name not in _NAMES and name not in link._persistent and not _holds_own(value):
             yield value
 
 
 def _holds_own(value: Any) -> bool:
-    """Whether a copy needs a copy of this: arrays, links and parameters, at whatever depth."""
+    """Return whether a copy needs its own copy of a value: it holds arrays, links or parameters."""
     return (
         arrays.is_array(value)
         and not isinstance(value, Variable)

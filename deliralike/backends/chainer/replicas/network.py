@@ -1,4 +1,4 @@
-"""Replicated networks on Chainer, by the name that its users know."""
+"""Replicated networks on Chainer."""
 
 from __future__ import annotations
 
@@ -40,16 +40,14 @@ from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, bl
 
 
 class _ReplicatedType(ChainerNetworkType):
-    """Builds the wrapper; the network inside has its paths and start values already."""
+    """The metaclass of the wrapper; the network inside has its paths and start values already."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
 
 
 class ChainerReplicas(Replicas, ChainerSingle):
-    """How a replicated network of Chainer computes: in threads, with the settings of the calling
-    one.
-    """
+    """The computations of a replicated Chainer network: threads with the caller's settings."""
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
@@ -57,11 +55,12 @@ class ChainerReplicas(Replicas, ChainerSingle):
         self._reports: Any = None
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def prepare_run(self) -> None:
-        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers
-        mean new replicas.
+        """Follow changes of the root: settings, hooks and frozen parameters.
+
+        New layers lead to new replicas.
         """
         network = self.network
         network._refuse_other_device()
@@ -71,7 +70,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """See `Replicas.run`; one call after another.
+        """Run a function in the replicas, one call after another; see `Replicas.run`.
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
@@ -83,8 +82,9 @@ class ChainerReplicas(Replicas, ChainerSingle):
             return self._run(function, shares, in_threads)
 
     def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes
-        of an array.
+        """Raise an error if the replicas lack the root's parameter values.
+
+        Chainer counts no changes of an array, so values are compared.
         """
         stale = self.network._copies.left_behind()
         if stale is not None:
@@ -112,13 +112,13 @@ class ChainerReplicas(Replicas, ChainerSingle):
         return results
 
     def is_synchronised(self, link: chainer.Link) -> bool:
-        """Whether a batch normalisation has the statistics of the whole batch."""
+        """Return whether a batch normalisation has the statistics of the whole batch."""
         return self.settings.buffers == "sync"
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
     ) -> Any:
-        """``function(replica network, share)`` in one replica, on its device."""
+        """Return ``function(replica network, share)`` of one replica, on its device."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
         draws = drawing(self._draws[context.position], context)
@@ -128,30 +128,31 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
-        """The differentiable sum over all replicas."""
+        """Return the differentiable sum over all replicas."""
         return all_sum(rendezvous, replica_index, in_threads)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """The calling thread's settings and hooks."""
+        """Return the calling thread's settings and hooks as a context for other threads."""
         return settings_of_this_thread()
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
-        """BLAS threads shared out among the replicas; one replica alone keeps all."""
+        """Divide the BLAS threads among the replicas; a single replica keeps all."""
         if replicas == 1:
             return nullcontext()
         return blas_threads(max(1, blas_threads_now() // replicas))
 
     def draw_seed(self) -> int:
-        """The number that NumPy's generator would give next; it is drawn only if a replica makes
-        use of it.
+        """Return the number that NumPy's generator would draw next.
+
+        It is drawn only if a replica uses it.
         """
         return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
 
     # Parameters, gradients and buffers
-    # -------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients in each replica but the root, by neutral name."""
+        """Return the gradients in each replica but the root, by neutral name."""
         for table in self.network._tables[1:]:
             yield {
                 name: parameter.grad
@@ -160,9 +161,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
             }
 
     def accumulate_gradients(self) -> None:
-        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in
-        the replicas.
-        """
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear theirs."""
         network = self.network
         for parameter, *others in network._copies.parameters:
             for other in others:
@@ -188,9 +187,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
                     copy_parameter(parameter, other)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the persistent values of all replicas the same, by the policy in
-        `ReplicaSettings`.
-        """
+        """Equalize the persistent values of all replicas, by the policy in `ReplicaSettings`."""
         if self.settings.buffers == "mean" and sum(sizes):
             self.network._copies.average_persistent(sizes)
         self.network._copies.copy_persistent()
@@ -271,7 +268,7 @@ class DataParallelChainerNetwork(
     def of(
         cls, network: AbstractChainerNetwork, settings: ReplicaSettings
     ) -> DataParallelChainerNetwork:
-        """A network, replicated as these settings say."""
+        """Replicate a network with given settings."""
         others = {field.name: getattr(settings, field.name) for field in fields(settings)}
         devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
         return cls(network, devices, output, dim, **others)
@@ -307,11 +304,11 @@ class DataParallelChainerNetwork(
         return self._copies.networks
 
     # Training mode
-    # ---------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
     def training(self) -> bool:  # type: ignore[override]
-        """The root's."""
+        """Whether the root is in training mode."""
         return self.root.training
 
     @training.setter
@@ -319,49 +316,49 @@ class DataParallelChainerNetwork(
         self.root.training = value
 
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """The root's."""
+        """Return the root's blocks."""
         return self.root.named_blocks()
 
     # Chainer's own interface, which is the module's
-    # -------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """The parameters that an optimizer updates: the root's."""
+        """Return the parameters that an optimizer updates: the root's."""
         return iter(
             {id(parameter): parameter for parameter in self.module.params(include_uninit)}.values()
         )
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
-        """The module's, without a prefix."""
+        """Return the module's parameters, without a prefix."""
         return self.module.namedparams(include_uninit)
 
     def links(self, skipself: bool = False) -> Iterator[chainer.Link]:
-        """This link in the place of the module, then the links below it."""
+        """Return this link in the place of the module, then the links below it."""
         if not skipself:
             yield self
         yield from self.module.links(skipself=True)
 
     def namedlinks(self, skipself: bool = False) -> Iterator[tuple[str, chainer.Link]]:
-        """This link in the place of the module, then the links below it, without a prefix."""
+        """Return this link in the place of the module, then the links below it, unprefixed."""
         if not skipself:
             yield "/", self
         yield from self.module.namedlinks(skipself=True)
 
     def children(self) -> Iterator[chainer.Link]:
-        """The module's."""
+        """Return the module's children."""
         return self.module.children()
 
     def __getitem__(self, name: Any) -> Any:
-        """The module's child of that name."""
+        """Return the module's child of that name."""
         return self.module[name]
 
     @property
     def device(self) -> Any:
-        """The root's."""
+        """The device of the root."""
         return self.module.device
 
     def serialize(self, serializer: Any) -> None:
-        """The module's entries, without a prefix; what is loaded goes to every replica."""
+        """Serialize the module's entries, without a prefix; loaded ones go to every replica."""
         self.module.serialize(serializer)
         if not isinstance(
             serializer, chainer.Serializer
@@ -369,7 +366,7 @@ class DataParallelChainerNetwork(
             self.parallelism.copy_state()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
-        """Take over another network's parameters, in every replica."""
+        """Copy another network's parameters into every replica."""
         self.module.copyparams(getattr(link, "module", link), copy_persistent)
         self.parallelism.copy_state()
 
@@ -384,18 +381,17 @@ class DataParallelChainerNetwork(
                 parameter.cleargrad()
 
     def zerograds(self) -> None:
-        """Set the gradients to zero in every replica; those of parameters without a shape are
-        cleared.
-        """
+        """Set the gradients to zero in every replica; clear those of parameters without a shape."""
         self.cleargrads()
         for parameter in (each for parameters in self._copies.parameters for each in parameters):
             if parameter.is_initialized:
                 parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
-        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied.
+        """Return a replicated copy of the module; see ``chainer.Link.copy``.
 
-        With ``"share"`` each replica shares the arrays of the replica that it copies, too.
+        Tied parameters stay tied. With ``"share"`` each new replica shares the arrays of the
+        replica that it copies, too.
         """
         module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
         if mode != "copy":
@@ -421,7 +417,7 @@ class DataParallelChainerNetwork(
             )
 
     def __repr__(self) -> str:
-        """The devices, and the tree of the network inside."""
+        """Return the devices, and the tree of the network inside."""
         inside = repr(self.root).replace("\n", "\n  ")
         return (
             f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
@@ -430,7 +426,7 @@ class DataParallelChainerNetwork(
     __str__ = __repr__
 
     # By the names of delira's
-    # ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
     def modules(self) -> list[chainer.Link]:
@@ -454,7 +450,7 @@ class DataParallelChainerNetwork(
     def _scatter(
         cls, inputs: tuple, kwargs: dict[str, Any], target_devices: Sequence[Any], dim: int = 0
     ) -> tuple[list[tuple], list[dict[str, Any]]]:
-        """The positional and keyword arguments of each device.
+        """Return the positional and keyword arguments of each device.
 
         Better than in delira: positional and keyword arguments share one count; nothing is lost,
         doubled or empty.
@@ -466,12 +462,12 @@ class DataParallelChainerNetwork(
 
     @classmethod
     def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
-        """The replicas' outputs as one, on a device; the outputs themselves stay where they are."""
+        """Return the replicas' outputs as one, on a device; the replicas' own are not moved."""
         return gather(predictions, dim, target_device, backend=cls.backend)
 
 
 def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
-    """The replicated networks in a link, itself included."""
+    """Return the replicated networks in a link, itself included."""
     return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
 
 

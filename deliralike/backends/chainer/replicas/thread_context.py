@@ -1,6 +1,4 @@
-"""What of Chainer's is each thread's own, and how a replica's thread gets that of the calling
-thread.
-"""
+"""The thread-local settings of Chainer, and how they pass to the threads of replicas."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ _reports = chainer.reporter
 
 
 def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
-    """A context for another thread, in which Chainer's settings and hooks are those of this one,
-    user's own included.
+    """Return a context for another thread with this thread's Chainer settings and hooks.
 
-    Hooks are the same objects: in several threads at once they are called in any order.
+    The user's own settings are included. Hooks are the same objects: in several threads at once
+    they are called in any order.
     """
     settings = dict(vars(chainer.config._local))
     hooks = {
@@ -43,7 +41,7 @@ def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
 
 @contextmanager
 def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Set entries for a ``with`` block, then restore all that was there."""
+    """Set entries of a dict for a ``with`` block, then restore its former content."""
     before = dict(values)
     values.update(wanted)
     try:
@@ -54,8 +52,7 @@ def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Reports:
-    """What the replicas report to Chainer's reporter, each for itself; afterwards it becomes one
-    report.
+    """The reports of the replicas to Chainer's reporter, which are combined into one report.
 
     A link of a replica reports under the name that the root's link has.
     """
@@ -63,7 +60,7 @@ class Reports:
     def __init__(
         self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]
     ) -> None:
-        """Look at the calling thread's reporter, if it has one."""
+        """Use the calling thread's reporter, if it has one."""
         reporters = _reports._get_reporters()
         self.target = reporters[-1] if reporters else None
         self.shares = shares
@@ -91,7 +88,7 @@ class Reports:
 
     @contextmanager
     def of(self, index: int) -> Iterator[None]:
-        """Reports of one replica."""
+        """Collect the reports of one replica for a ``with`` block."""
         if not self.reporters:
             yield
             return
@@ -99,8 +96,9 @@ class Reports:
             yield
 
     def settle(self) -> None:
-        """Report to the calling thread's reporter: of numbers the mean weighted by share, else the
-        first replica's.
+        """Report to the calling thread's reporter: the mean of numbers, weighted by share.
+
+        Of anything else it reports the first replica's value.
         """
         for name in dict.fromkeys(
             name for reporter in self.reporters for name in reporter.observation
