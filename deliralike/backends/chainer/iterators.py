@@ -40,13 +40,12 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
 
 
 def _loader(iterator: Any, seed: int) -> Loader:
-    if missing := [
-        name for name in ("dataset", "batch_size", "order_sampler") if not hasattr(iterator, name)
-    ]:
-        raise ArgumentError(
-            f"{type(iterator).__name__} does not tell its {missing[0]}: give the trainer the "
-            "dataset, or a deliralike.data.Loader"
-        )
+    for name in ("dataset", "batch_size", "order_sampler"):
+        if not hasattr(iterator, name):
+            raise ArgumentError(
+                f"{type(iterator).__name__} does not tell its {name}: give the trainer the "
+                "dataset, or a deliralike.data.Loader"
+            )
     order = iterator.order_sampler
     if not isinstance(order, chainer.iterators.ShuffleOrderSampler | None):
         raise SettingError(

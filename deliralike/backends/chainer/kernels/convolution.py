@@ -38,21 +38,18 @@ class Geometry:
 
     def plain(self) -> bool:
         """Return whether each window is one element, in order, so that columns equal the input."""
-        return (
-            self.size == self.count
-            and set(self.kernel) == {1} == set(self.stride)
-            and not any(map(any, self.pads))
-        )
+        if self.size != self.count or self.is_padded():
+            return False
+        return set(self.kernel) == {1} == set(self.stride)
+
+    def is_padded(self) -> bool:
+        """Return whether there is any padding."""
+        return any(map(any, self.pads))
 
     def inner(self) -> tuple:
         """Return the index of the input within the padded input."""
-        return (
-            ...,
-            *(
-                slice(before, before + n)
-                for (before, _), n in zip(self.pads, self.size, strict=True)
-            ),
-        )
+        axes = zip(self.pads, self.size, strict=True)
+        return (..., *(slice(before, before + n) for (before, _), n in axes))
 
     def padded(self) -> tuple[int, ...]:
         """Return the size with padding."""
@@ -72,18 +69,21 @@ class Convolve(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (x, w), groups = inputs, self.geometry.groups
-        y = _product(w.reshape(groups, w.shape[0] // groups, -1), _columns(x, self.geometry))
-        return (_channels_second(y, (w.shape[0], x.shape[0], *self.geometry.count)),)
+        x, w = inputs
+        g = self.geometry
+        weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
+        y = _product(weight, _columns(x, g))
+        return (_channels_second(y, (w.shape[0], x.shape[0], *g.count)),)
 
     def backward(self, indexes, gradients):
-        (x, w), (gy,) = self.get_retained_inputs(), gradients
-        found = {}
+        x, w = self.get_retained_inputs()
+        (gy,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Transposed(self.geometry).apply((gy, w))[0]
+            results += Transposed(self.geometry).apply((gy, w))
         if 1 in indexes:
-            found[1] = WeightGradient(self.geometry).apply((x, gy))[0]
-        return tuple(found[index] for index in indexes)
+            results += WeightGradient(self.geometry).apply((x, gy))
+        return tuple(results)
 
 
 class Transposed(chainer.FunctionNode):
@@ -99,19 +99,22 @@ class Transposed(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (y, w), g = inputs, self.geometry
+        y, w = inputs
+        g = self.geometry
         weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
         columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
-        return (_add_columns(columns, (w.shape[1] * g.groups, y.shape[0]), g),)
+        channels = w.shape[1] * g.groups
+        return (_add_columns(columns, (channels, y.shape[0]), g),)
 
     def backward(self, indexes, gradients):
-        (y, w), (gx,) = self.get_retained_inputs(), gradients
-        found = {}
+        y, w = self.get_retained_inputs()
+        (gx,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Convolve(self.geometry).apply((gx, w))[0]
+            results += Convolve(self.geometry).apply((gx, w))
         if 1 in indexes:
-            found[1] = WeightGradient(self.geometry).apply((gx, y))[0]
-        return tuple(found[index] for index in indexes)
+            results += WeightGradient(self.geometry).apply((gx, y))
+        return tuple(results)
 
 
 class WeightGradient(chainer.FunctionNode):
@@ -127,33 +130,38 @@ class WeightGradient(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (x, y), g = inputs, self.geometry
+        x, y = inputs
+        g = self.geometry
         w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
         return (w.reshape(y.shape[1], x.shape[1] // g.groups, *g.kernel),)
 
     def backward(self, indexes, gradients):
-        (x, y), (gw,) = self.get_retained_inputs(), gradients
-        found = {}
+        x, y = self.get_retained_inputs()
+        (gw,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Transposed(self.geometry).apply((y, gw))[0]
+            results += Transposed(self.geometry).apply((y, gw))
         if 1 in indexes:
-            found[1] = Convolve(self.geometry).apply((x, gw))[0]
-        return tuple(found[index] for index in indexes)
+            results += Convolve(self.geometry).apply((x, gw))
+        return tuple(results)
 
 
 def _columns(x: Any, g: Geometry) -> Any:
     """Return the elements of each window: (groups, in/groups * kernel, batch * windows)."""
     if g.plain():
         return _channels_first(x, g.groups)
-    xp, x = array_module(x), x.swapaxes(0, 1)
-    if any(map(any, g.pads)):
+    xp = array_module(x)
+    x = x.swapaxes(0, 1)
+    if g.is_padded():
         padded = xp.zeros((*x.shape[:2], *g.padded()), x.dtype)
         padded[g.inner()] = x
         x = padded
-    columns = xp.empty((x.shape[0], math.prod(g.kernel), x.shape[1], *g.count), x.dtype)
-    for place, window in enumerate(g.windows().slices()):
-        columns[:, place] = x[window]
-    return columns.reshape(g.groups, columns.shape[0] // g.groups * columns.shape[1], -1)
+    channels, batch = x.shape[:2]
+    positions = math.prod(g.kernel)
+    columns = xp.empty((channels, positions, batch, *g.count), x.dtype)
+    for position, window in enumerate(g.windows().slices()):
+        columns[:, position] = x[window]
+    return columns.reshape(g.groups, channels // g.groups * positions, -1)
 
 
 def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
@@ -162,8 +170,8 @@ def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
         return _channels_second(columns, (*shape, *g.size))
     columns = columns.reshape(shape[0], -1, shape[1], *g.count)
     x = array_module(columns).zeros((*shape, *g.padded()), columns.dtype)
-    for place, window in enumerate(g.windows().slices()):
-        x[window] += columns[:, place]
+    for position, window in enumerate(g.windows().slices()):
+        x[window] += columns[:, position]
     return x[g.inner()].swapaxes(0, 1)
 
 
@@ -185,6 +193,8 @@ def _product(x: Any, y: Any) -> Any:
 
     Half precision is summed in single precision, as on a GPU.
     """
-    if x.dtype == np.float16 and array_module(x) is np:
-        return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
-    return array_module(x).matmul(x, y)
+    xp = array_module(x)
+    if x.dtype == np.float16 and xp is np:
+        product = np.matmul(x.astype(np.float32), y.astype(np.float32))
+        return product.astype(np.float16)
+    return xp.matmul(x, y)
