@@ -33,14 +33,11 @@ def cast(value: Any, dtype: str) -> Any:
     """Cast an array of float32 or float16 to the other type; return anything else as it is."""
     if not arrays.is_array(value) or value.dtype.name not in _CAST:
         return value
-    return (
-        chainer.functions.cast(value, dtype) if isinstance(value, Variable) else value.astype(dtype)
-    )
+    if isinstance(value, Variable):
+        return chainer.functions.cast(value, dtype)
+    return value.astype(dtype)
 
 
 for _name in PRODUCTS:
-    setattr(
-        ChainerFunctions,
-        _name,
-        autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True),
-    )
+    _function = autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True)
+    setattr(ChainerFunctions, _name, _function)

@@ -56,11 +56,9 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
     value, name, gradient, gradient_valid, initializer, update_rule, device = arguments
     parameter = Parameter(initializer, name=name)
     parameter.array = value
-    parameter._grad, parameter._grad_valid, parameter.update_rule = (
-        gradient,
-        gradient_valid,
-        update_rule,
-    )
+    parameter._grad = gradient
+    parameter._grad_valid = gradient_valid
+    parameter.update_rule = update_rule
     parameter.to_device(device)
     set_requires_grad(parameter, requires_grad)
     return parameter
@@ -124,9 +122,8 @@ class ChainerSlot(Slot):
             self.link.__dict__[self.name] = int(value)
             return
         array = self._array()
-        array[...] = arrays.array_module(array).asarray(
-            value.reshape(array.shape).astype(array.dtype)
-        )
+        value = value.reshape(array.shape).astype(array.dtype)
+        array[...] = arrays.array_module(array).asarray(value)
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
         """Return a value without an axis where the link holds a scalar."""
@@ -162,24 +159,31 @@ def link_slots(link: chainer.Link) -> dict[str, Slot]:
 
     They are own parameters, own buffers, and children, each in creation order.
     """
-    names = _neutral_names(type(link))
-    own = [*names, *(name for name in vars(link) if name not in names)]
-    slots = {
-        names.get(name, name): ChainerSlot(link, name, True) for name in own if name in link._params
-    }
-    slots |= {
-        names.get(name, name): ChainerSlot(link, name, False)
-        for name in own
-        if name in link._persistent and (name not in names or vars(link)[name] is not None)
-    }
+    neutral_names = _neutral_names(type(link))
+    attributes = vars(link)
+    own = [*neutral_names, *(name for name in attributes if name not in neutral_names)]
+    slots: dict[str, Slot] = {}
+    for name in own:
+        if name in link._params:
+            slots[neutral_names.get(name, name)] = ChainerSlot(link, name, True)
+    for name in own:
+        if name not in link._persistent:
+            continue
+        if name in neutral_names and attributes[name] is None:
+            continue
+        slots[neutral_names.get(name, name)] = ChainerSlot(link, name, False)
     for path, child in _children(link):
-        slots |= {f"{path}.{name}": slot for name, slot in _slots(child).items()}
+        for name, slot in _slots(child).items():
+            slots[f"{path}.{name}"] = slot
     return slots
 
 
 @cache
-def _neutral_names(kind: type) -> dict[str, str]:
-    return next((names for known, names in _NEUTRAL.items() if issubclass(kind, known)), {})
+def _neutral_names(kind: Any) -> dict[str, str]:
+    for known, names in _NEUTRAL.items():
+        if issubclass(kind, known):
+            return names
+    return {}
 
 
 def _slots(link: chainer.Link) -> dict[str, Slot]:
@@ -197,14 +201,15 @@ def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
     return [(name, child) for name, child in vars(link).items() if name in names]
 
 
-def _blocks(path: str, link: chainer.Link, seen: set[int]) -> Iterator[tuple[str, chainer.Link]]:
-    if id(link) in seen:
+def _blocks(path: str, link: chainer.Link, visited: set[int]) -> Iterator[tuple[str, chainer.Link]]:
+    """Yield a link and all below it that are not visited yet, with their dotted paths."""
+    if id(link) in visited:
         return
-    seen.add(id(link))
+    visited.add(id(link))
     yield path, link
-    below = link.native if isinstance(link, WrappedChainerNetwork) else link
-    for name, child in _children(below):
-        yield from _blocks(f"{path}.{name}" if path else name, child, seen)
+    parent = link.native if isinstance(link, WrappedChainerNetwork) else link
+    for name, child in _children(parent):
+        yield from _blocks(f"{path}.{name}" if path else name, child, visited)
 
 
 class _Running(threading.local):
@@ -265,11 +270,15 @@ class AbstractChainerNetwork(
 
         They are recorded in `init_kwargs`.
         """
-        links = {
-            name: value for name, value in arguments.items() if isinstance(value, chainer.Link)
-        }
+        links = {}
+        others = {}
+        for name, value in arguments.items():
+            if isinstance(value, chainer.Link):
+                links[name] = value
+            else:
+                others[name] = value
         chainer.Chain.__init__(self, **links)
-        self._record({name: value for name, value in arguments.items() if name not in links})
+        self._record(others)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Register parameters, links and buffers; a buffer takes over the value of an array."""
@@ -281,11 +290,14 @@ class AbstractChainerNetwork(
         elif name in self.__dict__.get("_persistent", ()):
             self._set_buffer(name, value)
         else:
-            if name in self.__dict__.get("_params", ()) or name in self.__dict__.get(
-                "_children", ()
-            ):
+            if self._is_registered(name):
                 self._refuse_value(name, value)
             super().__setattr__(name, value)
+
+    def _is_registered(self, name: str) -> bool:
+        """Return whether an attribute is a parameter or a link; there are none before __init__."""
+        names = vars(self)
+        return name in names.get("_params", ()) or name in names.get("_children", ())
 
     def _register(self, name: str, value: Any) -> None:
         if "_children" not in self.__dict__:
@@ -299,7 +311,8 @@ class AbstractChainerNetwork(
         if type(self.__dict__.get(name)) not in (type(value), Parameter):
             self._forget(name)
         value.name = name
-        (self._children if isinstance(value, chainer.Link) else self._params).add(name)
+        names = self._children if isinstance(value, chainer.Link) else self._params
+        names.add(name)
         object.__setattr__(self, name, value)
 
     def _forget(self, name: str) -> None:
@@ -321,9 +334,10 @@ class AbstractChainerNetwork(
 
     def _set_buffer(self, name: str, value: Any) -> None:
         """Store a value in the buffer's type, without its graph."""
-        before, value = self.__dict__[name], arrays.raw(value)
-        if arrays.is_array(before) and value is not None:
-            value = arrays.array_module(before).asarray(value, dtype=before.dtype)
+        former = self.__dict__[name]
+        value = arrays.raw(value)
+        if arrays.is_array(former) and value is not None:
+            value = arrays.array_module(former).asarray(value, dtype=former.dtype)
         object.__setattr__(self, name, value)
 
     # Calls and training mode
@@ -340,46 +354,44 @@ class AbstractChainerNetwork(
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with Chainer's link hooks, ``config.train`` being this block's own mode."""
-        running, now = _running, chainer.config.train
+        running = _running
+        now = chainer.config.train
+        former = (running.allowed, running.last)
         allowed = running.allowed if now is running.last else now
-        wanted = self._training and allowed
-        before = running.allowed, running.last
-        if now is wanted and before == (
-            allowed,
-            wanted,
-        ):  # within a network in the same mode: nothing to set
-            return super().__call__(*args, **kwargs)
-        _running.allowed, _running.last = allowed, wanted
+        mode = self._training and allowed
+        if now is mode and former == (allowed, mode):
+            return super().__call__(*args, **kwargs)  # within a network in the same mode
+        running.allowed, running.last = allowed, mode
         try:
-            if now is wanted:
+            if now is mode:
                 return super().__call__(*args, **kwargs)
-            with chainer.using_config("train", wanted):
+            with chainer.using_config("train", mode):
                 return super().__call__(*args, **kwargs)
         finally:
-            _running.allowed, _running.last = before
+            running.allowed, running.last = former
 
     def train(self, mode: bool = True) -> Any:
         """Set training or evaluation mode for this network and all blocks; return the network."""
-        for _, block in self.named_blocks():
-            if isinstance(block, AbstractChainerNetwork):
-                block.training = mode
+        for block in self._abstract_blocks():
+            block.training = mode
         return self
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
         """Hold training or evaluation mode for a ``with`` block, then restore each block's mode."""
-        blocks = [
-            block for _, block in self.named_blocks() if isinstance(block, AbstractChainerNetwork)
-        ]
-        before = [
-            block._training for block in blocks
-        ]  # not `training`, which Chainer's own switch may hide
+        blocks = self._abstract_blocks()
+        # `_training`, since Chainer's own switch may hide it from `training`.
+        modes = [block._training for block in blocks]
         self.train(training)
         try:
             yield self
         finally:
-            for block, was_training in zip(blocks, before, strict=True):
-                block.training = was_training
+            for block, mode in zip(blocks, modes, strict=True):
+                block.training = mode
+
+    def _abstract_blocks(self) -> list[AbstractChainerNetwork]:
+        blocks = [block for _, block in self.named_blocks()]
+        return [block for block in blocks if isinstance(block, AbstractChainerNetwork)]
 
     # The neutral interface
     # ------------------------------------------------------------
@@ -397,10 +409,10 @@ class AbstractChainerNetwork(
 
         So Chainer's optimizers update it once.
         """
-        seen: set[int] = set()
+        visited: set[int] = set()
         for parameter in super().params(include_uninit):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
+            if id(parameter) not in visited:
+                visited.add(id(parameter))
                 yield parameter
 
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
@@ -408,9 +420,9 @@ class AbstractChainerNetwork(
 
         Chainer would give each name of a shared one a copy of its own.
         """
-        new = super().copy(mode)
-        tie_as(self, new, {})
-        return new
+        twin = super().copy(mode)
+        tie_as(self, twin, {})
+        return twin
 
     @property
     def device_name(self) -> str:
@@ -420,14 +432,14 @@ class AbstractChainerNetwork(
     @property
     def dtype_name(self) -> str:
         """The floating type of the parameters, or of the first buffer."""
-        first = next((p for p in self.params(include_uninit=False) if p.dtype.kind == "f"), None)
-        if first is not None:
-            return str(first.dtype)
-        values = (arrays.raw(slot.native) for slot in self.neutral_slots().values())
-        return next(
-            (str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"),
-            self.dtype_built,
-        )
+        for parameter in self.params(include_uninit=False):
+            if parameter.dtype.kind == "f":
+                return str(parameter.dtype)
+        for slot in self.neutral_slots().values():
+            value = arrays.raw(slot.native)
+            if arrays.is_array(value) and value.dtype.kind == "f":
+                return str(value.dtype)
+        return self.dtype_built
 
     def __repr__(self) -> str:
         """Return the tree of blocks in creation order, each with its arguments."""
@@ -445,15 +457,12 @@ def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> Non
     twins[id(link)] = twin
     for name in link._params:
         vars(twin)[name] = twins.setdefault(id(vars(link)[name]), vars(twin)[name])
-    pairs = zip(_children(link), _children(twin), strict=True)
-    links = [
-        (name, child, copied)
-        for (name, child), (_, copied) in pairs
-        if isinstance(child, chainer.Link)
-    ]
-    for name, child, copied in links:  # and no functions, which a chainer.Sequential may hold
+    pairs = list(zip(_children(link), _children(twin), strict=True))
+    for (name, child), (_, child_twin) in pairs:
+        if not isinstance(child, chainer.Link):
+            continue  # a function, which a chainer.Sequential may hold
         if id(child) not in twins:
-            tie_as(child, copied, twins)
+            tie_as(child, child_twin, twins)
         elif isinstance(twin, chainer.ChainList):
             twin._children[int(name)] = twins[id(child)]
         else:
@@ -481,36 +490,34 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
 
 def set_dtype(network: chainer.Link, dtype: str) -> None:
     """Convert the floating parameters and persistent arrays of a link and all below it."""
-    for parameter in (p for p in network.params(include_uninit=False) if p.dtype.kind == "f"):
-        parameter.array = parameter.array.astype(dtype)
-        parameter.cleargrad()
+    for parameter in list(network.params(include_uninit=False)):
+        if parameter.dtype.kind == "f":
+            parameter.array = parameter.array.astype(dtype)
+            parameter.cleargrad()
     for link in network.links():
-        for name, value in ((name, vars(link)[name]) for name in link._persistent):
+        for name in link._persistent:
+            value = vars(link)[name]
             if arrays.is_array(value) and value.dtype.kind == "f":
                 object.__setattr__(link, name, value.astype(dtype))
 
 
 def _tree(link: chainer.Link) -> str:
+    """Return the text of a link and all below it, indented."""
     settings = getattr(link, "init_kwargs", None)
-    shown = link.printable_specs if settings is None else settings.items()
-    settings_text = ", ".join(
-        f"{name}={value!r}" for name, value in shown if not _holds_blocks(value)
-    )
+    items = link.printable_specs if settings is None else settings.items()
+    texts = [f"{name}={value!r}" for name, value in items if not _holds_blocks(value)]
+    head = f"{type(link).__name__}({', '.join(texts)}"
     lines = [f"({name}): {_tree(child)}".replace("\n", "\n  ") for name, child in _children(link)]
-    return (
-        f"{type(link).__name__}({settings_text})"
-        if not lines
-        else "\n  ".join([f"{type(link).__name__}({settings_text}", *lines]) + "\n)"
-    )
+    if not lines:
+        return f"{head})"
+    return "\n  ".join([head, *lines]) + "\n)"
 
 
 def _holds_blocks(value: Any) -> bool:
     """Return whether the tree shows a setting anyway."""
-    items = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else (value,)
-    )
+    items = (value,)
+    if isinstance(value, dict):
+        items = tuple(value.values())
+    elif isinstance(value, list | tuple):
+        items = tuple(value)
     return any(isinstance(item, Block | chainer.Link | Variable) for item in items)

@@ -36,22 +36,26 @@ class Draws:
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
         """Return random numbers between 0 and 1."""
         if self._generator is None:
-            seed = np.random.SeedSequence(self.key)
-            self._generator = (
-                np.random.default_rng(seed)
-                if xp is np
-                else xp.random.RandomState(int(seed.generate_state(1)[0]))
-            )
-        return self._generator.random(tuple(shape)) if xp is np else self._generator.rand(*shape)
+            self._generator = _generator(self.key, xp)
+        if xp is np:
+            return self._generator.random(tuple(shape))
+        return self._generator.rand(*shape)
+
+
+def _generator(key: tuple[int, int], xp: Any) -> Any:
+    seed = np.random.SeedSequence(key)
+    if xp is np:
+        return np.random.default_rng(seed)
+    return xp.random.RandomState(int(seed.generate_state(1)[0]))
 
 
 _current: ContextVar[Draws | None] = ContextVar("deliralike_chainer_draws", default=None)
 
 
 @contextmanager
-def drawing(draws: Draws, place: Replica) -> Iterator[None]:
+def drawing(draws: Draws, replica: Replica) -> Iterator[None]:
     """Draw from a replica's own generator for a ``with`` block."""
-    draws.key = (place.seed, place.index)
+    draws.key = (replica.seed, replica.index)
     token = _current.set(draws)
     try:
         yield
@@ -75,12 +79,12 @@ def state(device: str) -> dict[str, Any]:
     run that continues and one that is resumed from here draw the same, and a run whose state was
     never read draws differently.
     """
-    found: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
+    states: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
     if not _on_numpy(device):
         with chainer.using_device(device):
-            found["cupy"] = int(arrays.cuda.cupy.random.randint(2**31))
-            arrays.cuda.cupy.random.seed(found["cupy"])
-    return found
+            states["cupy"] = int(arrays.cuda.cupy.random.randint(2**31))
+            arrays.cuda.cupy.random.seed(states["cupy"])
+    return states
 
 
 def load_state(device: str, state: Mapping[str, Any]) -> None:

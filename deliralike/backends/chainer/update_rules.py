@@ -13,12 +13,12 @@ from deliralike.optim.groups import Groups
 class NeutralUpdateRule(chainer.UpdateRule):
     """One parameter's update by a neutral rule; `t` counts the parameter's own updates."""
 
-    is_elementwise = True  # in any layout of the arrays: norms do not depend on it
+    is_elementwise = True  # works in any layout of the arrays, on which norms do not depend
 
     @property
     def rule(self) -> rules.Rule:
         """The rule of this parameter's group with the present learning rate."""
-        return self.hyperparam.groups.rules[self.hyperparam.place]
+        return self.hyperparam.groups.rules[self.hyperparam.group]
 
     def init_state(self, param: chainer.Parameter) -> None:
         """Set each slot of the rule to zeros."""
@@ -33,9 +33,8 @@ class NeutralUpdateRule(chainer.UpdateRule):
     def update_core(self, param: chainer.Parameter) -> None:
         """Make one step of the rule."""
         rule = self.rule
-        value, state = rule.update(
-            param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp
-        )
+        scalars = rule.scalars(self.t)
+        value, state = rule.update(param.array, param.grad, self.state, scalars, param.device.xp)
         param.array[...] = value
         self.state.update(state)
 
@@ -43,15 +42,16 @@ class NeutralUpdateRule(chainer.UpdateRule):
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
     """A Chainer optimizer that follows neutral rules and skips parameters without gradient.
 
-    It works with Chainer's updaters and extensions. A parameter's group is the number ``place`` in
+    It works with Chainer's updaters and extensions. A parameter's group is the number ``group`` in
     the hyperparameters of its update rule.
     """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
-        self.hyperparam.groups, self.hyperparam.place = groups, 0
+        self.hyperparam.groups = groups
+        self.hyperparam.group = 0
 
-    def places(self, slots: Mapping[str, Slot]) -> dict[str, int]:
+    def group_numbers(self, slots: Mapping[str, Slot]) -> dict[str, int]:
         """Return the group numbers of parameters, by name."""
         return self.hyperparam.groups.assigned(slots)
 

@@ -28,14 +28,14 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
     of the chain that was given, or of a link of it, when one is called in this thread.
     """
 
-    _calls: _FinishBefore | None = None
+    _hook: _FinishBefore | None = None
     _is_updating = False
 
     def watch(self):
-        if self._calls is None:  # it stays, as a hook must not go while hooks are called
-            self._calls = _FinishBefore(self)
-            self._calls.__enter__()
-            weakref.finalize(self, chainer._get_link_hooks().pop, self._calls.name, None)
+        if self._hook is None:  # it stays, as a hook must not be removed while hooks are called
+            self._hook = _FinishBefore(self)
+            self._hook.__enter__()
+            weakref.finalize(self, chainer._get_link_hooks().pop, self._hook.name, None)
 
     def bind(self, optimizer: Any) -> None:
         """Forbid direct updates of the native optimizer.
@@ -60,11 +60,12 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             )
 
     def trainable(self):
-        slots = self.network.neutral_slots().items()
-        first = {id(slot.native): name for name, slot in reversed(slots) if slot.trainable}
-        self._own = {
-            name: slot.native for name, slot in slots if first.get(id(slot.native)) == name
-        }
+        self._own = {}
+        owned: set[int] = set()
+        for name, slot in self.network.neutral_slots().items():
+            if slot.trainable and id(slot.native) not in owned:
+                owned.add(id(slot.native))
+                self._own[name] = slot.native
         return {name: described(parameter.array) for name, parameter in self._own.items()}
 
     def gradient(self, name):
@@ -84,18 +85,15 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
 
         They are attributes of the optimizer's, and of each parameter's own rule.
         """
-        rules = [
-            parameter.update_rule
-            for parameter in self._own.values()
-            if parameter.update_rule is not None
-        ]
-        held = [vars(each.hyperparam) for each in (optimizer.native, *rules)]
-        noted = [dict(each) for each in held]
+        rules = [parameter.update_rule for parameter in self._own.values()]
+        owners = [optimizer.native, *(rule for rule in rules if rule is not None)]
+        tables = [vars(owner.hyperparam) for owner in owners]
+        recorded = [dict(table) for table in tables]
 
         def settings() -> AbstractContextManager[Any]:
             stack = ExitStack()
-            for entries, then in zip(held, noted, strict=True):
-                stack.enter_context(entries_set(partial(_itself, entries), then))
+            for table, values in zip(tables, recorded, strict=True):
+                stack.enter_context(entries_set(partial(_itself, table), values))
             return stack
 
         return settings

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.distributed.own_backward import averaging, refusing
+from deliralike.backends.chainer.distributed.own_backward import mean_gradients, without_backward
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
+from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import InReplicas
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
@@ -41,11 +42,13 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
             return super().call(args, kwargs)
         if self.state.takes_whole and self.network.training:
-            return refusing(super().call(args, kwargs))
+            return without_backward(super().call(args, kwargs))
         call = super().call
-        return averaging(
-            self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight
-        )
+
+        def outputs(arguments: Any) -> Any:
+            return call(*arguments)
+
+        return mean_gradients(self.network, outputs, (args, kwargs), self.own_weight)
 
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """Return the loss of the whole batch, with the graph of this process's part.
@@ -55,8 +58,12 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         network = self.network
         if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
             return super().compute_loss(loss, *batch)
-        call = super().compute_loss
-        return averaging(network, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
+        compute_loss = super().compute_loss
+
+        def outputs(arguments: Any) -> Any:
+            return compute_loss(loss, *arguments)
+
+        return mean_gradients(network, outputs, batch, self.weight_of_part)
 
     # Gradients that ChainerMN adds
     # ------------------------------------------------------------
@@ -116,17 +123,12 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
         A parameter that no process has used keeps None.
         """
-        slots = self.network.root.neutral_slots().items()
-        parameters = {
-            name: slot.native
-            for name, slot in slots
-            if slot.trainable and slot.native.is_initialized
-        }
-        has = [parameter.grad is not None for parameter in parameters.values()]
-        used = self.processes.all_gather_object("which parameters have gradients", has)
-        for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
-            if any(of_processes):
-                parameter.grad = _own(parameter)
+        parameters = _initialized(self.network.root)
+        is_used = [parameter.grad is not None for parameter in parameters.values()]
+        used = self.processes.all_gather_object("which parameters have gradients", is_used)
+        for parameter, *in_processes in zip(parameters.values(), *used, strict=True):
+            if any(in_processes):
+                parameter.grad = _own_gradient(parameter)
         self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
         self.state.reduced = frozenset(parameters)
 
@@ -135,9 +137,9 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
         ChainerMN's always does here: by itself it would count each process's mean alike.
         """
-        return super().is_synchronised(link) or isinstance(
-            link, chainermn.links.MultiNodeBatchNormalization
-        )
+        if isinstance(link, chainermn.links.MultiNodeBatchNormalization):
+            return True
+        return super().is_synchronised(link)
 
     def forget_gradients(self) -> None:
         """Drop the gradients by ``cleargrads``."""
@@ -163,17 +165,20 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
         A tied parameter comes under its first name only.
         """
-        slots = self.root.neutral_slots().items()
-        own = [
-            (name, slot.native)
-            for name, slot in slots
-            if slot.trainable and slot.native.is_initialized
-        ]
-        first = {id(parameter): name for name, parameter in reversed(own)}
-        return {name: parameter for name, parameter in own if first[id(parameter)] == name}
+        first: dict[int, tuple[str, chainer.Parameter]] = {}
+        for name, parameter in _initialized(self.root).items():
+            first.setdefault(id(parameter), (name, parameter))
+        return dict(first.values())
 
 
-def _own(parameter: chainer.Parameter) -> Any:
+def _initialized(network: AbstractNetwork) -> dict[str, chainer.Parameter]:
+    """Return trainable parameters that have a shape, tied ones under each of their names."""
+    slots = network.neutral_slots().items()
+    parameters = {name: slot.native for name, slot in slots if slot.trainable}
+    return {name: each for name, each in parameters.items() if each.is_initialized}
+
+
+def _own_gradient(parameter: chainer.Parameter) -> Any:
     """Return the gradient, or zeros, as one contiguous array of this parameter alone.
 
     ChainerMN writes into it.

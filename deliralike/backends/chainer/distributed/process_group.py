@@ -34,9 +34,8 @@ class ChainerMNProcessGroup(MPIProcessGroup):
         if self._given is not None:
             return self._given
         chainer.get_device(device).use()
-        return chainermn.create_communicator(
-            "naive" if device == arrays.HOST else "pure_nccl", mpi_comm=self.comm
-        )
+        name = "naive" if device == arrays.HOST else "pure_nccl"
+        return chainermn.create_communicator(name, mpi_comm=self.comm)
 
 
 ChainerMNProcesses = ChainerMNProcessGroup  # deprecated alias

@@ -18,11 +18,8 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
 from deliralike.errors import StructureError
 
-_NAMES = (
-    "_params",
-    "_persistent",
-    "_children",
-)  # of a link's parameters, persistent values and children
+# The sets of names of a link's parameters, persistent values and children.
+_NAMES = ("_params", "_persistent", "_children")
 _HOOKS = "_local_link_hooks"
 _PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType, Variable)
 # Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its
@@ -49,23 +46,25 @@ class Copies:
         self.root = root
         self._memos: list[dict[int, Any]] = []
         with _bare(root):
-            self.networks = [root, *(self._copied(device) for device in devices[1:])]
+            self.networks = [root, *(self._copy_to(device) for device in devices[1:])]
         self.links = _aligned(_unique(network.links()) for network in self.networks)
         self.parameters = _aligned(_unique(_parameters(network)) for network in self.networks)
         self._hooks: list[tuple] = [()] * len(self.links)
         self._follow_hooks()
         self.remember()
 
-    def _copied(self, device: str) -> chainer.Link:
-        memo = {id(value): value for link in self.root.links() for value in _shared(link)}
-        memo |= {
-            id(hooks): OrderedDict()
-            for link in self.root.links()
-            if (hooks := vars(link).get(_HOOKS)) is not None
-        }
-        new = copy.deepcopy(self.root, memo)
+    def _copy_to(self, device: str) -> chainer.Link:
+        memo: dict[int, Any] = {}
+        for link in self.root.links():
+            memo.update((id(value), value) for value in _shared(link))
+            hooks = vars(link).get(_HOOKS)
+            if hooks is not None:
+                memo[id(hooks)] = OrderedDict()
+        network = copy.deepcopy(self.root, memo)
         self._memos.append(memo)
-        return new if new.device == chainer.get_device(device) else new.to_device(device)
+        if network.device == chainer.get_device(device):
+            return network
+        return network.to_device(device)
 
     # Following
     # ------------------------------------------------------------
@@ -75,9 +74,9 @@ class Copies:
 
         Attributes that a run has changed in each copy are the copy's own.
         """
-        self._seen = [dict(vars(link)) for link, *_ in self.links]
+        self._attributes = [dict(vars(link)) for link, *_ in self.links]
         self._hooks = [_hooks(link) for link, *_ in self.links]
-        self._structure_seen = self._structure()
+        self._former_structure = self._structure()
 
     def follow(self) -> bool:
         """Copy what has changed on the root since `remember`.
@@ -85,16 +84,10 @@ class Copies:
         Returns:
             False if the root has other links or parameters now.
         """
-        if self._structure() != self._structure_seen:
+        if self._structure() != self._former_structure:
             return False
-        for (link, *others), seen in zip(self.links, self._seen, strict=True):
-            now = vars(link)
-            changed = [
-                name for name, value in now.items() if name not in seen or seen[name] is not value
-            ]
-            gone = [name for name in seen if name not in now]
-            if changed or gone:
-                self._carry(link, others, [name for name in changed if name != _HOOKS], gone)
+        for links, former in zip(self.links, self._attributes, strict=True):
+            self._follow_attributes(links, former)
         self._follow_hooks()
         self._follow_parameters()
         self.copy_persistent()
@@ -104,29 +97,32 @@ class Copies:
         """Return the identities of the links and parameters."""
         return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
 
-    def _carry(
-        self,
-        link: chainer.Link,
-        others: Sequence[chainer.Link],
-        changed: list[str],
-        gone: list[str],
-    ) -> None:
+    def _follow_attributes(self, links: Sequence[chainer.Link], former: dict[str, Any]) -> None:
+        """Set and delete attributes of the copies of a link as on the link itself."""
+        link, *others = links
+        present = vars(link)
+        changed = []
+        for name, value in present.items():
+            if name != _HOOKS and (name not in former or former[name] is not value):
+                changed.append(name)
+        deleted = [name for name in former if name not in present]
         for other, memo in zip(others, self._memos, strict=True):
             for name in changed:
-                value = vars(link)[name]
+                value = present[name]
                 vars(other)[name] = (
                     copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
                 )
-            for name in gone:
+            for name in deleted:
                 vars(other).pop(name, None)
 
     def _follow_hooks(self) -> None:
-        for (link, *others), seen in zip(self.links, self._hooks, strict=True):
-            if (hooks := _hooks(link)) != seen:
-                for other, memo in zip(others, self._memos, strict=True):
-                    vars(other)[_HOOKS] = OrderedDict(
-                        (name, _hook_of_copy(hook, memo)) for name, hook in hooks
-                    )
+        for (link, *others), former in zip(self.links, self._hooks, strict=True):
+            hooks = _hooks(link)
+            if hooks == former:
+                continue
+            for other, memo in zip(others, self._memos, strict=True):
+                copies = [(name, _hook_of_copy(hook, memo)) for name, hook in hooks]
+                vars(other)[_HOOKS] = OrderedDict(copies)
 
     def _follow_parameters(self) -> None:
         for parameter, *others in self.parameters:
@@ -139,21 +135,23 @@ class Copies:
     # Parameters
     # ------------------------------------------------------------
 
-    def left_behind(self) -> chainer.Parameter | None:
+    def stale_parameter(self) -> chainer.Parameter | None:
         """Return a parameter of the root whose values a copy does not have; None where all do.
 
         Chainer counts no changes of an array, so values are compared, which takes as long as
         copying them. Copies are always written at the same time, so only the first one is compared.
         """
-        pairs = ((parameter, others[0]) for parameter, *others in self.parameters if others)
-        return next((parameter for parameter, other in pairs if _differs(parameter, other)), None)
+        for parameter, *others in self.parameters:
+            if others and _differs(parameter, others[0]):
+                return parameter
+        return None
 
-    def share(self, given: Copies) -> None:
+    def share(self, original: Copies) -> None:
         """Use the arrays of another network's copies, where the root shares its parameters."""
-        for (_, *others), (_, *theirs) in zip(self.parameters, given.parameters, strict=True):
-            for other, its in zip(others, theirs, strict=True):
-                if its.is_initialized:
-                    other.array = its.array
+        for own, theirs in zip(self.parameters, original.parameters, strict=True):
+            for target, source in zip(own[1:], theirs[1:], strict=True):
+                if source.is_initialized:
+                    target.array = source.array
 
     # Persistent values
     # ------------------------------------------------------------
@@ -181,15 +179,15 @@ def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequen
     first = values[0]
     if not arrays.is_array(first):
         if any(value != first for value in values):
-            vars(link)[name] = sum(
-                value * size for value, size in zip(values, sizes, strict=True)
-            ) / sum(sizes)
+            weighted = [value * size for value, size in zip(values, sizes, strict=True)]
+            vars(link)[name] = sum(weighted) / sum(sizes)
         return
     device = chainer.backend.get_device_from_array(first)
     values = [device.send(value) for value in values]
     if all((value == first).all() for value in values[1:]):
-        return  # nobody has moved it: no rounding either
-    first[...] = sum(value * (size / sum(sizes)) for value, size in zip(values, sizes, strict=True))
+        return  # no replica has changed it: no rounding either
+    total = sum(sizes)
+    first[...] = sum(value * (size / total) for value, size in zip(values, sizes, strict=True))
 
 
 def _is_floating(value: Any) -> bool:
@@ -197,11 +195,12 @@ def _is_floating(value: Any) -> bool:
 
 
 def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None:
-    value, before = vars(link)[name], vars(other).get(name)
+    value = vars(link)[name]
+    former = vars(other).get(name)
     if not arrays.is_array(value):
         vars(other)[name] = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
-    elif arrays.is_array(before) and before.shape == value.shape and before.dtype == value.dtype:
-        chainer.backend.copyto(before, value)
+    elif arrays.is_array(former) and former.shape == value.shape and former.dtype == value.dtype:
+        chainer.backend.copyto(former, value)
     else:
         vars(other)[name] = other.device.send(value.copy())
 
@@ -215,9 +214,10 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
     if source.array is None:
         return
     if target.array is None:
-        start, target.initializer = target.initializer, _CopyOf(source.array)
+        initializer = target.initializer
+        target.initializer = _CopyOf(source.array)
         target.initialize(source.shape)
-        target.initializer = start
+        target.initializer = initializer
     elif target.shape == source.shape and target.dtype == source.dtype:
         chainer.backend.copyto(target.array, source.array)
     else:  # an array of another kind has taken the place of the source's
@@ -231,11 +231,13 @@ def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
         return False
     if parameter.shape != other.shape or parameter.dtype != other.dtype:
         return True
-    mine, theirs = parameter.array, parameter.device.send(other.array)
-    unequal = mine != theirs
+    values = parameter.array
+    other_values = parameter.device.send(other.array)
+    unequal = values != other_values
     if not unequal.any():
         return False
-    return bool((unequal & ~((mine != mine) & (theirs != theirs))).any())
+    both_nan = (values != values) & (other_values != other_values)
+    return bool((unequal & ~both_nan).any())
 
 
 class _CopyOf(chainer.Initializer):
@@ -255,46 +257,48 @@ class _SharedStart(chainer.Initializer):
     The first thread draws them, the others copy them.
     """
 
-    def __init__(self, start: Any) -> None:
-        super().__init__(getattr(start, "dtype", None))
-        self.start, self.drawing, self.value = start, Lock(), None
+    def __init__(self, initializer: Any) -> None:
+        super().__init__(getattr(initializer, "dtype", None))
+        self.initializer = initializer
+        self.value: Any = None
+        self._lock = Lock()
 
     def __call__(self, array: Any) -> None:
-        with self.drawing:
+        with self._lock:
             if self.value is None:
-                self.start(array)
+                self.initializer(array)
                 self.value = array.copy()
             else:
                 chainer.backend.copyto(array, self.value)
 
 
 @contextmanager
-def starting_together(copies: Copies) -> Iterator[None]:
+def equal_start_values(copies: Copies) -> Iterator[None]:
     """Draw start values once for parameters without a shape, equal in all copies.
 
     Layers run in the same order everywhere, so the draws come in the order in which one network
     would make them.
     """
-    pending = [parameters for parameters in copies.parameters if not parameters[0].is_initialized]
-    starts = [
-        (parameters, parameters[0].initializer, _SharedStart(parameters[0].initializer))
-        for parameters in pending
-    ]
-    for parameters, _, together in starts:
-        _set_start(parameters, together)
+    pending = []
+    for parameters in copies.parameters:
+        if not parameters[0].is_initialized:
+            shared = _SharedStart(parameters[0].initializer)
+            pending.append((parameters, shared))
+            _set_initializer(parameters, shared)
     try:
         yield
     finally:
-        for parameters, start, together in starts:
-            if together.value is not None:
-                for parameter in (each for each in parameters if not each.is_initialized):
-                    parameter.initialize(together.value.shape)
-            _set_start(parameters, start)
+        for parameters, shared in pending:
+            if shared.value is not None:
+                for parameter in parameters:
+                    if not parameter.is_initialized:
+                        parameter.initialize(shared.value.shape)
+            _set_initializer(parameters, shared.initializer)
 
 
-def _set_start(parameters: Iterable[chainer.Parameter], start: Any) -> None:
+def _set_initializer(parameters: Iterable[chainer.Parameter], initializer: Any) -> None:
     for parameter in parameters:
-        parameter.initializer = start
+        parameter.initializer = initializer
 
 
 @contextmanager
@@ -302,15 +306,8 @@ def _bare(root: chainer.Link) -> Iterator[None]:
     """Remove update rules and gradients, which no copy needs, for a ``with`` block."""
     with ExitStack() as stack:
         for parameter in _unique(_parameters(root)):
-            stack.callback(
-                partial(
-                    _set_state,
-                    parameter,
-                    parameter.update_rule,
-                    parameter._grad,
-                    parameter._grad_valid,
-                )
-            )
+            state = (parameter.update_rule, parameter._grad, parameter._grad_valid)
+            stack.callback(_set_state, parameter, *state)
             _set_state(parameter, None, None, True)
         yield
 
@@ -319,7 +316,7 @@ def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid:
     parameter.update_rule, parameter._grad, parameter._grad_valid = rule, gradient, is_valid
 
 
-# Taking a network apart
+# The parts of a network
 # ------------------------------------------------------------
 
 
@@ -363,35 +360,28 @@ def _shared(link: chainer.Link) -> Iterator[Any]:
 
 def _holds_own(value: Any) -> bool:
     """Return whether a copy needs its own copy of a value: it holds arrays, links or parameters."""
-    return (
-        arrays.is_array(value)
-        and not isinstance(value, Variable)
-        or _holds_links(value, set())
-        or _holds_arrays(value)
-    )
+    return _holds_links(value, set()) or _holds_arrays(value)
 
 
 def _holds_arrays(value: Any) -> bool:
-    items = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple | set)
-        else ()
-    )
-    return any(
-        arrays.is_array(item) and not isinstance(item, Variable) or _holds_arrays(item)
-        for item in items
-    )
+    """Return whether a value is an array other than a variable, or a container of such."""
+    if arrays.is_array(value):
+        return not isinstance(value, Variable)
+    if isinstance(value, dict):
+        return any(map(_holds_arrays, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_arrays, value))
+    return False
 
 
-def _holds_links(value: Any, seen: set[int]) -> bool:
+def _holds_links(value: Any, visited: set[int]) -> bool:
+    """Return whether a value is a link or parameter, or refers to one."""
     if isinstance(value, chainer.Link | chainer.Parameter):
         return True
-    if isinstance(value, _PLAIN) or id(value) in seen:
+    if isinstance(value, _PLAIN) or id(value) in visited:
         return False
-    seen.add(id(value))
-    return any(_holds_links(part, seen) for part in _parts(value))
+    visited.add(id(value))
+    return any(_holds_links(part, visited) for part in _parts(value))
 
 
 def _parts(value: Any) -> Iterable[Any]:

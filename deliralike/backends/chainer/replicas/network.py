@@ -21,7 +21,7 @@ from deliralike.backends.chainer.network import (
 )
 from deliralike.backends.chainer.random import Draws, drawing
 from deliralike.backends.chainer.replicas.batch_norm import all_sum, synchronised_links
-from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, starting_together
+from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, equal_start_values
 from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
 from deliralike.errors import DeviceError, SettingError
 from deliralike.network.base import _bind_arguments
@@ -51,7 +51,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
-        self._draws: list[Draws] = []  # of each replica, in the run that goes on
+        self._draws: list[Draws] = []  # of each replica in the present run
         self._reports: Any = None
 
     # Calls
@@ -86,12 +86,12 @@ class ChainerReplicas(Replicas, ChainerSingle):
 
         Chainer counts no changes of an array, so values are compared.
         """
-        stale = self.network._copies.left_behind()
-        if stale is not None:
-            names = {
-                id(parameter): name for name, parameter in reversed(self.network._tables[0].items())
-            }
-            raise self.stale_parameter(names[id(stale)])
+        stale = self.network._copies.stale_parameter()
+        if stale is None:
+            return
+        table = self.network._tables[0]
+        name = next(name for name, parameter in table.items() if parameter is stale)
+        raise self.stale_parameter(name)
 
     def _run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool
@@ -102,13 +102,13 @@ class ChainerReplicas(Replicas, ChainerSingle):
         links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
         synchronised = [link for link in links if self.is_synchronised(link)]
         try:
-            with starting_together(copies), synchronised_links(synchronised):
+            with equal_start_values(copies), synchronised_links(synchronised):
                 results = super().run(function, shares, in_threads)
         finally:
             copies.remember()
-        self._reports.settle()
+        self._reports.combine()
         if any(draws.used for draws in self._draws):
-            np.random.randint(2**31)  # the seed that was foreseen
+            np.random.randint(2**31)  # the number that `draw_seed` has returned
         return results
 
     def is_synchronised(self, link: chainer.Link) -> bool:
@@ -146,7 +146,8 @@ class ChainerReplicas(Replicas, ChainerSingle):
 
         It is drawn only if a replica uses it.
         """
-        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
+        rand: Any = np.random.rand  # a method of NumPy's global generator
+        return int(copy.deepcopy(rand.__self__).randint(2**31))
 
     # Parameters, gradients and buffers
     # ------------------------------------------------------------
@@ -154,11 +155,8 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
         """Return the gradients in each replica but the root, by neutral name."""
         for table in self.network._tables[1:]:
-            yield {
-                name: parameter.grad
-                for name, parameter in table.items()
-                if parameter.is_initialized
-            }
+            initialized = [(name, each) for name, each in table.items() if each.is_initialized]
+            yield {name: parameter.grad for name, parameter in initialized}
 
     def accumulate_gradients(self) -> None:
         """Add the replicas' gradients to the root's, in the order of replicas, and clear theirs."""
@@ -166,9 +164,8 @@ class ChainerReplicas(Replicas, ChainerSingle):
         for parameter, *others in network._copies.parameters:
             for other in others:
                 if other.is_initialized and other.grad is not None:
-                    parameter.grad = network.backend.add(
-                        parameter.grad, other.grad, network.device_name
-                    )
+                    total = network.backend.add(parameter.grad, other.grad, network.device_name)
+                    parameter.grad = total
         self.clear_replica_gradients()
 
     def clear_replica_gradients(self) -> None:
@@ -180,9 +177,10 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
         network = self.network
-        wanted = None if names is None else {id(network._tables[0][name]) for name in names}
+        table = network._tables[0]
+        selected = None if names is None else {id(table[name]) for name in names}
         for parameter, *others in network._copies.parameters:
-            if wanted is None or id(parameter) in wanted:
+            if selected is None or id(parameter) in selected:
                 for other in others:
                     copy_parameter(parameter, other)
 
@@ -248,17 +246,14 @@ class DataParallelChainerNetwork(
     ) -> None:
         AbstractChainerNetwork.__init__(self)
         names = tuple(self.backend.check_device(device) for device in devices)
-        output = None if output_device is None else self.backend.check_device(output_device)
+        if output_device is not None:
+            output_device = self.backend.check_device(output_device)
         self.settings = ReplicaSettings.of(
-            devices=names, output_device=output, dim=batch_dim, **settings
+            devices=names, output_device=output_device, dim=batch_dim, **settings
         )
-        root = (
-            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
-        )
+        root = _wrapped(module)
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
-        object.__setattr__(
-            self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root
-        )
+        object.__setattr__(self, "module", _unwrapped(root))
         object.__setattr__(self, "_one_at_a_time", OneAtATime())
         self._refuse_other_device()
         self._refuse_replicated()
@@ -324,9 +319,8 @@ class DataParallelChainerNetwork(
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
         """Return the parameters that an optimizer updates: the root's."""
-        return iter(
-            {id(parameter): parameter for parameter in self.module.params(include_uninit)}.values()
-        )
+        parameters = self.module.params(include_uninit)
+        return iter({id(parameter): parameter for parameter in parameters}.values())
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
         """Return the module's parameters, without a prefix."""
@@ -360,9 +354,8 @@ class DataParallelChainerNetwork(
     def serialize(self, serializer: Any) -> None:
         """Serialize the module's entries, without a prefix; loaded ones go to every replica."""
         self.module.serialize(serializer)
-        if not isinstance(
-            serializer, chainer.Serializer
-        ):  # which writes: replicas left behind stay an error
+        # A serializer that writes changes nothing: stale replicas stay an error.
+        if not isinstance(serializer, chainer.Serializer):
             self.parallelism.copy_state()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
@@ -383,9 +376,10 @@ class DataParallelChainerNetwork(
     def zerograds(self) -> None:
         """Set the gradients to zero in every replica; clear those of parameters without a shape."""
         self.cleargrads()
-        for parameter in (each for parameters in self._copies.parameters for each in parameters):
-            if parameter.is_initialized:
-                parameter.grad = parameter.xp.zeros_like(parameter.array)
+        for parameters in self._copies.parameters:
+            for parameter in parameters:
+                if parameter.is_initialized:
+                    parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
         """Return a replicated copy of the module; see ``chainer.Link.copy``.
@@ -396,13 +390,10 @@ class DataParallelChainerNetwork(
         module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
         if mode != "copy":
             tie_as(self.module, module, {})
-        wrapped = (
-            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
-        )
-        made = type(self).of(wrapped, self.settings)
+        network = type(self).of(_wrapped(module), self.settings)
         if mode == "share":
-            made._copies.share(self._copies)
-        return made
+            network._copies.share(self._copies)
+        return network
 
     def device_resident_accept(self, visitor: Any) -> None:
         """Refuse to move: each replica has the device that it was made for.
@@ -425,16 +416,13 @@ class DataParallelChainerNetwork(
 
     __str__ = __repr__
 
-    # By the names of delira's
+    # The names of delira
     # ------------------------------------------------------------
 
     @property
     def modules(self) -> list[chainer.Link]:
         """The module and its copies, one for each device."""
-        return [
-            each.native if isinstance(each, WrappedChainerNetwork) else each
-            for each in self.replicas
-        ]
+        return [_unwrapped(replica) for replica in self.replicas]
 
     @property
     def devices(self) -> list[str]:
@@ -471,7 +459,14 @@ def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwo
     return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
 
 
+def _wrapped(link: chainer.Link) -> AbstractChainerNetwork:
+    return link if isinstance(link, AbstractChainerNetwork) else WrappedChainerNetwork(link)
+
+
+def _unwrapped(network: chainer.Link) -> chainer.Link:
+    return network.native if isinstance(network, WrappedChainerNetwork) else network
+
+
 def _by_name(network: Any) -> dict[str, chainer.Parameter]:
-    return {
-        name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter
-    }
+    slots = network.neutral_slots().items()
+    return {name: slot.native for name, slot in slots if slot.is_parameter}

@@ -144,9 +144,9 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         A hook before the update sees accumulated gradients; one after it runs before the copy.
         """
         self.optimizer.add_hook(hook, name, timing)
-        after = self.optimizer._hookable._post_update_hooks
-        if ParallelOptimizerUpdateModelParameters.name in after:
-            after.move_to_end(ParallelOptimizerUpdateModelParameters.name)
+        post_update_hooks = self.optimizer._hookable._post_update_hooks
+        if ParallelOptimizerUpdateModelParameters.name in post_update_hooks:
+            post_update_hooks.move_to_end(ParallelOptimizerUpdateModelParameters.name)
 
     def update(self, lossfun: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> None:
         """Make one step: on ``lossfun(*args)``, or on present gradients.
@@ -165,7 +165,10 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
             lossfun = None
         elif lossfun is not None:
             lossfun = _Scalar(lossfun)
-        self.optimizer.update(lossfun, *args, **kwargs) if lossfun else self.optimizer.update()
+        if lossfun is None:
+            self.optimizer.update()
+        else:
+            self.optimizer.update(lossfun, *args, **kwargs)
 
     def _backward_in_replicas(self, loss: InReplicas, *batch: Any) -> None:
         def backward(value: Any) -> None:
