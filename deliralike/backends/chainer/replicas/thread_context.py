@@ -97,6 +97,8 @@ class Reports:
 
         Of anything else it reports the first replica's value.
         """
+        if self.target is None:
+            return
         observations: dict[str, list[tuple[Any, int]]] = {}
         for reporter, share in zip(self.reporters, self.shares, strict=True):
             for name, value in reporter.observation.items():
