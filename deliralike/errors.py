@@ -150,5 +150,5 @@ def suggestion(name: str, choices: Iterable[object]) -> str:
     known = [str(choice) for choice in choices]
     near = get_close_matches(str(name), known, n=2, cutoff=0.6)
     if near:
-        return f"Did you mean {' or '.join(repr(choice) for choice in near)}?"
+        return f"Did you mean {' or '.join(map(repr, near))}?"
     return f"Known: {', '.join(sorted(known)) or 'none'}."

@@ -58,7 +58,8 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
         first_sample: The index, within the whole batch, of the first sample that this network sees.
     """
     global _open
-    token = _stream.set(stream := Stream(seed, step, first_sample))
+    stream = Stream(seed, step, first_sample)
+    token = _stream.set(stream)
     with _counting:
         _open += 1
     try:
@@ -83,9 +84,8 @@ def shifted(samples: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(
-            ValueError
-        ):  # a replica that was stopped just here is left behind in another context
+        # A replica that was stopped just here ends in another context.
+        with suppress(ValueError):
             _stream.reset(token)
 
 
@@ -102,7 +102,8 @@ def keep_mask(
     """
     threshold = drop_threshold(p)
     per_sample = int(np.prod(shape[1:], dtype=np.int64))
-    rows = [_draw_u16(seed, path, step, first_sample + i, per_sample) for i in range(shape[0])]
+    samples = [first_sample + index for index in range(shape[0])]
+    rows = [_draw_u16(seed, path, step, sample, per_sample) for sample in samples]
     values = np.stack(rows) if rows else np.empty((0, per_sample), np.uint16)
     return (values >= threshold).reshape(shape)
 
@@ -116,7 +117,6 @@ def drop_threshold(p: float) -> int:
 
 def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
     counter = np.array([0, 0, sample, step], dtype=np.uint64)
-    words = np.random.Philox(key=start.key(seed, path), counter=counter).random_raw(
-        (count + 3) // 4
-    )
+    generator = np.random.Philox(key=start.key(seed, path), counter=counter)
+    words = generator.random_raw((count + 3) // 4)
     return np.asarray(words, dtype="<u8").view(np.uint16)[:count]

@@ -35,10 +35,8 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
             "out"
         )
     array = np.asarray(array)
-    if (
-        "float" in dtype.name and dtype.kind != "f"
-    ):  # bfloat16 and shorter ones, which NumPy itself lacks
-        return array.astype(np.float32)
+    if "float" in dtype.name and dtype.kind != "f":
+        return array.astype(np.float32)  # bfloat16 and shorter ones, which NumPy itself lacks
     if dtype.kind not in _KEPT:
         raise DtypeError(
             f"{where} is an array of {dtype}, wanted numbers or truth values: convert it, such as "
@@ -55,11 +53,12 @@ def explained(error: Exception, batch: Any, is_native: Callable[[Any], bool]) ->
     """
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         try:
-            plain(leaf, path) if isinstance(leaf, np.ndarray) else refuse_foreign(
-                leaf, is_native, path
-            )
-        except DtypeError as found:
-            return found
+            if isinstance(leaf, np.ndarray):
+                plain(leaf, path)
+            else:
+                refuse_foreign(leaf, is_native, path)
+        except DtypeError as leaf_error:
+            return leaf_error
     return error
 
 

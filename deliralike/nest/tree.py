@@ -14,7 +14,7 @@ from typing import Any
 import optree
 
 from deliralike.errors import StructureError
-from deliralike.nest.containers import LEAVES, NAMESPACE, Build, Place, look_at
+from deliralike.nest.containers import LEAVES, NAMESPACE, Build, Entry, register
 
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
@@ -31,13 +31,13 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
         ([2, None, 1], {'b': 'z', 'a': ('x', 'y')})
     """
     leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
-    looked_at: set[type] = set()
+    known: set[type] = set()
     while not LEAVES.issuperset(builtins.map(type, leaves)):
-        classes = {type(leaf) for leaf in leaves} - looked_at
+        classes = {type(leaf) for leaf in leaves} - known
         if not classes:
-            break  # containers that `is_leaf` stopped at
-        look_at(classes)
-        looked_at |= classes
+            break  # containers that are leaves by `is_leaf`
+        register(classes)
+        known |= classes
         leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     return leaves, structure
 
@@ -70,7 +70,8 @@ def map(
     """
     leaves, structure = flatten(nest, is_leaf)
     columns = [_leaves_like(structure, nest, other) for other in others]
-    return structure.unflatten([function(*each) for each in zip(leaves, *columns, strict=True)])
+    results = [function(*row) for row in zip(leaves, *columns, strict=True)]
+    return structure.unflatten(results)
 
 
 def leaves(nest: Any) -> list[Any]:
@@ -91,10 +92,8 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
         [("batch['image'][0]", 1), ("batch['image'][1]", 2)]
     """
     values, structure = flatten(nest)
-    return [
-        (accessor.codify(root), value)
-        for accessor, value in zip(structure.accessors(), values, strict=True)
-    ]
+    paths = [accessor.codify(root) for accessor in structure.accessors()]
+    return list(zip(paths, values, strict=True))
 
 
 def same_structure(first: Any, second: Any) -> bool:
@@ -136,9 +135,8 @@ def described(value: Any) -> str:
     if value is None or isinstance(value, str | bool | int | float):
         return repr(value)
     shape = getattr(value, "shape", None)
-    return _article(type(value).__name__) + (
-        f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
-    )
+    name = _article(type(value).__name__)
+    return f"{name} of shape {tuple(shape)}" if isinstance(shape, tuple) else name
 
 
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
@@ -179,24 +177,23 @@ def _step(level: Any, entry: Any, path: str) -> str:
 
 
 def _difference(first: Any, second: Any, path: str, where: tuple[str, str], prefix: bool) -> str:
-    mine, other = _level(first), _level(second)
-    if mine is None and (prefix or other is None):
+    level, other = _level(first), _level(second)
+    if level is None and (prefix or other is None):
         return ""
-    if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
+    if level is None or other is None or _kind(level, prefix) is not _kind(other, prefix):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
-    order = (
-        set if prefix else tuple
-    )  # in a prefix the keys of an ordered dict may stand in any order
-    if order(mine.entries) != order(other.entries):
-        what = _article(type(first).__name__)
-        return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
-    children = dict(zip(other.entries, other.children, strict=True))
-    pairs = zip(mine.entries, mine.children, strict=True)
-    found = (
-        _difference(child, children[at], _step(other, at, path), where, prefix)
-        for at, child in pairs
-    )
-    return next(filter(None, found), "") or _other_difference(mine, other, path, where)
+    # In a prefix the keys of an ordered dict may stand in any order.
+    keys: Any = set if prefix else tuple
+    if keys(level.entries) != keys(other.entries):
+        name = _article(type(first).__name__)
+        return f"{path} is {name} {_extent(level)} {where[0]} and {_extent(other)} {where[1]}."
+    others = dict(zip(other.entries, other.children, strict=True))
+    for entry, child in zip(level.entries, level.children, strict=True):
+        child_path = _step(other, entry, path)
+        difference = _difference(child, others[entry], child_path, where, prefix)
+        if difference:
+            return difference
+    return _other_difference(level, other, path, where)
 
 
 def _kind(level: Any, prefix: bool) -> Any:
@@ -204,26 +201,22 @@ def _kind(level: Any, prefix: bool) -> Any:
     return dict if prefix and level.type in (OrderedDict, defaultdict) else level.type
 
 
-def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
+def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str]) -> str:
     """Compare what a type registered by the user holds besides its children.
 
     Types of Python's own hold nothing else.
     """
-    if (
-        mine.kind != optree.PyTreeKind.CUSTOM
-        or mine.metadata == other.metadata
-        or isinstance(mine.metadata, Build)
-    ):
+    own, others = level.metadata, other.metadata
+    if level.kind != optree.PyTreeKind.CUSTOM or own == others or isinstance(own, Build):
         return ""
-    return (
-        f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
-    )
+    return f"{path} is built with {own!r} {where[0]} and with {others!r} {where[1]}."
 
 
 def _extent(level: Any) -> str:
     """Describe how large a container is, in words."""
-    names = [entry.name if isinstance(entry, Place) else entry for entry in level.entries]
-    if any(isinstance(entry, Place) and not entry.is_item for entry in level.entries):
+    entries = [each if isinstance(each, Entry) else Entry(each, True) for each in level.entries]
+    names = [entry.name for entry in entries]
+    if not all(entry.is_item for entry in entries):
         return f"with fields {names}"
     is_mapping = issubclass(level.type, dict) or names != list(range(len(names)))
     return f"with keys {names}" if is_mapping else f"of length {len(names)}"
@@ -234,12 +227,11 @@ def _article(name: str) -> str:
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    words, level = _level(prefix), _level(nest)
-    if words is None:
+    prefix_level = _level(prefix)
+    if prefix_level is None:
         return put(prefix, nest)
-    at = dict(zip(words.entries, words.children, strict=True))
-    children = [
-        _graft(at[entry], child, put)
-        for entry, child in zip(level.entries, level.children, strict=True)
-    ]
+    level = _level(nest)
+    prefixes = dict(zip(prefix_level.entries, prefix_level.children, strict=True))
+    pairs = zip(level.entries, level.children, strict=True)
+    children = [_graft(prefixes[entry], child, put) for entry, child in pairs]
     return level.unflatten_func(level.metadata, children)

@@ -106,7 +106,8 @@ def ring_all_reduce(ranks: int, size: float, link: Link) -> float:
         >>> ring_all_reduce(4, 1_000_000, Link(latency=0.5, bandwidth=1e6))
         4.5
     """
-    return 2 * (_positive("ranks", ranks) - 1) * link.message(size / ranks)
+    rounds = 2 * (_positive("ranks", ranks) - 1)
+    return rounds * link.message(size / ranks)
 
 
 def recursive_doubling(ranks: int, size: float, link: Link) -> float:
@@ -119,8 +120,10 @@ def recursive_doubling(ranks: int, size: float, link: Link) -> float:
     Raises:
         SettingError: There is no rank.
     """
-    doublings = _positive("ranks", ranks).bit_length() - 1
-    return (doublings if ranks == 2**doublings else doublings + 2) * link.message(size)
+    rounds = _positive("ranks", ranks).bit_length() - 1
+    if ranks != 2**rounds:
+        rounds += 2
+    return rounds * link.message(size)
 
 
 def all_reduce(ranks: int, size: float, link: Link) -> float:
@@ -138,9 +141,8 @@ def hierarchical_all_reduce(nodes: int, size: float, cluster: Cluster) -> float:
     part add it up across nodes, all of them at once through the link that they share; the second
     half of the ring brings the parts together.
     """
-    return ring_all_reduce(cluster.members, size, cluster.inside) + all_reduce(
-        nodes, size, cluster.across
-    )
+    inside = ring_all_reduce(cluster.members, size, cluster.inside)
+    return inside + all_reduce(nodes, size, cluster.across)
 
 
 def broadcast(ranks: int, size: float, link: Link) -> float:
@@ -151,7 +153,8 @@ def broadcast(ranks: int, size: float, link: Link) -> float:
     Raises:
         SettingError: There is no rank.
     """
-    return (_positive("ranks", ranks) - 1).bit_length() * link.message(size)
+    rounds = (_positive("ranks", ranks) - 1).bit_length()
+    return rounds * link.message(size)
 
 
 # Steps
@@ -179,9 +182,10 @@ def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
         >>> print(f"{after:.3f} {during:.3f}")
         0.400 0.325
     """
-    ready = work.backward / _positive("buckets", buckets)
-    added = reduce(work.size / buckets)
-    return work.forward + max(ready + buckets * added, buckets * ready + added) + work.update
+    compute = work.backward / _positive("buckets", buckets)  # seconds until a bucket is ready
+    exchange = reduce(work.size / buckets)  # seconds to add a bucket
+    backward = max(compute + buckets * exchange, buckets * compute + exchange)
+    return work.forward + backward + work.update
 
 
 def local_sgd(work: Work, reduce: Reduce, every: int) -> float:
@@ -221,13 +225,16 @@ def daso(
         raise SettingError(
             f"wait={wait}: wanted from 0 to between={between}, as one sending ends before the next"
         )
-    inside = synchronous(
-        work, lambda size: ring_all_reduce(cluster.members, size, cluster.inside), buckets
-    )
+
+    def reduce_inside(size: float) -> float:
+        return ring_all_reduce(cluster.members, size, cluster.inside)
+
+    inside = synchronous(work, reduce_inside, buckets)
     step = work.compute + (inside - work.compute) / _positive("local", local)
     late = max(0.0, all_reduce(nodes, work.size, cluster.across) - wait * step)
-    shared = broadcast(cluster.members, work.size, cluster.inside) if nodes > 1 else 0.0
-    return step + (late + shared) / between
+    if nodes > 1:
+        late += broadcast(cluster.members, work.size, cluster.inside)
+    return step + late / between
 
 
 def predicted(

@@ -21,7 +21,7 @@ from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
 from deliralike.errors import DtypeError, suggestion  # noqa: E402
-from deliralike.parallel.batches.gather import on_host_joined  # noqa: E402
+from deliralike.parallel.batches.gather import concatenate_on_host  # noqa: E402
 
 __all__ = [
     "DTYPES",
@@ -125,7 +125,7 @@ def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
     if any(isinstance(value, Variable) for value in values):
         return F.concat(values, dim % values[0].ndim)
     xp = array_module(values[0])
-    return on_host_joined(values, dim) if xp is np else xp.concatenate(values, dim)
+    return concatenate_on_host(values, dim) if xp is np else xp.concatenate(values, dim)
 
 
 def stack(values: Sequence[Any], device: Any = None) -> Any:

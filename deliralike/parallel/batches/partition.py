@@ -19,8 +19,9 @@ def partition(size: int, parts: int) -> tuple[int, ...]:
         ((3, 2, 2), (1, 1), (0,))
     """
     size, parts = _whole("size", size, 0), _whole("parts", parts, 1)
-    share, larger = divmod(size, min(parts, size) or 1)
-    return (share + 1,) * larger + (share,) * ((min(parts, size) or 1) - larger)
+    count = max(1, min(parts, size))
+    share, larger = divmod(size, count)
+    return (share + 1,) * larger + (share,) * (count - larger)
 
 
 def _whole(name: str, value: int, least: int) -> int:
