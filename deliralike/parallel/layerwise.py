@@ -68,23 +68,24 @@ class LayerwiseNetwork(ABC):
             raise SettingError(
                 f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type"
             )
-        vars(self).update(
-            network=network, given=module
-        )  # which PyTorch would take for parts of this object
-        self.processes, self.blocking = processes, blocking
-        self._limit, self._wire = bucket_bytes, wire
+        # Past __setattr__, since PyTorch would register them as parts of this object.
+        vars(self).update(network=network, given=module)
+        self.processes = processes
+        self.blocking = blocking
+        self._limit = bucket_bytes
+        self._wire = wire
         self._described: dict[str, Described] = {}
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._begun, self._rounds = 0, 0  # buckets of this round; rounds
-        self._update: Callable[[Collection[str]], None] | None = None  # what was noted
-        self._noted: AbstractOptimizer | None = None
+        self._begun = 0  # how many buckets were sent in this round
+        self._rounds = 0
+        self._update: Callable[[Collection[str]], None] | None = None  # the pending one
+        self._optimizer_to_finish: AbstractOptimizer | None = None
         self._updated: list[str] = []
         self._stepped: dict[int, int] = {}  # the round at the latest step of each optimizer
         processes.waiting.add(self)
-        weakref.finalize(
-            self, finish_all, self._buckets
-        )  # MPI must not end while messages are under way
+        # MPI must not end while messages are in flight.
+        weakref.finalize(self, finish_all, self._buckets)
         self.look()
 
     # What a backend provides
@@ -142,14 +143,17 @@ class LayerwiseNetwork(ABC):
 
     def look(self) -> None:
         """Form the buckets anew if other parameters are trainable than before."""
-        if (now := self.trainable()) == self._described:
+        described = self.trainable()
+        if described == self._described:
             return
         self.finish()
-        self._described = now
-        self._buckets[:] = [
-            Bucket({name: now[name] for name in names}) for names in bucketed(now, self._limit)
-        ]
-        self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
+        self._described = described
+        self._buckets.clear()
+        self._bucket_of = {}
+        for names in bucketed(described, self._limit):
+            bucket = Bucket({name: described[name] for name in names})
+            self._buckets.append(bucket)
+            self._bucket_of.update(dict.fromkeys(names, bucket))
 
     def arrived(self, name: str) -> None:
         """Record that the gradient of a parameter is complete, and send its bucket if that is full.
@@ -157,13 +161,14 @@ class LayerwiseNetwork(ABC):
         Buckets are sent in one order, so that processes that reach their layers in different orders
         send the same.
         """
-        if name not in self._bucket_of:
+        bucket = self._bucket_of.get(name)
+        if bucket is None:
             return
-        if name not in self._bucket_of[name].missing or self._bucket_of[name].is_under_way:
-            # a further backward pass: what was sent is made good, and all is sent again
+        if name not in bucket.missing or bucket.is_under_way:
+            # A further backward pass: finish the sums of the previous one, and send all again.
             self.begin_rest()
             self.finish()
-        self._bucket_of[name].missing.discard(name)
+        bucket.missing.discard(name)
         while self._begun < len(self._buckets) and not self._buckets[self._begun].missing:
             self._begin_next()
 
@@ -197,47 +202,54 @@ class LayerwiseNetwork(ABC):
         """Wait for the gradients of these parameters, or of all, and make their pending update."""
         if self._finishing or self._begun < len(self._buckets):
             return  # within an update, or within backward
-        if names is None or (self._update is not None and not self.by_layer):
-            chosen = [bucket for bucket in self._buckets if bucket.is_under_way]
-        else:
-            owners = {
-                id(bucket): bucket
-                for bucket in (self._bucket_of.get(name) for name in names)
-                if bucket
-            }
-            chosen = [bucket for bucket in owners.values() if bucket.is_under_way]
-        if not chosen:
+        buckets = self._buckets
+        if names is not None and (self._update is None or self.by_layer):
+            buckets = self._buckets_of(names)
+        pending = [bucket for bucket in buckets if bucket.is_under_way]
+        if not pending:
             return
         self._finishing = True
         try:
-            self._settle(
-                {name: average for bucket in chosen for name, average in bucket.wait().items()}
-            )
+            averages: dict[str, np.ndarray | None] = {}
+            for bucket in pending:
+                averages.update(bucket.wait())
+            self._take_averages(averages)
         finally:
             self._finishing = False
         if not self.is_under_way:
             self._end_round()
 
-    def _settle(self, averages: Mapping[str, np.ndarray | None]) -> None:
+    def _buckets_of(self, names: Collection[str]) -> list[Bucket]:
+        """Return the buckets that hold any of these parameters, each once."""
+        buckets = {}
+        for name in names:
+            bucket = self._bucket_of.get(name)
+            if bucket is not None:
+                buckets[id(bucket)] = bucket
+        return list(buckets.values())
+
+    def _take_averages(self, averages: Mapping[str, np.ndarray | None]) -> None:
         """Set gradients to their averages and make the pending update.
 
         Gradients that others have touched since they were sent are restored afterwards.
         """
-        kept = {name: self.gradient(name) for name in averages if self.is_touched(name)}
+        touched = {name: self.gradient(name) for name in averages if self.is_touched(name)}
         for name, average in averages.items():
             self.put_gradient(name, None if average is None else self.from_host(name, average))
         if self._update is not None:
             self._update([name for name, average in averages.items() if average is not None])
-        for name, gradient in kept.items():
+        for name, gradient in touched.items():
             self.put_gradient(name, gradient)
 
     def _end_round(self) -> None:
         self.unwatch()
         self._begun = 0
-        noted, self._update, self._noted = self._noted, None, None
-        if noted is not None:
+        optimizer = self._optimizer_to_finish
+        self._update = None
+        self._optimizer_to_finish = None
+        if optimizer is not None:
             updated, self._updated = self._updated, []
-            noted.finish_update(updated)
+            optimizer.finish_update(updated)
 
     def end_backward(self) -> None:
         """Record that every gradient is complete."""
@@ -251,21 +263,22 @@ class LayerwiseNetwork(ABC):
     def step(self, optimizer: AbstractOptimizer) -> None:
         """Update by the means of all gradients since they were cleared: now, or when needed."""
         if not self.in_backward or self._stepped.get(id(optimizer), 0) == self._rounds:
-            # backward does not send by itself, or nothing of this process took part in it
+            # Backward does not send by itself, or no parameter of this process took part in it.
             self.begin_rest()
         self._stepped[id(optimizer)] = self._rounds
         if self.blocking or not self.is_under_way or self._update is not None:
             self.finish()
             self.update_now(optimizer)
         else:
-            self._note(optimizer)
+            self._record_update(optimizer)
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
         """Update by the present gradients."""
         names = [name for name in self._described if optimizer.owns(name)]
         optimizer.update_with({name: self.gradient(name) for name in names})
 
-    def _note(self, optimizer: AbstractOptimizer) -> None:
+    def _record_update(self, optimizer: AbstractOptimizer) -> None:
+        """Let the next `finish` make the update, with the optimizer's present settings."""
         settings = self.settings_of(optimizer)
         self.by_layer = self.updates_by_layer(optimizer)
 
@@ -277,7 +290,8 @@ class LayerwiseNetwork(ABC):
                 else:
                     self.update_now(optimizer)
 
-        self._update, self._noted = update, optimizer if self.by_layer else None
+        self._update = update
+        self._optimizer_to_finish = optimizer if self.by_layer else None
 
     def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
         """Clear the gradients of an optimizer's parameters; a pending update keeps its own."""
@@ -293,9 +307,8 @@ class LayerwiseNetwork(ABC):
         Returns:
             The result of the loss function.
         """
-        loss_function = computing_in(
-            optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision
-        )
+        loss_function = optimizer.network.parallelism.adapt_loss(loss_function)
+        loss_function = computing_in(loss_function, optimizer.precision)
         with self.reaching():
             result, gradients = optimizer.gradients(loss_function, *optimizer.prepared(batch))
         for name, gradient in gradients.items():
@@ -328,32 +341,32 @@ class LayerwiseNetwork(ABC):
         if name.startswith("__") or "network" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         self.finish()
-        return getattr(self.given if hasattr(self.given, name) else self.network, name)
+        owner = self.given if hasattr(self.given, name) else self.network
+        return getattr(owner, name)
 
 
 @contextmanager
 def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
     """Set attributes of an object for a ``with`` block."""
-    before = {name: getattr(owner, name) for name in values}
+    former = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in former.items():
             setattr(owner, name, value)
 
 
 @contextmanager
 def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator[None]:
     """Set entries of a dict for a ``with`` block; `find` may return another dict at its end."""
-    changed = {
-        name: value
-        for name, value in find().items()
-        if name in values and values[name] is not value
-    }
+    former = {}
+    for name, value in find().items():
+        if name in values and values[name] is not value:
+            former[name] = value
     find().update(values)
     try:
         yield
     finally:
-        find().update(changed)
+        find().update(former)

@@ -25,8 +25,8 @@ from deliralike.parallel.averaging.daso import (
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
-_HELD = {"bfloat16": "float32"}  # in which NumPy holds what it has no type for
-Travelling = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
+_NUMPY_TYPES = {"bfloat16": "float32"}  # in which NumPy holds a type that it lacks
+Value = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
 
 
 @dataclass
@@ -46,14 +46,24 @@ class _Message:
 
         They are kept, since a checkpoint may want them before the merge.
         """
-        sums = [
-            np.concatenate([part for piece in pieces for part in piece()]) for pieces in self.pieces
-        ]
-        self.pieces = [[partial(_arrived, total)] for total in sums]
+        sums = [_concatenated(pieces) for pieces in self.pieces]
+        self.pieces = _completed(sums)
         return sums
 
 
-def _arrived(total: np.ndarray) -> list[np.ndarray]:
+def _concatenated(pieces: Sequence[Callable[[], Sequence[np.ndarray]]]) -> np.ndarray:
+    parts: list[np.ndarray] = []
+    for piece in pieces:
+        parts += piece()
+    return np.concatenate(parts)
+
+
+def _completed(sums: Sequence[np.ndarray]) -> list[list[Callable[[], Sequence[np.ndarray]]]]:
+    """Return the pieces of a message whose sums are known."""
+    return [[partial(_only, total)] for total in sums]
+
+
+def _only(total: np.ndarray) -> list[np.ndarray]:
     return [total]
 
 
@@ -93,8 +103,12 @@ class AsynchronousAverages:
         """
         if wire not in (None, *WIRES):
             raise SettingError(f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}")
-        self.network, self.nodes, self.plan, self.batches = network, nodes, plan, batches
-        self.chunk, self.wire = chunk, wire
+        self.network = network
+        self.nodes = nodes
+        self.plan = plan
+        self.batches = batches
+        self.chunk = chunk
+        self.wire = wire
         self._under_way: dict[Sent, _Message] = {}
         self._uncounted = 0  # whether `batches` is one short
         self.state = State.of(plan)
@@ -199,20 +213,27 @@ class AsynchronousAverages:
         """Start the sum over nodes, in the members whose turn it is."""
         if not self._takes_part(sent):
             return
-        flats, pieces = _flats(self._travelling()), []
-        for flat in flats:
-            on_wire = flat if self.wire is None else flat.astype(_HELD.get(self.wire, self.wire))
-            chunk = self.chunk or flat.size
-            parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
-            topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
-            begin = partial(
-                self.nodes.peers.begin_all_reduce,
-                wire=self.wire if self.wire in _HELD else None,
+        flats = _flats(self._values())
+        pieces = [self._begin_sum(sent, flat) for flat in flats]
+        self._under_way[sent] = _Message(_all_finite(flats), pieces)
+
+    def _begin_sum(self, sent: Sent, flat: np.ndarray) -> list[Callable[[], Sequence[np.ndarray]]]:
+        """Start the sum of one array in chunks; return the functions that wait for them."""
+        size = self.chunk or flat.size
+        starts = range(0, flat.size, size)
+        if self.wire is not None:
+            flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
+        topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
+        waits: list[Callable[[], Sequence[np.ndarray]]] = []
+        for number, start in enumerate(starts):
+            pending = self.nodes.peers.begin_all_reduce(
+                f"{topic} {number}",
+                [flat[start : start + size]],
+                wire=self.wire if self.wire in _NUMPY_TYPES else None,
                 at_once=not sent.wait,
             )
-            begun = [begin(f"{topic} {number}", [part]) for number, part in enumerate(parts)]
-            pieces.append([pending.wait for pending in begun])
-        self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
+            waits.append(pending.wait)
+        return waits
 
     def _takes_part(self, sent: Sent) -> bool:
         """Return whether this process sends.
@@ -223,49 +244,51 @@ class AsynchronousAverages:
 
     def _merge(self, sent: Sent) -> None:
         """Merge a sum in the members that have sent, and broadcast the result within each node."""
-        travelling = self._travelling()
-        flats, wrong = _flats(travelling), ""
+        values = self._values()
+        flats = _flats(values)
+        not_finite = ""
         if self._takes_part(sent):
-            flats, wrong = self._merged(sent, flats)
-        what = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
-        if wrong := self.nodes.node.all_gather_object(what, wrong)[sent.member]:
-            raise ProcessError(f"{what}: not finite in {wrong}")
-        _write(travelling, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
+            sums, not_finite = self._wait_for(sent)
+            if not not_finite:
+                flats = self._merged(sent, flats, sums)
+        topic = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
+        not_finite = self.nodes.node.all_gather_object(topic, not_finite)[sent.member]
+        if not_finite:
+            raise ProcessError(f"{topic}: not finite in {not_finite}")
+        _write(values, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
 
-    def _merged(self, sent: Sent, flats: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
-        """Return the new parameters, and which processes have sent numbers that are not finite."""
+    def _wait_for(self, sent: Sent) -> tuple[list[np.ndarray], str]:
+        """Return the sums of a message, and the processes whose numbers are not finite."""
         message = self._under_way.pop(sent)
         sums = message.wait()
-        if not all(np.isfinite(total).all() for total in sums):
-            finite = self.nodes.peers.all_gather_object(
-                "whether parameters are finite", message.finite
-            )
-            ranks = [
-                self.nodes.rank_of(number, sent.member)
-                for number, fine in enumerate(finite)
-                if not fine
-            ]
-            return flats, ", ".join(
-                f"process {rank}" for rank in ranks
-            ) or f"the sum, in {self.wire or 'its type'}"
-        waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
-        totals = [
-            total.astype(flat.dtype, copy=False) for total, flat in zip(sums, flats, strict=True)
-        ]
-        return [
-            merged(flat, total, self.nodes.count, waited)
-            for flat, total in zip(flats, totals, strict=True)
-        ], ""
+        if _all_finite(sums):
+            return sums, ""
+        finite = self.nodes.peers.all_gather_object("whether parameters are finite", message.finite)
+        numbers = [number for number, is_finite in enumerate(finite) if not is_finite]
+        if not numbers:
+            return sums, f"the sum, in {self.wire or 'its type'}"
+        ranks = [self.nodes.rank_of(number, sent.member) for number in numbers]
+        return sums, ", ".join(f"process {rank}" for rank in ranks)
 
-    def _travelling(self) -> list[Travelling]:
+    def _merged(
+        self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
+        results = []
+        for flat, total in zip(flats, sums, strict=True):
+            total = total.astype(flat.dtype, copy=False)
+            results.append(merged(flat, total, self.nodes.count, waited))
+        return results
+
+    def _values(self) -> list[Value]:
         """Return trainable parameters and floating buffers, each once, ordered by type."""
-        slots = {
-            id(slot.native): slot
-            for slot in self.network.neutral_slots().values()
-            if slot.trainable or not slot.is_parameter
-        }.values()
-        values = [(slot, slot.read()) for slot in slots]
-        return sorted((each for each in values if each[1].dtype.kind == "f"), key=_type_of)
+        unique: dict[int, Slot] = {}
+        for slot in self.network.neutral_slots().values():
+            if slot.trainable or not slot.is_parameter:
+                unique[id(slot.native)] = slot
+        values = [(slot, slot.read()) for slot in unique.values()]
+        floating = [each for each in values if each[1].dtype.kind == "f"]
+        return sorted(floating, key=_type_of)
 
     # Checkpoints
     # ------------------------------------------------------------
@@ -275,11 +298,12 @@ class AsynchronousAverages:
 
         Each process has its own. It consists of numbers, texts, lists, dicts and NumPy arrays.
         """
-        under_way = [
-            {"sent": place, "finite": message.finite, "sums": message.wait()}
-            for place, sent in enumerate(self.state.under_way)
-            if (message := self._under_way.get(sent)) is not None
-        ]
+        under_way = []
+        for number, sent in enumerate(self.state.under_way):
+            message = self._under_way.get(sent)
+            if message is not None:
+                sums = message.wait()
+                under_way.append({"sent": number, "finite": message.finite, "sums": sums})
         return {
             "state": self.state.as_dict(),
             "uncounted": self._uncounted,
@@ -293,40 +317,46 @@ class AsynchronousAverages:
         Raises:
             StateError: It is that of another process, or of other nodes; nothing has changed.
         """
-        if list(state["place"]) != self._place():
+        rank, nodes, members = state["place"]
+        if [rank, nodes, members] != self._place():
             raise StateError(
-                f"the state is of process {state['place'][0]} of {state['place'][1]} nodes of "
-                f"{state['place'][2]}, and this is {self.nodes.processes}, {self.nodes}"
+                f"the state is of process {rank} of {nodes} nodes of "
+                f"{members}, and this is {self.nodes.processes}, {self.nodes}"
             )
         self.reset()
-        self.state, self._uncounted = State.from_dict(state["state"]), int(state["uncounted"])
-        for each in state["under_way"]:
-            arrived = [[partial(_arrived, np.asarray(total))] for total in each["sums"]]
-            self._under_way[self.state.under_way[each["sent"]]] = _Message(
-                bool(each["finite"]), arrived
-            )
+        self.state = State.from_dict(state["state"])
+        self._uncounted = int(state["uncounted"])
+        for record in state["under_way"]:
+            pieces = _completed([np.asarray(total) for total in record["sums"]])
+            sent = self.state.under_way[record["sent"]]
+            self._under_way[sent] = _Message(bool(record["finite"]), pieces)
         self.prepare()
 
     def _place(self) -> list[int]:
         return [self.nodes.processes.rank, self.nodes.count, self.nodes.members]
 
 
-def _type_of(travelling: Travelling) -> str:
-    return travelling[1].dtype.str
+def _all_finite(flats: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(flat).all() for flat in flats)
 
 
-def _flats(travelling: Sequence[Travelling]) -> list[np.ndarray]:
+def _type_of(value: Value) -> str:
+    return value[1].dtype.str
+
+
+def _flats(values: Sequence[Value]) -> list[np.ndarray]:
     """Return all numbers that are sent, one array for each type."""
-    return [
-        np.concatenate([value.ravel() for _, value in of_type])
-        for _, of_type in groupby(travelling, _type_of)
-    ]
+    flats = []
+    for _, of_type in groupby(values, _type_of):
+        flats.append(np.concatenate([array.ravel() for _, array in of_type]))
+    return flats
 
 
-def _write(travelling: Sequence[Travelling], flats: Sequence[np.ndarray]) -> None:
+def _write(values: Sequence[Value], flats: Sequence[np.ndarray]) -> None:
     """Write the numbers of `_flats` into the slots."""
-    for (_, of_type), flat in zip(groupby(travelling, _type_of), flats, strict=True):
-        begin = 0
-        for slot, value in of_type:
-            slot.write(flat[begin : begin + value.size].reshape(value.shape))
-            begin += value.size
+    for (_, of_type), flat in zip(groupby(values, _type_of), flats, strict=True):
+        start = 0
+        for slot, array in of_type:
+            stop = start + array.size
+            slot.write(flat[start:stop].reshape(array.shape))
+            start = stop

@@ -50,9 +50,8 @@ class AveragedUpdates(AsynchronousAverages):
             keywords: ``chunk``, ``wire``; see `AsynchronousAverages`.
         """
         self._optimized = optimizer.network
-        super().__init__(
-            getattr(optimizer.network, "root", optimizer.network), nodes, plan, batches, **keywords
-        )
+        root = getattr(optimizer.network, "root", optimizer.network)
+        super().__init__(root, nodes, plan, batches, **keywords)
         optimizer.post_update_hooks.append(_AfterUpdate(self))
         self.prepare()
 
@@ -61,9 +60,12 @@ class AveragedUpdates(AsynchronousAverages):
 
         After the last batch of an epoch it is none.
         """
-        ended = self.state.batch == self.batches
-        among = self.nodes.node if self.within else SingleProcess()
-        self._optimized.parallelism.train_over(_Ended(self.nodes.node) if ended else among)
+        group: ProcessGroup = SingleProcess()
+        if self.state.batch == self.batches:
+            group = _Ended(self.nodes.node)
+        elif self.within:
+            group = self.nodes.node
+        self._optimized.parallelism.train_over(group)
 
 
 class _AfterUpdate:
@@ -75,9 +77,8 @@ class _AfterUpdate:
         self.averages = averages
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
-        if (
-            optimizer.loss_scale is not None
-        ):  # which leaves updates out, in one node and not in another
+        # A loss scale leaves updates out, in one node and not in another.
+        if optimizer.loss_scale is not None:
             raise SettingError(
                 "averages between nodes go without a loss scale: compute_in('bfloat16') needs none"
             )

@@ -80,8 +80,9 @@ class Plan:
             "patience": 0,
         }
         for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise SettingError(f"{name}={getattr(self, name)!r} must be at least {least}")
+            value = getattr(self, name)
+            if value < least:
+                raise SettingError(f"{name}={value!r} must be at least {least}")
 
     @property
     def opening(self) -> Pace:
@@ -110,8 +111,11 @@ class Plan:
         if pace.between == 1:
             sparse = max(1, self.largest // self.local_factor)
             return Pace(self.largest, sparse, sparse)
-        between, local = pace.between // self.reduction, pace.local // self.reduction
-        return Pace(max(1, between), max(1, pace.wait - 1), max(1, local))
+        return Pace(
+            between=max(1, pace.between // self.reduction),
+            wait=max(1, pace.wait - 1),
+            local=max(1, pace.local // self.reduction),
+        )
 
 
 @dataclass(frozen=True)
@@ -162,11 +166,10 @@ class State:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
         """Return the state that `as_dict` has described."""
-        parts = {
-            "pace": Pace(**state["pace"]),
-            "under_way": tuple(Sent(**sent) for sent in state["under_way"]),
-        }
-        return cls(**{**state, **parts})
+        values = dict(state)
+        values["pace"] = Pace(**state["pace"])
+        values["under_way"] = tuple(Sent(**sent) for sent in state["under_way"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -203,14 +206,17 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
         >>> decision.sends, decision.merges
         (None, (Sent(batch=0, wait=1, member=0),))
     """
-    batch, left = state.batch, max(0, batches - 1 - state.batch)
+    batch = state.batch
+    left = max(0, batches - 1 - batch)
     merges = tuple(sent for sent in state.under_way if sent.batch + sent.wait <= batch)
     under_way = tuple(sent for sent in state.under_way if sent not in merges)
+    turn = state.turn
     sends = None
     if batch % state.pace.between == 0 or not left:
-        sends = Sent(batch, min(state.pace.wait, left), state.turn % members)
-        under_way += (sends,) if sends.wait else ()
-    turn = state.turn + (sends is not None)
+        sends = Sent(batch, min(state.pace.wait, left), turn % members)
+        turn += 1
+        if sends.wait:
+            under_way = (*under_way, sends)
     decision = Decision(averages_within(state, batches), merges, sends)
     return decision, replace(state, batch=batch + 1, turn=turn, under_way=under_way)
 
@@ -220,8 +226,9 @@ def averages_within(state: State, batches: int) -> bool:
 
     They always are before a message and while one is in flight.
     """
-    due = state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
-    return due or bool(state.under_way) or state.batch >= batches - 1
+    if state.under_way or state.batch >= batches - 1:
+        return True
+    return state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
 
 
 def merged(own: N, total: Any, nodes: int, waited: int) -> N:
@@ -245,15 +252,15 @@ def merged(own: N, total: Any, nodes: int, waited: int) -> N:
 def next_epoch(plan: Plan, state: State, loss: float) -> State:
     """Return the state after the last batch of an epoch, whose loss sets the next pace."""
     epoch = state.epoch + 1
-    begun = replace(state, epoch=epoch, batch=0)
+    following = replace(state, epoch=epoch, batch=0)
     if not plan.cycles(epoch):
-        return replace(begun, pace=BLOCKING)
+        return replace(following, pace=BLOCKING)
     pace = plan.opening if epoch == plan.warmup else state.pace
     if _is_better(loss, state.best, plan.stability):
-        return replace(begun, pace=pace, best=loss, bad=0)
+        return replace(following, pace=pace, best=loss, bad=0)
     if state.bad < plan.patience:
-        return replace(begun, pace=pace, bad=state.bad + 1)
-    return replace(begun, pace=plan.after_plateau(pace), bad=0)
+        return replace(following, pace=pace, bad=state.bad + 1)
+    return replace(following, pace=plan.after_plateau(pace), bad=0)
 
 
 def _is_better(loss: float, best: float | None, stability: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,8 @@ if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
     from deliralike.parallel.processes.network import DistributedNetwork
 
-FURTHER = (
-    1 << 20
-)  # samples by which a group's portable random stream lies beyond that of the one before it
+# The distance of the portable random streams of two neighbouring groups, in samples.
+STREAM_DISTANCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,10 @@ class LocalSGD:
 
     def __post_init__(self) -> None:
         """Check the settings that are wrong for any number of processes."""
-        numbers = (
-            [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
-        )
-        if not numbers or any(
-            not isinstance(number, int) or number < 1 for number in (*numbers, self.together)
-        ):
+        numbers: list[Any] = [self.every]
+        if isinstance(self.every, Mapping):
+            numbers = [*self.every, *self.every.values()]
+        if not numbers or not all(map(_is_positive, [*numbers, self.together])):
             raise SettingError(
                 f"every={self.every!r} and together={self.together!r} must be whole numbers of at "
                 "least 1, or every a mapping of them that is not empty"
@@ -75,14 +73,11 @@ class LocalSGD:
         Raises:
             SettingError: `count` processes cannot be divided into such groups.
         """
-        given = self.every if isinstance(self.every, Mapping) else {self.every: count}
-        levels = dict(sorted(given.items()))
+        periods = self.every if isinstance(self.every, Mapping) else {self.every: count}
+        levels = dict(sorted(periods.items()))
         sizes = [self.together, *levels.values()]
-        nested = all(
-            larger % size == 0 and larger > size
-            for size, larger in zip(sizes, sizes[1:], strict=False)
-        )
-        if not nested or sizes[-1] != count:
+        are_nested = all(larger % size == 0 and larger > size for size, larger in pairwise(sizes))
+        if not are_nested or sizes[-1] != count:
             raise SettingError(
                 f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning "
                 f"from {sizes[0]}: each must be a multiple of the one before, and the last one all"
@@ -92,10 +87,14 @@ class LocalSGD:
     def group_after(self, update: int, count: int) -> int:
         """Return the size of the groups that average after update number `update`; 0 for none."""
         local = update - self.warmup
-        due = [
-            size for period, size in self.levels(count).items() if local > 0 and local % period == 0
-        ]
+        if local <= 0:
+            return 0
+        due = [size for period, size in self.levels(count).items() if local % period == 0]
         return max(due, default=0)
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int) and number >= 1
 
 
 def weighted_mean(
@@ -107,20 +106,20 @@ def weighted_mean(
     weight.
     """
     weights = group.all_gather_object("what parameters count for", weight)
-    if not sum(weights):
+    total = sum(weights)
+    if not total:
         return None
-    share, is_first = (
-        weight / sum(weights),
-        group.rank == next(rank for rank, each in enumerate(weights) if each),
-    )
-
-    def part(array: np.ndarray) -> np.ndarray:
-        if array.dtype.kind != "f":
-            return array if is_first else np.zeros_like(array)
-        wide = np.result_type(array, np.float32)
-        return array.astype(wide) * wide.type(share)
-
-    return group.all_reduce("parameters", [part(array) for array in arrays])
+    first_rank = next(rank for rank, each in enumerate(weights) if each)
+    terms = []
+    for array in arrays:
+        if array.dtype.kind == "f":
+            wide = np.result_type(array, np.float32)
+            terms.append(array.astype(wide) * wide.type(weight / total))
+        elif group.rank == first_rank:
+            terms.append(array)
+        else:
+            terms.append(np.zeros_like(array))
+    return group.all_reduce("parameters", terms)
 
 
 @dataclass
@@ -131,23 +130,23 @@ class Averaging:
         plan: The schedule.
         processes: All processes.
         updates: The updates made so far.
-        seen: By the size of a group, the weight of this process since such a group has averaged.
+        weights: By the size of a group, the weight of this process since such a group has averaged.
         is_behind: Whether parameters differ between processes.
     """
 
     plan: LocalSGD
     processes: ProcessGroup
     updates: int = 0
-    seen: dict[int, float] = field(init=False)
+    weights: dict[int, float] = field(init=False)
     is_behind: bool = False
 
     def __post_init__(self) -> None:
         """Create the groups, which all processes do at the same time."""
-        levels, count = self.plan.levels(self.processes.count), self.processes.count
-        self.seen = dict.fromkeys(levels.values(), 0.0)
-        for size in {self.plan.together, *self.seen} - {1, count}:
-            for begin in range(0, count, size):
-                self.processes.subgroup(range(begin, begin + size))
+        count = self.processes.count
+        self.weights = dict.fromkeys(self.plan.levels(count).values(), 0.0)
+        for size in {self.plan.together, *self.weights} - {1, count}:
+            for start in range(0, count, size):
+                self.processes.subgroup(range(start, start + size))
 
     @property
     def is_local(self) -> bool:
@@ -155,34 +154,41 @@ class Averaging:
         return self.updates >= self.plan.warmup
 
     @property
-    def together(self) -> ProcessGroup:
+    def batch_group(self) -> ProcessGroup:
         """The processes whose samples make up the batch of the next update."""
         return self.group(self.plan.together) if self.is_local else self.processes
 
     @property
     def first_sample(self) -> int:
         """The position of this group's batch in the portable random stream."""
-        return self.processes.rank // self.plan.together * FURTHER if self.is_local else 0
+        if not self.is_local:
+            return 0
+        return self.processes.rank // self.plan.together * STREAM_DISTANCE
 
     def group(self, size: int) -> ProcessGroup:
         """Return the group of `size` neighbours that includes this process."""
-        if size in (1, self.processes.count):
-            return SingleProcess() if size == 1 else self.processes
-        begin = self.processes.rank // size * size
-        return self.processes.subgroup(range(begin, begin + size))
+        if size == 1:
+            return SingleProcess()
+        if size == self.processes.count:
+            return self.processes
+        start = self.processes.rank // size * size
+        return self.processes.subgroup(range(start, start + size))
 
-    def saw(self, weight: float) -> None:
+    def add_weight(self, weight: float) -> None:
         """Count the weight of an update."""
-        for size in self.seen:
-            self.seen[size] += weight
+        for size in self.weights:
+            self.weights[size] += weight
 
     def average(self, network: DistributedNetwork, size: int) -> None:
         """Average parameters and buffers over groups of this size."""
         names, slots = zip(*_each_once(network).items(), strict=True)
-        means = weighted_mean(self.group(size), [slot.read() for slot in slots], self.seen[size])
+        arrays = [slot.read() for slot in slots]
+        means = weighted_mean(self.group(size), arrays, self.weights[size])
         if means is not None:
             network.root.load_neutral_state(dict(zip(names, means, strict=True)), strict=False)
-        self.seen |= {level: 0.0 for level in self.seen if level <= size}
+        for level in self.weights:
+            if level <= size:
+                self.weights[level] = 0.0
         self.is_behind = self.is_behind and size < self.processes.count
 
 
@@ -200,16 +206,17 @@ class AverageParameters:
         averaging.is_behind = averaging.is_local
         averaging.updates = optimizer.steps
         if not averaging.is_behind:
-            averaging.seen = dict.fromkeys(averaging.seen, 0.0)
-        elif size := averaging.plan.group_after(optimizer.steps, averaging.processes.count):
+            averaging.weights = dict.fromkeys(averaging.weights, 0.0)
+            return
+        size = averaging.plan.group_after(optimizer.steps, averaging.processes.count)
+        if size:
             averaging.average(self.network, size)
 
 
 def _each_once(network: Any) -> dict[str, Any]:
     """Return parameters and buffers, tied ones under their first name."""
-    slots = network.neutral_slots()
-    first = {
-        id(slot.native) if slot.is_parameter else name: name
-        for name, slot in reversed(slots.items())
-    }
-    return {name: slots[name] for name in reversed(first.values())}
+    unique: dict[Any, tuple[str, Any]] = {}
+    for name, slot in network.neutral_slots().items():
+        key = id(slot.native) if slot.is_parameter else name
+        unique.setdefault(key, (name, slot))
+    return dict(unique.values())

@@ -168,7 +168,7 @@ class ReplicasOverProcesses(Replicas):
         parameters are averaged.
         """
         averaging = self.state.averaging
-        return self.state.processes if averaging is None else averaging.together
+        return self.state.processes if averaging is None else averaging.batch_group
 
     @property
     def state_is_collective(self) -> bool:
@@ -358,7 +358,7 @@ class ReplicasOverProcesses(Replicas):
         losses, denominators, extras = zip(*parts, strict=True)
         averaging, denominator = self.state.averaging, denominators[0]
         if averaging is not None:
-            averaging.saw(sum(sizes) if denominator is None else float(denominator))
+            averaging.add_weight(sum(sizes) if denominator is None else float(denominator))
         return sum(losses), denominator, self.join_extras(extras, sizes)
 
     def join_extras(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
