@@ -89,12 +89,12 @@ class ChainerSlot(Slot):
         self.link, self.name, self.is_parameter = link, name, is_parameter
 
     @property
-    def native(self) -> Any:  # type: ignore[override]
+    def native(self) -> Any:
         """The parameter, or the value of the buffer now."""
         return self.link.__dict__[self.name]
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether the parameter takes a gradient and an update."""
         return self.is_parameter and self.native.requires_grad
 
@@ -159,7 +159,8 @@ def link_slots(link: chainer.Link) -> dict[str, Slot]:
 
     They are own parameters, own buffers, and children, each in creation order.
     """
-    neutral_names = _neutral_names(type(link))
+    kind: Any = type(link)
+    neutral_names = _neutral_names(kind)
     attributes = vars(link)
     own = [*neutral_names, *(name for name in attributes if name not in neutral_names)]
     slots: dict[str, Slot] = {}
@@ -232,7 +233,10 @@ class _Running(threading.local):
 _running = _Running()
 
 
-class ChainerNetworkType(NetworkType, type(chainer.Chain)):
+_ChainType: Any = type(chainer.Chain)
+
+
+class ChainerNetworkType(NetworkType, _ChainType):
     """The metaclass of networks that are links: our construction, and Chainer's checks."""
 
 
@@ -344,7 +348,7 @@ class AbstractChainerNetwork(
     # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """Whether this block is in training mode: its own flag and Chainer's ``config.train``."""
         return self._training and _running.allows_training()
 

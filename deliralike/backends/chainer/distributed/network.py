@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.distributed.own_backward import mean_gradients, without_backward
@@ -158,7 +158,12 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
     Chainer optimizer makes the same update in all processes.
     """
 
-    _parallelism = ChainerReplicasOverProcesses
+    _parallelism: ClassVar[type[ChainerReplicasOverProcesses]] = ChainerReplicasOverProcesses
+
+    @property
+    def parallelism(self) -> ChainerReplicasOverProcesses:
+        """The computations of this network's replicas in all processes."""
+        return self._parallelism(self)
 
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
         """Return the parameters that may have gradients, by neutral name.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -186,7 +186,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Equalize the persistent values of all replicas, by the policy in `ReplicaSettings`."""
-        if self.settings.buffers == "mean" and sum(sizes):
+        if self.settings.buffers == "mean" and sum(sizes) > 0:
             self.network._copies.average_persistent(sizes)
         self.network._copies.copy_persistent()
 
@@ -233,7 +233,7 @@ class DataParallelChainerNetwork(
         ((5, 2), ['/W', '/b'])
     """
 
-    _parallelism = ChainerReplicas
+    _parallelism: ClassVar[type[ChainerReplicas]] = ChainerReplicas
     native_optimizer = "DataParallelChainerOptimizer"
 
     def __init__(
@@ -294,6 +294,11 @@ class DataParallelChainerNetwork(
         self._copies.remember()
 
     @property
+    def parallelism(self) -> ChainerReplicas:
+        """The computations of this network's replicas."""
+        return self._parallelism(self)
+
+    @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
@@ -302,7 +307,7 @@ class DataParallelChainerNetwork(
     # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """Whether the root is in training mode."""
         return self.root.training
 
