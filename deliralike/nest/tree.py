@@ -136,7 +136,9 @@ def described(value: Any) -> str:
         return repr(value)
     shape = getattr(value, "shape", None)
     name = _article(type(value).__name__)
-    return f"{name} of shape {tuple(shape)}" if isinstance(shape, tuple) else name
+    if isinstance(shape, tuple):
+        name += f" of shape {tuple(shape)}"
+    return name
 
 
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
@@ -177,7 +179,8 @@ def _step(level: Any, entry: Any, path: str) -> str:
 
 
 def _difference(first: Any, second: Any, path: str, where: tuple[str, str], prefix: bool) -> str:
-    level, other = _level(first), _level(second)
+    level = _level(first)
+    other = _level(second)
     if level is None and (prefix or other is None):
         return ""
     if level is None or other is None or _kind(level, prefix) is not _kind(other, prefix):
@@ -198,7 +201,9 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
 
 def _kind(level: Any, prefix: bool) -> Any:
     """Return what must be equal: the type; for a prefix any dict may stand for another."""
-    return dict if prefix and level.type in (OrderedDict, defaultdict) else level.type
+    if prefix and level.type in (OrderedDict, defaultdict):
+        return dict
+    return level.type
 
 
 def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str]) -> str:
@@ -206,7 +211,8 @@ def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str])
 
     Types of Python's own hold nothing else.
     """
-    own, others = level.metadata, other.metadata
+    own = level.metadata
+    others = other.metadata
     if level.kind != optree.PyTreeKind.CUSTOM or own == others or isinstance(own, Build):
         return ""
     return f"{path} is built with {own!r} {where[0]} and with {others!r} {where[1]}."
@@ -218,12 +224,14 @@ def _extent(level: Any) -> str:
     names = [entry.name for entry in entries]
     if not all(entry.is_item for entry in entries):
         return f"with fields {names}"
-    is_mapping = issubclass(level.type, dict) or names != list(range(len(names)))
-    return f"with keys {names}" if is_mapping else f"of length {len(names)}"
+    if issubclass(level.type, dict) or names != list(range(len(names))):
+        return f"with keys {names}"
+    return f"of length {len(names)}"
 
 
 def _article(name: str) -> str:
-    return f"an {name}" if name[:1].lower() in ("a", "e", "i", "o", "u") else f"a {name}"
+    starts_with_vowel = name[:1].lower() in ("a", "e", "i", "o", "u")
+    return f"an {name}" if starts_with_vowel else f"a {name}"
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:

@@ -86,7 +86,9 @@ class ChainerSlot(Slot):
 
     def __init__(self, link: chainer.Link, name: str, is_parameter: bool) -> None:
         """Refer to an attribute of a link; nothing is copied."""
-        self.link, self.name, self.is_parameter = link, name, is_parameter
+        self.link = link
+        self.name = name
+        self.is_parameter = is_parameter
 
     @property
     def native(self) -> Any:
@@ -109,12 +111,16 @@ class ChainerSlot(Slot):
         The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
         """
         shape = np.shape(self._array())
-        return (1,) if shape == () and isinstance(self.link, L.PReLU) else shape
+        if shape == () and isinstance(self.link, L.PReLU):
+            return (1,)
+        return shape
 
     def read(self) -> np.ndarray:
         """Return a copy on the host."""
         value = arrays.numpy(self._array())
-        return value.astype(np.int64) if isinstance(self.native, int) else value.reshape(self.shape)
+        if isinstance(self.native, int):
+            return value.astype(np.int64)
+        return value.reshape(self.shape)
 
     def write(self, value: np.ndarray) -> None:
         """Copy a value into the array, in its type, on its device."""

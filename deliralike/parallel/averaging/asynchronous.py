@@ -133,7 +133,9 @@ class AsynchronousAverages:
                 announced.
             SettingError: The number of batches of an epoch is not set.
         """
-        length, batch, epoch = self._length(), self.state.batch, self.state.epoch
+        length = self._length()
+        batch = self.state.batch
+        epoch = self.state.epoch
         if batch == 0:
             lengths = self.nodes.processes.all_gather_object(
                 f"the number of batches of epoch {epoch}", length
@@ -173,7 +175,9 @@ class AsynchronousAverages:
             ProcessError: This process has not made as many batches as announced, or the others are
                 at another position.
         """
-        length, batch, epoch = self._length(), self.state.batch, self.state.epoch
+        length = self._length()
+        batch = self.state.batch
+        epoch = self.state.epoch
         if not length <= batch <= length + 1:
             raise ProcessError(
                 f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
@@ -190,7 +194,9 @@ class AsynchronousAverages:
         """Start the run anew, with the parameters as they are."""
         for message in self._under_way.values():
             message.wait()
-        self._under_way, self._uncounted, self.state = {}, 0, State.of(self.plan)
+        self._under_way = {}
+        self._uncounted = 0
+        self.state = State.of(self.plan)
         self.prepare()
 
     def prepare(self) -> None:

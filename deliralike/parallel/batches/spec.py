@@ -24,7 +24,8 @@ class Part:
 
     def __init__(self, word: str | None, value: Any) -> None:
         """Store both."""
-        self.word, self.value = word, value
+        self.word = word
+        self.value = value
 
 
 def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:

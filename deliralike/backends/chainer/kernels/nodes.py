@@ -52,7 +52,8 @@ class Mean(chainer.FunctionNode):
 
     def __init__(self, axis: tuple[int, ...] | None, keepdims: bool) -> None:
         super().__init__()
-        self.axis, self.keepdims = axis, keepdims
+        self.axis = axis
+        self.keepdims = keepdims
 
     def forward(self, inputs):
         (x,) = inputs
@@ -77,7 +78,8 @@ class Pad(chainer.FunctionNode):
 
     def __init__(self, pads: Pads, value: float = 0.0) -> None:
         super().__init__()
-        self.pads, self.value = tuple(pads), value
+        self.pads = tuple(pads)
+        self.value = value
 
     def forward(self, inputs):
         (x,) = inputs
@@ -111,7 +113,8 @@ class Select(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int) -> None:
         super().__init__()
-        self.index, self.axis = index, axis
+        self.index = index
+        self.axis = axis
 
     def forward(self, inputs):
         (x,) = inputs
@@ -126,7 +129,9 @@ class Collect(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int, length: int) -> None:
         super().__init__()
-        self.index, self.axis, self.length = index, axis, length
+        self.index = index
+        self.axis = axis
+        self.length = length
 
     def forward(self, inputs):
         (gy,) = inputs
@@ -142,7 +147,8 @@ class Collect(chainer.FunctionNode):
 
 
 def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
-    before, after = gy.shape[:axis], gy.shape[axis + 1 :]
+    before = gy.shape[:axis]
+    after = gy.shape[axis + 1 :]
     repeats = _repeats(index, length)
     if repeats:
         return gy.reshape(*before, length, repeats, *after).sum(axis + 1)
@@ -181,7 +187,8 @@ class SelectAlong(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int) -> None:
         super().__init__()
-        self.index, self.axis = index, axis
+        self.index = index
+        self.axis = axis
 
     def forward(self, inputs):
         (x,) = inputs
@@ -198,7 +205,9 @@ class CollectAlong(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.index, self.axis, self.shape = index, axis, shape
+        self.index = index
+        self.axis = axis
+        self.shape = shape
 
     def forward(self, inputs):
         (gy,) = inputs
@@ -225,7 +234,8 @@ class PickSum(chainer.FunctionNode):
 
     def __init__(self, where: tuple, weights: Any) -> None:
         super().__init__()
-        self.where, self.weights = where, weights
+        self.where = where
+        self.weights = weights
 
     def forward(self, inputs):
         (x,) = inputs
@@ -241,7 +251,9 @@ class PickSpread(chainer.FunctionNode):
 
     def __init__(self, where: tuple, weights: Any, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.where, self.weights, self.shape = where, weights, shape
+        self.where = where
+        self.weights = weights
+        self.shape = shape
 
     def forward(self, inputs):
         (gy,) = inputs

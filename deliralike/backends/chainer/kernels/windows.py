@@ -23,7 +23,10 @@ class Windows:
         count: Sequence[int],
     ) -> None:
         """Take the shape of a window and the number of windows along each axis."""
-        self.kernel, self.stride, self.dilation, self.count = kernel, stride, dilation, count
+        self.kernel = kernel
+        self.stride = stride
+        self.dilation = dilation
+        self.count = count
 
     def slices(self) -> list[tuple]:
         """Return the slices in row-major order of the kernel."""
@@ -88,7 +91,9 @@ class SpreadMax(chainer.FunctionNode):
 
     def __init__(self, windows: Windows, argmax: Any, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.windows, self.argmax, self.shape = windows, argmax, shape
+        self.windows = windows
+        self.argmax = argmax
+        self.shape = shape
 
     def forward(self, inputs):
         (gy,) = inputs
@@ -106,7 +111,8 @@ class TakeMax(chainer.FunctionNode):
 
     def __init__(self, windows: Windows, argmax: Any) -> None:
         super().__init__()
-        self.windows, self.argmax = windows, argmax
+        self.windows = windows
+        self.argmax = argmax
 
     def forward(self, inputs):
         (x,) = inputs
@@ -143,7 +149,8 @@ class SpreadWindows(chainer.FunctionNode):
 
     def __init__(self, windows: Windows, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.windows, self.shape = windows, shape
+        self.windows = windows
+        self.shape = shape
 
     def forward(self, inputs):
         (gy,) = inputs

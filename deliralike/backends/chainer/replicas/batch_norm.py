@@ -10,10 +10,11 @@ from typing import Any
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.parallel.replicas.context import current
+from deliralike.parallel.replicas.context import Replica, current
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 
-F, L = chainer.functions, chainer.links
+F = chainer.functions
+L = chainer.links
 _FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
 
 
@@ -26,7 +27,9 @@ class AllSum(chainer.FunctionNode):
 
     def __init__(self, rendezvous: Rendezvous, index: int, topic: str) -> None:
         super().__init__()
-        self.rendezvous, self.index, self.topic = rendezvous, index, topic
+        self.rendezvous = rendezvous
+        self.index = index
+        self.topic = topic
 
     def forward(self, inputs):
         (x,) = inputs
@@ -90,19 +93,25 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
         shape = [size for axis, size in enumerate(x.shape) if axis not in link.axis]
         link._initialize_params(tuple(shape))
     axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
-    topic = f"{type(link).__name__} {link.name or ''}".strip()
-    own_count = math.prod(x.shape[axis] for axis in axes)
-    count = sum(replica.exchange(f"{topic}: the number of values", own_count))
     gamma, beta = _scale_and_shift(link)
     wide = F.cast(x, gamma.dtype)
-    mean = replica.all_sum(F.sum(wide, axes), f"{topic}: a sum") * (1.0 / count)
-    squares = F.square(wide - _spread(mean, axes, x.shape))
-    var = replica.all_sum(F.sum(squares, axes), f"{topic}: a sum") * (1.0 / count)
+    topic = f"{type(link).__name__} {link.name or ''}".strip()
+    mean, var, count = _statistics(replica, topic, wide, axes)
     if not config.in_recomputing:
         unbiased = var.array * (count / max(count - 1.0, 1.0))
         _update_statistics(link, mean.array, unbiased, finetune)
     y = F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes)
     return F.cast(y, x.dtype)
+
+
+def _statistics(replica: Replica, topic: str, x: Any, axes: Sequence[int]) -> tuple[Any, Any, int]:
+    """Return mean and biased variance over the samples of all replicas, and their number."""
+    own_count = math.prod(x.shape[axis] for axis in axes)
+    count = sum(replica.exchange(f"{topic}: the number of values", own_count))
+    mean = replica.all_sum(F.sum(x, axes), f"{topic}: a sum") * (1.0 / count)
+    squares = F.square(x - _spread(mean, axes, x.shape))
+    var = replica.all_sum(F.sum(squares, axes), f"{topic}: a sum") * (1.0 / count)
+    return mean, var, count
 
 
 def _scale_and_shift(link: Any) -> tuple[Any, Any]:

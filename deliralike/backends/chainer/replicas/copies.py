@@ -109,9 +109,9 @@ class Copies:
         for other, memo in zip(others, self._memos, strict=True):
             for name in changed:
                 value = present[name]
-                vars(other)[name] = (
-                    copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
-                )
+                if _holds_own(value):
+                    value = copy.deepcopy(value, memo.copy())
+                vars(other)[name] = value
             for name in deleted:
                 vars(other).pop(name, None)
 
@@ -191,7 +191,9 @@ def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequen
 
 
 def _is_floating(value: Any) -> bool:
-    return value.dtype.kind == "f" if arrays.is_array(value) else isinstance(value, float)
+    if arrays.is_array(value):
+        return value.dtype.kind == "f"
+    return isinstance(value, float)
 
 
 def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None:
@@ -313,7 +315,9 @@ def _bare(root: chainer.Link) -> Iterator[None]:
 
 
 def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool) -> None:
-    parameter.update_rule, parameter._grad, parameter._grad_valid = rule, gradient, is_valid
+    parameter.update_rule = rule
+    parameter._grad = gradient
+    parameter._grad_valid = is_valid
 
 
 # The parts of a network
@@ -348,7 +352,9 @@ def _listed(things: Sequence[Any]) -> str:
 
 def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:
     """Return the parameters link by link, a shared one as often as it is held."""
-    return (vars(link)[name] for link in network.links() for name in sorted(link._params))
+    for link in network.links():
+        for name in sorted(link._params):
+            yield vars(link)[name]
 
 
 def _shared(link: chainer.Link) -> Iterator[Any]:
@@ -401,4 +407,6 @@ def _hooks(link: chainer.Link) -> tuple:
 
 
 def _hook_of_copy(hook: Any, memo: dict[int, Any]) -> Any:
-    return copy.deepcopy(hook, memo.copy()) if isinstance(hook, _HOOKS_OF_ONE_LINK) else hook
+    if isinstance(hook, _HOOKS_OF_ONE_LINK):
+        return copy.deepcopy(hook, memo.copy())
+    return hook
