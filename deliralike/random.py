@@ -42,7 +42,7 @@ _counting = Lock()
 
 
 def current() -> Stream | None:
-    """The stream in force, or None where the framework's own generator is used."""
+    """Return the stream in force, or None where the framework's own generator is used."""
     return _stream.get() if _open else None
 
 

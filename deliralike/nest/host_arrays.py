@@ -1,4 +1,4 @@
-"""How the NumPy arrays of a batch are converted before a backend takes them: one rule for all."""
+"""Conversion of a batch's NumPy arrays before a backend takes them: one rule for all backends."""
 
 from collections.abc import Callable
 from typing import Any

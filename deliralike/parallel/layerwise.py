@@ -130,7 +130,7 @@ class LayerwiseNetwork(ABC):
         return False
 
     def watch(self) -> None:
-        """Start to finish pending sums when somebody uses the module that was given."""
+        """Start to finish pending sums when the module that was given is used directly."""
 
     def unwatch(self) -> None:
         """Stop watching the module, as nothing is pending any more."""

@@ -357,7 +357,7 @@ CORRECTIONS = {
         ("use_gamma=hasattr(link, 'gamma')", "use_gamma=link.gamma is not None"),
         ("use_beta=hasattr(link, 'beta')", "use_beta=link.beta is not None"),
     ),
-    # A link's own __call__ passes by link hooks, and whoever gives a link another `forward`, as for
+    # A link's own __call__ bypasses link hooks, and any other `forward` given to the link, as for
     # shares that differ.
     "chainermn.links.batch_normalization": (
         ("def __call__(self, x, finetune=False):", "def forward(self, x, finetune=False):"),

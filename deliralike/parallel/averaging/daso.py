@@ -22,7 +22,7 @@ N = TypeVar("N")  # a number or an array
 
 @dataclass(frozen=True)
 class Pace:
-    """How often processes communicate.
+    """The frequency of messages between processes.
 
     Attributes:
         between: Batches from one message between nodes to the next.

@@ -1,4 +1,4 @@
-"""The only place where the outputs of replicas become one."""
+"""The only place where the outputs of replicas are joined."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ def gather(
     spec: Any = None,
     backend: Backend | None = None,
 ) -> Any:
-    """The outputs of replicas as one nest of the same structure: the inverse of `scatter`.
+    """Join the outputs of replicas into one nest of the same structure: the inverse of `scatter`.
 
-    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their
-    byte order and masks. With one output the same rules hold.
+    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy arrays keep
+    their byte order and masks. With one output the same rules hold.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
-        device: Where the results are; that of the first replica when None.
-        scalars: What becomes of arrays without axes, NumPy's scalars among them: ``"stack"`` makes
-            a vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
+        device: The device of the results; that of the first replica when None.
+        scalars: The rule for arrays without axes, NumPy's scalars among them: ``"stack"`` makes a
+            vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
             `sizes`; ``"sum"`` adds them.
-        others: What becomes of all other leaves: ``"equal"`` returns one, and it is an error when
-            they differ between replicas; ``"list"`` returns a list of one for each replica.
-        sizes: The number of samples that each replica has seen, for ``"mean"``; equal ones when
-            None.
-        spec: As in `scatter`: lists and tuples that were split are joined, and of what was copied
-            or kept the first replica's is returned.
-        backend: Whose arrays are joined, besides NumPy's.
+        others: The rule for all other leaves: ``"equal"`` returns one, and raises an error when
+            they
+            differ between replicas; ``"list"`` returns a list of one for each replica.
+        sizes: The number of samples of each replica, for ``"mean"``; equal ones when None.
+        spec: As in `scatter`: lists and tuples that were split are joined, and of copied or kept
+            leaves the first replica's is returned.
+        backend: The backend whose arrays are joined, besides NumPy's.
 
     Shapes:
         Arrays ``(share, ...)`` become ``(batch, ...)``; arrays ``()`` become ``(replicas,)``, or

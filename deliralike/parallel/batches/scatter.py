@@ -1,4 +1,4 @@
-"""The only place where a batch is shared out over devices."""
+"""The only place where a batch is split over devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
 @dataclass(frozen=True)
 class Shares:
-    """A batch, shared out.
+    """The shares of a batch.
 
     Attributes:
         nests: One nest of the batch's structure for each device that takes part.
@@ -49,7 +49,7 @@ def scatter(
     spec: Any = None,
     backend: Backend | None = None,
 ) -> list[Any]:
-    """Share a batch out over devices: one nest of the same structure for each.
+    """Split a batch over devices: one nest of the same structure for each.
 
     Samples keep their order, no share is empty, and any two differ by at most one sample; a batch
     with fewer samples than devices makes fewer shares, and one without samples or without arrays
@@ -59,12 +59,11 @@ def scatter(
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
-        spec: What to do with which leaves, when not that: a nest of words built like the batch, in
-            which one word may stand for a whole subtree. ``"split"``: an array is split along
-            `dim`, a list or tuple without arrays is split as a sequence of samples. ``"copy"``:
-            each device gets a copy of its own. ``"keep"``: each gets the object as it is. None: the
-            rule above.
-        backend: Whose arrays are split, besides NumPy's, and moved to the devices.
+        spec: Exceptions to that rule: a nest of words built like the batch, in which one word may
+            stand for a whole subtree. ``"split"``: an array is split along `dim`, a list or tuple
+            without arrays is split as a sequence of samples. ``"copy"``: each device gets a copy of
+            its own. ``"keep"``: each device gets the object as it is. None: the rule above.
+        backend: The backend whose arrays are split, besides NumPy's, and moved to the devices.
 
     Shapes:
         An array leaf ``(batch, ...)`` becomes ``(share, ...)``; the shares add up to ``batch``.
@@ -91,10 +90,11 @@ def split_batch(
     backend: Backend | None = None,
     root: str = "batch",
 ) -> Shares:
-    """`scatter` with the number of samples in each share.
+    """Split a batch like `scatter`, and return the number of samples in each share too.
 
     Args:
-        root: What errors call the batch; with `ARGUMENTS` it is a pair ``(args, kwargs)``.
+        root: The name of the batch in errors; with `ARGUMENTS` the batch is a pair ``(args,
+            kwargs)``.
     """
     splitter = _Splitter(_some(devices), _whole(dim), backend)
     if spec is not None:

@@ -22,7 +22,7 @@ from deliralike.nn.geometry import Pads
 
 @dataclass(frozen=True)
 class Geometry:
-    """How windows lie over an input: all settings of a convolution."""
+    """The positions of windows over an input: all settings of a convolution."""
 
     stride: tuple[int, ...]
     pads: Pads

@@ -401,7 +401,7 @@ class DataParallelChainerNetwork(
         return network
 
     def device_resident_accept(self, visitor: Any) -> None:
-        """Refuse to move: each replica has the device that it was made for.
+        """Raise an error on a move: each replica has the device for which it was made.
 
         Raises:
             DeviceError: Another device than the root's.
