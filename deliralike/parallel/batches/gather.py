@@ -47,8 +47,7 @@ def gather(
             vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
             `sizes`; ``"sum"`` adds them.
         others: The rule for all other leaves: ``"equal"`` returns one, and raises an error when
-            they
-            differ between replicas; ``"list"`` returns a list of one for each replica.
+            they differ between replicas; ``"list"`` returns a list of one for each replica.
         sizes: The number of samples of each replica, for ``"mean"``; equal ones when None.
         spec: As in `scatter`: lists and tuples that were split are joined, and of copied or kept
             leaves the first replica's is returned.

@@ -93,8 +93,8 @@ def split_batch(
     """Split a batch like `scatter`, and return the number of samples in each share too.
 
     Args:
-        root: The name of the batch in errors; with `ARGUMENTS` the batch is a pair ``(args,
-            kwargs)``.
+        root: The name of the batch in errors; with `ARGUMENTS` the batch is a pair
+            ``(args, kwargs)``.
     """
     splitter = _Splitter(_some(devices), _whole(dim), backend)
     if spec is not None:
