@@ -22,13 +22,11 @@ class UnknownName(DeliralikeError, LookupError):
 
 
 class ArgumentError(DeliralikeError, TypeError):
-    """A layer or network was given an argument that it does not have, or lacks one that it
-    needs.
-    """
+    """A layer or network was given an unknown argument, or lacks one that it needs."""
 
 
 class OptimizerError(ArgumentError, RuntimeError):
-    """What was given for an optimizer, or for a class of optimizers, is none."""
+    """The object given as an optimizer, or as a class of optimizers, is not one."""
 
 
 class SettingError(DeliralikeError, ValueError):
@@ -76,9 +74,7 @@ class WeightFileMissing(WeightFileError, FileNotFoundError):
 
 
 class CheckpointError(DeliralikeError, ValueError):
-    """A checkpoint cannot be read or written, or belongs to another run; nothing was changed by
-    it.
-    """
+    """A checkpoint cannot be read or written, or belongs to another run; it changed nothing."""
 
 
 class CheckpointMissing(CheckpointError, FileNotFoundError):
@@ -94,7 +90,7 @@ class BatchTypeError(BatchError, TypeError):
 
 
 class WorkerTimeout(DeliralikeError, TimeoutError):
-    """A worker of a loader has not made a batch in time: it hangs, or is stopped."""
+    """A worker of a loader did not produce a batch in time: it hangs or is stopped."""
 
 
 class StructureError(DeliralikeError, ValueError):
@@ -102,15 +98,15 @@ class StructureError(DeliralikeError, ValueError):
 
 
 class ReplicaError(DeliralikeError, RuntimeError):
-    """The replicas of a network do not do the same."""
+    """The replicas of a network do not behave alike."""
 
 
 class ProcessError(ReplicaError):
-    """Processes that train together do not do the same, or one of them has failed."""
+    """Processes that train together do not behave alike, or one of them has failed."""
 
 
 class ProofFailed(DeliralikeError, AssertionError):
-    """Two networks are not the same, or it was not shown that they are."""
+    """Two networks are not equal, or their equality was not shown."""
 
 
 class DataUnavailable(DeliralikeError, ImportError):
@@ -119,7 +115,7 @@ class DataUnavailable(DeliralikeError, ImportError):
 
 @contextmanager
 def naming(path: object) -> Iterator[None]:
-    """Give an error of the operating system the name of the file, which a full disk does not tell.
+    """Add the name of a file to an operating system error that lacks it, as on a full disk.
 
     Raises:
         OSError: Of the class and number that was raised inside.
@@ -133,7 +129,7 @@ def naming(path: object) -> Iterator[None]:
 
 
 def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable[str]) -> None:
-    """An error when a setting is not among those that are known; it suggests the nearest.
+    """Raise an error for the first setting that is unknown, with the nearest known ones.
 
     Raises:
         ArgumentError: Names the owner and the setting.
@@ -145,7 +141,7 @@ def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable
 
 
 def suggestion(name: str, choices: Iterable[object]) -> str:
-    """A sentence that names the nearest choices, or all of them when none is near.
+    """Return a sentence that names the nearest choices, or all of them when none is near.
 
     Example:
         >>> suggestion("resnet81", ["resnet18", "resnet34", "unet"])
@@ -154,5 +150,5 @@ def suggestion(name: str, choices: Iterable[object]) -> str:
     known = [str(choice) for choice in choices]
     near = get_close_matches(str(name), known, n=2, cutoff=0.6)
     if near:
-        return f"Did you mean {' or '.join(repr(choice) for choice in near)}?"
+        return f"Did you mean {' or '.join(map(repr, near))}?"
     return f"Known: {', '.join(sorted(known)) or 'none'}."

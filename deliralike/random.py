@@ -1,5 +1,6 @@
-"""Portable random numbers: masks keyed by seed, layer path, step and sample, so equal on every
-backend.
+"""Portable random numbers: masks keyed by seed, layer path, step and sample.
+
+They are equal on every backend.
 
 Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here,
 on the host, with a counter-based generator and an integer comparison, which no rounding can flip.
@@ -22,8 +23,7 @@ from deliralike.nn import start
 
 @dataclass(frozen=True)
 class Stream:
-    """Where in the portable stream we are: `seed`, `step`, and the index of the batch's first
-    sample.
+    """A position in the portable stream: `seed`, `step` and the index of the batch's first sample.
 
     `step` and `first_sample` may be traced values of a compiled program.
     """
@@ -42,14 +42,15 @@ _counting = Lock()
 
 
 def current() -> Stream | None:
-    """The stream in force, or None: the framework's own generator."""
+    """Return the stream in force, or None where the framework's own generator is used."""
     return _stream.get() if _open else None
 
 
 @contextmanager
 def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[Stream]:
-    """Make the random layers draw portable masks: equal on every backend and for every number of
-    replicas.
+    """Make the random layers draw portable masks.
+
+    They are equal on every backend and for every number of replicas.
 
     Args:
         seed: One whole number for the run.
@@ -57,7 +58,8 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
         first_sample: The index, within the whole batch, of the first sample that this network sees.
     """
     global _open
-    token = _stream.set(stream := Stream(seed, step, first_sample))
+    stream = Stream(seed, step, first_sample)
+    token = _stream.set(stream)
     with _counting:
         _open += 1
     try:
@@ -70,8 +72,9 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
 
 @contextmanager
 def shifted(samples: Any) -> Iterator[None]:
-    """Let the batch begin `samples` further on in the portable stream, if one is open: for a
-    replica's share.
+    """Start the batch `samples` later in the portable stream, if one is open.
+
+    A replica uses it for its share of a batch.
     """
     stream = current()
     if stream is None:
@@ -81,16 +84,15 @@ def shifted(samples: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(
-            ValueError
-        ):  # a replica that was stopped just here is left behind in another context
+        # A replica that was stopped just here ends in another context.
+        with suppress(ValueError):
             _stream.reset(token)
 
 
 def keep_mask(
     seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float
 ) -> np.ndarray:
-    """Which elements survive dropout with probability `p`, for each sample of a batch.
+    """Return which elements dropout with probability `p` keeps, for each sample of a batch.
 
     Shapes:
         ``(samples, ...)``; each sample's row depends on seed, path, step and its own index alone.
@@ -100,13 +102,14 @@ def keep_mask(
     """
     threshold = drop_threshold(p)
     per_sample = int(np.prod(shape[1:], dtype=np.int64))
-    rows = [_draw_u16(seed, path, step, first_sample + i, per_sample) for i in range(shape[0])]
+    samples = [first_sample + index for index in range(shape[0])]
+    rows = [_draw_u16(seed, path, step, sample, per_sample) for sample in samples]
     values = np.stack(rows) if rows else np.empty((0, per_sample), np.uint16)
     return (values >= threshold).reshape(shape)
 
 
 def drop_threshold(p: float) -> int:
-    """The integer of 16 bits below which an element is dropped."""
+    """Return the integer of 16 bits below which an element is dropped."""
     if not 0.0 <= p <= 1.0:
         raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
     return round(p * 65536)
@@ -114,7 +117,6 @@ def drop_threshold(p: float) -> int:
 
 def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
     counter = np.array([0, 0, sample, step], dtype=np.uint64)
-    words = np.random.Philox(key=start.key(seed, path), counter=counter).random_raw(
-        (count + 3) // 4
-    )
+    generator = np.random.Philox(key=start.key(seed, path), counter=counter)
+    words = generator.random_raw((count + 3) // 4)
     return np.asarray(words, dtype="<u8").view(np.uint16)[:count]

@@ -1,6 +1,4 @@
-"""Nested containers: the only recursion over them, containers of other libraries, and the arrays of
-a batch.
-"""
+"""Nested containers: the only recursion over them, and the arrays that they hold."""
 
 from deliralike.nest.tree import (
     described,

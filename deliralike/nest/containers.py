@@ -1,9 +1,8 @@
-"""The only place that makes containers of classes that optree does not know: how instances are
-taken apart and rebuilt.
+"""The only place that makes containers of classes that optree does not know.
 
 They are dataclasses, and subclasses of dict, list, `UserDict` and `UserList`, with all their
-attributes. A network is never a container: what can be called, or has a metaclass of a framework's
-own, is a leaf.
+attributes. A network is never a container: an object that can be called, or whose class has a
+metaclass of a framework's own, is a leaf.
 """
 
 import functools
@@ -18,50 +17,47 @@ from optree.utils import total_order_sorted
 
 NAMESPACE = "deliralike"
 
-LEAVES: set[type] = {
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-}  # classes whose instances are leaves
+# Classes whose instances are leaves.
+LEAVES: set[type] = {bool, int, float, complex, str, bytes, type(None)}
 _LOCK = threading.Lock()
 _PLAIN_METACLASSES = ("builtins", "abc", "typing")
 
 
-class Place(NamedTuple):
-    """One child of a container: an item, or an attribute."""
+class Entry(NamedTuple):
+    """The key or name of a container's child, which is an item or an attribute."""
 
     name: Any
     is_item: bool
 
 
 class _Step(optree.PyTreeEntry):
-    """How a path goes to such a child."""
+    """The step of a path from a container to one of its children."""
 
     def __call__(self, obj: Any, /) -> Any:
-        return obj[self.entry.name] if self.entry.is_item else getattr(obj, self.entry.name)
+        if self.entry.is_item:
+            return obj[self.entry.name]
+        return getattr(obj, self.entry.name)
 
     def codify(self, /, node: str = "") -> str:
-        return f"{node}[{self.entry.name!r}]" if self.entry.is_item else f"{node}.{self.entry.name}"
+        if self.entry.is_item:
+            return f"{node}[{self.entry.name!r}]"
+        return f"{node}.{self.entry.name}"
 
 
 @dataclass(frozen=True)
 class Build:
-    """What an instance is built of, its children aside.
+    """Everything of which an instance is built, except its children.
 
     Attributes:
-        places: Of the children: items first.
+        entries: The entries of the children: items first.
         mirrored: Names of attributes that are items of the same name.
-        factory: Of a subclass of defaultdict.
+        factory: The default factory of a subclass of defaultdict.
         own_dict: Whether the attributes are the items (``self.__dict__ = self``).
-        order: Of the keys; the children are sorted where it does not matter, as optree does with a
-            dict.
+        order: The order of the keys; the children are sorted where it does not matter, as optree
+            does with a dict.
     """
 
-    places: tuple[Place, ...]
+    entries: tuple[Entry, ...]
     mirrored: tuple[str, ...]
     factory: Any
     own_dict: bool
@@ -69,66 +65,80 @@ class Build:
 
 
 class Builder:
-    """Takes the instances of one class apart and puts them together, without running the class's
-    own code.
-    """
+    """Flattens and rebuilds the instances of one class without running the class's own code."""
 
     def __init__(self, cls: type, base: Any) -> None:
-        """Look at a class; `base` is the container of Python's own that it is a subclass of, or
-        object.
-        """
-        self.cls, self.base = cls, base
-        declared = [each.name for each in fields(cls)] if is_dataclass(cls) else []
-        self.stored = dict.fromkeys(
-            [*declared, *(slot for each in cls.__mro__ for slot in _slots(each))]
-        )
-        members = (member for each in cls.__mro__ for member in vars(each).items())
-        self.cached = {
-            name for name, member in members if isinstance(member, functools.cached_property)
-        }
+        """Inspect a class; `base` is the built-in container that it is a subclass of, or object."""
+        self.cls = cls
+        self.base = base
+        self.stored: dict[str, None] = {}  # an ordered set of names
+        if is_dataclass(cls):
+            self.stored.update(dict.fromkeys(field.name for field in fields(cls)))
+        self.cached: set[str] = set()
+        for parent in cls.__mro__:
+            self.stored.update(dict.fromkeys(_slots(parent)))
+            for name, member in vars(parent).items():
+                if isinstance(member, functools.cached_property):
+                    self.cached.add(name)
 
-    def take_apart(self, instance: Any) -> tuple[list[Any], Build, tuple[Place, ...]]:
-        """The children, all else, and where the children stand."""
-        items, attributes = self._items(instance), self._attributes(instance)
-        mirrored = [
-            name for name, value in attributes.items() if name in items and items[name] is value
-        ]
-        attributes = {name: value for name, value in attributes.items() if name not in mirrored}
+    def flatten(self, instance: Any) -> tuple[list[Any], Build, tuple[Entry, ...]]:
+        """Return the children, everything else, and the entries of the children."""
+        items = self._items(instance)
+        mirrored = []
+        attributes = {}
+        for name, value in self._attributes(instance).items():
+            if name in items and items[name] is value:
+                mirrored.append(name)
+            else:
+                attributes[name] = value
         keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
-        places = (*(Place(key, True) for key in keys), *(Place(name, False) for name in attributes))
-        factory = instance.default_factory if self.base is defaultdict else None
+        children = [*(items[key] for key in keys), *attributes.values()]
+        entries = [Entry(key, True) for key in keys] + [Entry(name, False) for name in attributes]
         build = Build(
-            places, tuple(mirrored), factory, _own_dict(instance) is instance, tuple(items)
+            entries=tuple(entries),
+            mirrored=tuple(mirrored),
+            factory=instance.default_factory if self.base is defaultdict else None,
+            own_dict=_own_dict(instance) is instance,
+            order=tuple(items),
         )
-        return [*(items[key] for key in keys), *attributes.values()], build, places
+        return children, build, build.entries
 
-    def put_together(self, build: Build, children: Iterable[Any]) -> Any:
-        """A new instance of the same kind with other children."""
+    def unflatten(self, build: Build, children: Iterable[Any]) -> Any:
+        """Return a new instance of the same kind with other children."""
         new = self.base.__new__(self.cls)
-        filled = list(zip(build.places, children, strict=True))
-        items = {place.name: child for place, child in filled if place.is_item}
-        self._fill(new, {key: items[key] for key in build.order}, build.factory)
+        items = {}
         attributes = {"__dict__": new} if build.own_dict else {}
-        attributes |= {place.name: child for place, child in filled if not place.is_item}
-        for name, value in (attributes | {name: items[name] for name in build.mirrored}).items():
+        for entry, child in zip(build.entries, children, strict=True):
+            if entry.is_item:
+                items[entry.name] = child
+            else:
+                attributes[entry.name] = child
+        attributes.update((name, items[name]) for name in build.mirrored)
+        self._fill(new, {key: items[key] for key in build.order}, build.factory)
+        for name, value in attributes.items():
             object.__setattr__(new, name, value)
         return new
 
     def _items(self, instance: Any) -> dict[Any, Any]:
         if self.base is object:
             return {}
-        return dict(
-            enumerate(list.__iter__(instance)) if self.base is list else self.base.items(instance)
-        )
+        if self.base is list:
+            return dict(enumerate(list.__iter__(instance)))
+        return dict(self.base.items(instance))
 
     def _attributes(self, instance: Any) -> dict[str, Any]:
-        """What is stored on an instance; a cached property is not, since it would not hold for
-        other children.
+        """Return the values stored on an instance, without cached properties.
+
+        Those would not hold for other children.
         """
         own = _own_dict(instance)
         names = self.stored if own is instance else {**self.stored, **own}
-        values = {name: _stored(instance, name) for name in names if name not in self.cached}
-        return {name: value for name, value in values.items() if value is not _NOTHING}
+        values = {}
+        for name in names:
+            value = _NOTHING if name in self.cached else _stored(instance, name)
+            if value is not _NOTHING:
+                values[name] = value
+        return values
 
     def _fill(self, new: Any, items: dict[Any, Any], factory: Any) -> None:
         if self.base is list:
@@ -151,30 +161,28 @@ def _stored(instance: Any, name: str) -> Any:
 
 
 def _own_dict(instance: Any) -> dict[str, Any]:
-    found = _stored(instance, "__dict__")
-    return {} if found is _NOTHING else found
+    attributes = _stored(instance, "__dict__")
+    return {} if attributes is _NOTHING else attributes
 
 
 def _slots(cls: type) -> list[str]:
-    """The names of a class's slots, private ones as they are stored."""
+    """Return the names of a class's slots, private ones as they are stored."""
     slots = vars(cls).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    private = f"_{cls.__name__.lstrip('_')}"
-    mangled = [
-        private + name if name.startswith("__") and not name.endswith("__") else name
-        for name in names
-    ]
-    return [name for name in mangled if name not in ("__dict__", "__weakref__")]
+    result = []
+    for name in [slots] if isinstance(slots, str) else slots:
+        if name.startswith("__") and not name.endswith("__"):
+            result.append(f"_{cls.__name__.lstrip('_')}{name}")
+        elif name not in ("__dict__", "__weakref__"):
+            result.append(name)
+    return result
 
 
-def look_at(classes: set[type]) -> None:
-    """Register those classes whose instances are containers, remember those whose are leaves."""
+def register(classes: set[type]) -> None:
+    """Register the classes whose instances are containers, and remember those whose are leaves."""
     with _LOCK:
         for cls in classes - LEAVES:
             if optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None:
-                # by another thread meanwhile; a container is never remembered, so nobody takes it
-                # for a leaf
-                continue
+                continue  # another thread has registered it as a container
             base = _base(cls)
             if base is None:
                 LEAVES.add(cls)
@@ -182,23 +190,24 @@ def look_at(classes: set[type]) -> None:
             builder: Any = Builder(cls, base)
             optree.register_pytree_node(
                 cls,
-                builder.take_apart,
-                builder.put_together,
+                builder.flatten,
+                builder.unflatten,
                 path_entry_type=_Step,
                 namespace=NAMESPACE,
             )
 
 
 def _base(cls: type) -> Any:
-    """The container of Python's own that a class is built on, or object; None where instances are
-    leaves.
+    """Return the built-in container that a class is built on, or object.
+
+    None where instances of the class are leaves.
     """
-    base: Any = next(
-        (base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object
-    )
-    container = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
-    called = any("__call__" in vars(each) for each in cls.__mro__)
-    if not container or called or type(cls).__module__ not in _PLAIN_METACLASSES:
+    bases = (OrderedDict, defaultdict, dict, list)
+    base: Any = next((base for base in bases if issubclass(cls, base)), object)
+    if base is object and not is_dataclass(cls) and not issubclass(cls, UserDict | UserList):
+        return None
+    is_callable = any("__call__" in vars(parent) for parent in cls.__mro__)
+    if is_callable or type(cls).__module__ not in _PLAIN_METACLASSES:
         return None
     try:
         base.__new__(cls)

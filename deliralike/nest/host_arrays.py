@@ -1,6 +1,4 @@
-"""What the NumPy arrays of a batch become before a backend takes them: one rule for all
-backends.
-"""
+"""Conversion of a batch's NumPy arrays before a backend takes them: one rule for all backends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +13,13 @@ _WIDEST = {"f": 8, "c": 16}  # bytes: float64 and complex128
 
 
 def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
-    """An array of numbers or truth values in this machine's byte order; the same one where it is
-    that already.
+    """Return an array of numbers or truth values in this machine's byte order.
 
-    Longer floating types than float64 become float64, bfloat16 becomes float32. Values do not
-    change otherwise.
+    An array that is so already is returned itself. Floating types longer than float64 become
+    float64, bfloat16 becomes float32. Values do not change otherwise.
 
     Raises:
-        DtypeError: It holds objects, texts or dates, or elements that are masked.
+        DtypeError: The array holds objects, texts or dates, or masked elements.
 
     Example:
         >>> plain(np.arange(3, dtype=">i4")).dtype.isnative
@@ -38,10 +35,8 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
             "out"
         )
     array = np.asarray(array)
-    if (
-        "float" in dtype.name and dtype.kind != "f"
-    ):  # bfloat16 and shorter ones, which NumPy itself lacks
-        return array.astype(np.float32)
+    if "float" in dtype.name and dtype.kind != "f":
+        return array.astype(np.float32)  # bfloat16 and shorter ones, which NumPy itself lacks
     if dtype.kind not in _KEPT:
         raise DtypeError(
             f"{where} is an array of {dtype}, wanted numbers or truth values: convert it, such as "
@@ -52,24 +47,26 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
 
 
 def explained(error: Exception, batch: Any, is_native: Callable[[Any], bool]) -> Exception:
-    """The error of the leaf of a batch that is to blame for `error`, with its path; else that
-    error.
+    """Return the error of the first leaf of a batch that no backend takes, with its path.
+
+    Where every leaf is fine, `error` itself is returned.
     """
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         try:
-            plain(leaf, path) if isinstance(leaf, np.ndarray) else refuse_foreign(
-                leaf, is_native, path
-            )
-        except DtypeError as found:
-            return found
+            if isinstance(leaf, np.ndarray):
+                plain(leaf, path)
+            else:
+                refuse_foreign(leaf, is_native, path)
+        except DtypeError as leaf_error:
+            return leaf_error
     return error
 
 
 def refuse_foreign(value: Any, is_native: Callable[[Any], bool], where: str = "an array") -> Any:
-    """What is no array, as it is.
+    """Return a value that is not an array of another framework, unchanged.
 
     Raises:
-        DtypeError: It is an array of another framework.
+        DtypeError: The value is an array of another framework.
     """
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic) and not is_native(value):
         raise DtypeError(

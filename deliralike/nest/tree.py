@@ -1,5 +1,4 @@
-"""The only recursion over nested containers: take apart, put together, map, paths, and what differs
-between two.
+"""The only recursion over nested containers: flatten, unflatten, map, paths and differences.
 
 Containers are what optree knows (tuples, lists, dicts, named tuples, ordered and default dicts,
 deques, and every type registered with it), dataclasses, and subclasses of dict, list, `UserDict`
@@ -15,16 +14,16 @@ from typing import Any
 import optree
 
 from deliralike.errors import StructureError
-from deliralike.nest.containers import LEAVES, NAMESPACE, Build, Place, look_at
+from deliralike.nest.containers import LEAVES, NAMESPACE, Build, Entry, register
 
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
 def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
-    """The leaves in order, and the structure that `unflatten` puts them together by.
+    """Return the leaves in order, and the structure from which `unflatten` rebuilds the nest.
 
     Args:
-        is_leaf: Containers for which it says so are leaves too.
+        is_leaf: Containers for which it returns True are leaves too.
 
     Example:
         >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
@@ -32,20 +31,21 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
         ([2, None, 1], {'b': 'z', 'a': ('x', 'y')})
     """
     leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
-    looked_at: set[type] = set()
+    known: set[type] = set()
     while not LEAVES.issuperset(builtins.map(type, leaves)):
-        classes = {type(leaf) for leaf in leaves} - looked_at
+        classes = {type(leaf) for leaf in leaves} - known
         if not classes:
-            break  # containers that `is_leaf` stopped at
-        look_at(classes)
-        looked_at |= classes
+            break  # containers that are leaves by `is_leaf`
+        register(classes)
+        known |= classes
         leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     return leaves, structure
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """A nest of a structure from `flatten`, with these leaves; dataclasses are rebuilt without
-    their ``__init__``.
+    """Return a nest of a structure from `flatten`, with these leaves.
+
+    Dataclasses are rebuilt without their ``__init__``.
     """
     return structure.unflatten(leaves)
 
@@ -59,7 +59,7 @@ def map(
     """Apply `function` to every leaf; the result has the same structure, types and key order.
 
     Args:
-        is_leaf: Containers for which it says so are leaves too.
+        is_leaf: Containers for which it returns True are leaves too.
 
     Raises:
         StructureError: One of `others` is built differently from `nest`.
@@ -70,11 +70,12 @@ def map(
     """
     leaves, structure = flatten(nest, is_leaf)
     columns = [_leaves_like(structure, nest, other) for other in others]
-    return structure.unflatten([function(*each) for each in zip(leaves, *columns, strict=True)])
+    results = [function(*row) for row in zip(leaves, *columns, strict=True)]
+    return structure.unflatten(results)
 
 
 def leaves(nest: Any) -> list[Any]:
-    """The leaves in order.
+    """Return the leaves in order.
 
     Example:
         >>> leaves({"a": 1, "b": [2, None]})
@@ -84,21 +85,19 @@ def leaves(nest: Any) -> list[Any]:
 
 
 def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
-    """Every leaf with its path, written as code that reaches it from `root`.
+    """Return every leaf with its path, written as code that reaches it from `root`.
 
     Example:
         >>> leaves_with_paths({"image": [1, 2]}, root="batch")
         [("batch['image'][0]", 1), ("batch['image'][1]", 2)]
     """
     values, structure = flatten(nest)
-    return [
-        (accessor.codify(root), value)
-        for accessor, value in zip(structure.accessors(), values, strict=True)
-    ]
+    paths = [accessor.codify(root) for accessor in structure.accessors()]
+    return list(zip(paths, values, strict=True))
 
 
 def same_structure(first: Any, second: Any) -> bool:
-    """Whether both are built of the same containers, keys and lengths."""
+    """Return whether two nests are built of the same containers, keys and lengths."""
     return flatten(first)[1] == flatten(second)[1]
 
 
@@ -109,7 +108,7 @@ def first_difference(
     where: tuple[str, str] = ("here", "there"),
     prefix: bool = False,
 ) -> str:
-    """The path where two nests are built differently, and how; empty where only leaves differ.
+    """Return the path where two nests differ in structure, and how; empty where only leaves differ.
 
     Args:
         where: What to call the first and the second.
@@ -124,7 +123,7 @@ def first_difference(
 
 
 def described(value: Any) -> str:
-    """What a value is, in a few words for an error.
+    """Describe a value in a few words for an error.
 
     Example:
         >>> described({"a": 1}), described([1, 2]), described(3)
@@ -136,14 +135,14 @@ def described(value: Any) -> str:
     if value is None or isinstance(value, str | bool | int | float):
         return repr(value)
     shape = getattr(value, "shape", None)
-    return _article(type(value).__name__) + (
-        f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
-    )
+    name = _article(type(value).__name__)
+    if isinstance(shape, tuple):
+        name += f" of shape {tuple(shape)}"
+    return name
 
 
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf,
-    subtree)``.
+    """Replace every subtree of `nest` that a leaf of `prefix` stands for by ``put(leaf, subtree)``.
 
     The containers above those subtrees keep the types that they have in `nest`; `prefix` must fit
     (see `first_difference`).
@@ -153,7 +152,7 @@ def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
 
 
 # Paths and differences
-# -----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
@@ -168,7 +167,7 @@ def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
 
 
 def _level(value: Any) -> Any:
-    """The container's children, keys and type; None for a leaf."""
+    """Return the container's children, keys and type; None for a leaf."""
     try:
         return optree.tree_flatten_one_level(value, **_OPTIONS)
     except ValueError:
@@ -180,66 +179,67 @@ def _step(level: Any, entry: Any, path: str) -> str:
 
 
 def _difference(first: Any, second: Any, path: str, where: tuple[str, str], prefix: bool) -> str:
-    mine, other = _level(first), _level(second)
-    if mine is None and (prefix or other is None):
+    level = _level(first)
+    other = _level(second)
+    if level is None and (prefix or other is None):
         return ""
-    if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
+    if level is None or other is None or _kind(level, prefix) is not _kind(other, prefix):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
-    order = (
-        set if prefix else tuple
-    )  # in a prefix the keys of an ordered dict may stand in any order
-    if order(mine.entries) != order(other.entries):
-        what = _article(type(first).__name__)
-        return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
-    children = dict(zip(other.entries, other.children, strict=True))
-    pairs = zip(mine.entries, mine.children, strict=True)
-    found = (
-        _difference(child, children[at], _step(other, at, path), where, prefix)
-        for at, child in pairs
-    )
-    return next(filter(None, found), "") or _other_difference(mine, other, path, where)
+    # In a prefix the keys of an ordered dict may stand in any order.
+    keys: Any = set if prefix else tuple
+    if keys(level.entries) != keys(other.entries):
+        name = _article(type(first).__name__)
+        return f"{path} is {name} {_extent(level)} {where[0]} and {_extent(other)} {where[1]}."
+    others = dict(zip(other.entries, other.children, strict=True))
+    for entry, child in zip(level.entries, level.children, strict=True):
+        child_path = _step(other, entry, path)
+        difference = _difference(child, others[entry], child_path, where, prefix)
+        if difference:
+            return difference
+    return _other_difference(level, other, path, where)
 
 
 def _kind(level: Any, prefix: bool) -> Any:
-    """What must be the same: the type; for a prefix any dict may stand for another."""
-    return dict if prefix and level.type in (OrderedDict, defaultdict) else level.type
+    """Return what must be equal: the type; for a prefix any dict may stand for another."""
+    if prefix and level.type in (OrderedDict, defaultdict):
+        return dict
+    return level.type
 
 
-def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
-    """What a type registered by the user holds beside its children; None of it for a type of
-    Python's own.
+def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str]) -> str:
+    """Compare what a type registered by the user holds besides its children.
+
+    Types of Python's own hold nothing else.
     """
-    if (
-        mine.kind != optree.PyTreeKind.CUSTOM
-        or mine.metadata == other.metadata
-        or isinstance(mine.metadata, Build)
-    ):
+    own = level.metadata
+    others = other.metadata
+    if level.kind != optree.PyTreeKind.CUSTOM or own == others or isinstance(own, Build):
         return ""
-    return (
-        f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
-    )
+    return f"{path} is built with {own!r} {where[0]} and with {others!r} {where[1]}."
 
 
 def _extent(level: Any) -> str:
-    """How large a container is, in words."""
-    names = [entry.name if isinstance(entry, Place) else entry for entry in level.entries]
-    if any(isinstance(entry, Place) and not entry.is_item for entry in level.entries):
+    """Describe how large a container is, in words."""
+    entries = [each if isinstance(each, Entry) else Entry(each, True) for each in level.entries]
+    names = [entry.name for entry in entries]
+    if not all(entry.is_item for entry in entries):
         return f"with fields {names}"
-    is_mapping = issubclass(level.type, dict) or names != list(range(len(names)))
-    return f"with keys {names}" if is_mapping else f"of length {len(names)}"
+    if issubclass(level.type, dict) or names != list(range(len(names))):
+        return f"with keys {names}"
+    return f"of length {len(names)}"
 
 
 def _article(name: str) -> str:
-    return f"an {name}" if name[:1].lower() in ("a", "e", "i", "o", "u") else f"a {name}"
+    starts_with_vowel = name[:1].lower() in ("a", "e", "i", "o", "u")
+    return f"an {name}" if starts_with_vowel else f"a {name}"
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    words, level = _level(prefix), _level(nest)
-    if words is None:
+    prefix_level = _level(prefix)
+    if prefix_level is None:
         return put(prefix, nest)
-    at = dict(zip(words.entries, words.children, strict=True))
-    children = [
-        _graft(at[entry], child, put)
-        for entry, child in zip(level.entries, level.children, strict=True)
-    ]
+    level = _level(nest)
+    prefixes = dict(zip(prefix_level.entries, prefix_level.children, strict=True))
+    pairs = zip(level.entries, level.children, strict=True)
+    children = [_graft(prefixes[entry], child, put) for entry, child in pairs]
     return level.unflatten_func(level.metadata, children)

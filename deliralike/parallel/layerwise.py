@@ -1,8 +1,7 @@
-"""Networks whose gradients are averaged while backward goes on, and whose updates wait until they
-are needed.
+"""Networks that average gradients during backward and delay updates until they are needed.
 
-The framework-free half: which gradients travel together, what was noted to be done with them, and
-who waits when.
+The framework-free half: which gradients are sent together, which update is pending, and when to
+wait.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and li
 
 
 class LayerwiseNetwork(ABC):
-    """A network in several processes, each of which computes the gradients of its own batch;
-    updates follow their mean.
+    """A network in several processes, each of which computes the gradients of its own batch.
 
-    Blocking, the gradients are the means when backward is done. Else their sums are under way then:
-    `step` notes the update, with the optimizer's settings of that time, and it is made for each
-    bucket of parameters when the next forward pass reaches one of them. Whatever else looks at the
-    network through this object, or calls it, saves it or switches it to evaluation, finds it
-    finished.
+    Updates follow the mean of the gradients. A blocking network has the means when backward is
+    done. Otherwise their sums are in flight then: `step` records the update, with the optimizer's
+    settings of that time, and each bucket of parameters is updated when the next forward pass
+    reaches one of them. Any other access to the network through this object (a call, a save, a
+    switch to evaluation) finishes it first.
 
-    What is not said here is answered by the network itself.
+    Attributes that this class does not have are those of the network.
 
     Attributes:
-        network: It, as an abstract one.
-        module: It, as it was given.
-        processes: They.
-        blocking: Whether nothing is left under way.
+        network: The abstract network.
+        module: The network as it was given.
+        processes: The processes that train together.
+        blocking: Whether no sum and no update is left pending.
     """
 
     in_backward = False  # whether gradients are sent while backward goes on, or at its end
@@ -59,8 +57,9 @@ class LayerwiseNetwork(ABC):
         wire: str | None,
         bucket_bytes: int,
     ) -> None:
-        """The network in these processes, which start with the root's weights and buffers; no
-        random state changes.
+        """Distribute the network; all processes start with the root's weights and buffers.
+
+        No random state changes.
         """
         state = processes.broadcast_object("weights", network.neutral_state())
         if not processes.is_root:
@@ -69,114 +68,114 @@ class LayerwiseNetwork(ABC):
             raise SettingError(
                 f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type"
             )
-        vars(self).update(
-            network=network, given=module
-        )  # which PyTorch would take for parts of this object
-        self.processes, self.blocking = processes, blocking
-        self._limit, self._wire = bucket_bytes, wire
+        # Past __setattr__, since PyTorch would register them as parts of this object.
+        vars(self).update(network=network, given=module)
+        self.processes = processes
+        self.blocking = blocking
+        self._limit = bucket_bytes
+        self._wire = wire
         self._described: dict[str, Described] = {}
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
-        self._begun, self._rounds = 0, 0  # buckets of this round; rounds
-        self._update: Callable[[Collection[str]], None] | None = None  # what was noted
-        self._noted: AbstractOptimizer | None = None
+        self._begun = 0  # how many buckets were sent in this round
+        self._rounds = 0
+        self._update: Callable[[Collection[str]], None] | None = None  # the pending one
+        self._optimizer_to_finish: AbstractOptimizer | None = None
         self._updated: list[str] = []
         self._stepped: dict[int, int] = {}  # the round at the latest step of each optimizer
         processes.waiting.add(self)
-        weakref.finalize(
-            self, finish_all, self._buckets
-        )  # MPI must not end while messages are under way
+        # MPI must not end while messages are in flight.
+        weakref.finalize(self, finish_all, self._buckets)
         self.look()
 
     # What a backend provides
-    # -----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @abstractmethod
     def trainable(self) -> dict[str, Described]:
-        """The parameters that take a gradient, each once, in the order of the network."""
+        """Return the parameters that take a gradient, each once, in the order of the network."""
 
     @abstractmethod
     def gradient(self, name: str) -> Any:
-        """The native gradient of a parameter, or None."""
+        """Return the native gradient of a parameter, or None."""
 
     @abstractmethod
     def put_gradient(self, name: str, gradient: Any) -> None:
-        """Set it."""
+        """Set the native gradient of a parameter."""
 
     @abstractmethod
     def on_host(self, gradient: Any) -> np.ndarray:
-        """A gradient in the host's memory, for reading."""
+        """Return a gradient in the host's memory, for reading."""
 
     @abstractmethod
     def from_host(self, name: str, average: np.ndarray) -> Any:
-        """The native gradient of a parameter that stands in the host's memory, which may be
-        shared.
-        """
+        """Return the native gradient for an average in the host's memory, which it may share."""
 
     @abstractmethod
     def settings_of(
         self, optimizer: AbstractOptimizer
     ) -> Callable[[], AbstractContextManager[None]]:
-        """What makes contexts in which an optimizer has the settings of now."""
+        """Return a function whose contexts give an optimizer the settings that it has now."""
 
     def is_touched(self, name: str) -> bool:
-        """Whether the gradient of a parameter was cleared or changed by others since it was
-        sent.
-        """
+        """Return whether others cleared or changed a parameter's gradient since it was sent."""
         return self.gradient(name) is None
 
     def update_some(self, optimizer: AbstractOptimizer, names: Collection[str]) -> None:
-        """The update of some parameters alone."""
+        """Update some parameters only."""
         raise NotImplementedError  # where `updates_by_layer` is never true
 
     def updates_by_layer(self, optimizer: AbstractOptimizer) -> bool:
-        """Whether the updates of some parameters after the other make the update of all."""
+        """Return whether updates of parts, one after another, equal the update of the whole."""
         return False
 
     def watch(self) -> None:
-        """Sums are under way from now on: finish them when somebody looks at the module that was
-        given.
-        """
+        """Start to finish pending sums when the module that was given is used directly."""
 
     def unwatch(self) -> None:
-        """Nothing is under way any more."""
+        """Stop watching the module, as nothing is pending any more."""
 
     def bind(self, optimizer: AbstractOptimizer) -> None:
         """Prepare for the steps of an optimizer."""
 
     # Rounds: each gradient is sent once in a round
-    # -------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def look(self) -> None:
-        """Form buckets anew if other parameters are to be trained than before."""
-        if (now := self.trainable()) == self._described:
+        """Form the buckets anew if other parameters are trainable than before."""
+        described = self.trainable()
+        if described == self._described:
             return
         self.finish()
-        self._described = now
-        self._buckets[:] = [
-            Bucket({name: now[name] for name in names}) for names in bucketed(now, self._limit)
-        ]
-        self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
+        self._described = described
+        self._buckets.clear()
+        self._bucket_of = {}
+        for names in bucketed(described, self._limit):
+            bucket = Bucket({name: described[name] for name in names})
+            self._buckets.append(bucket)
+            self._bucket_of.update(dict.fromkeys(names, bucket))
 
     def arrived(self, name: str) -> None:
-        """The gradient of a parameter is complete: send its bucket if it is the last one of it.
+        """Record that the gradient of a parameter is complete, and send its bucket if that is full.
 
-        Buckets are sent in one order, so that processes that come to their layers in different
-        orders do the same.
+        Buckets are sent in one order, so that processes that reach their layers in different orders
+        send the same.
         """
-        if name not in self._bucket_of:
+        bucket = self._bucket_of.get(name)
+        if bucket is None:
             return
-        if name not in self._bucket_of[name].missing or self._bucket_of[name].is_under_way:
-            # a further backward pass: what was sent is made good, and all is sent again
+        if name not in bucket.missing or bucket.is_under_way:
+            # A further backward pass: finish the sums of the previous one, and send all again.
             self.begin_rest()
             self.finish()
-        self._bucket_of[name].missing.discard(name)
+        bucket.missing.discard(name)
         while self._begun < len(self._buckets) and not self._buckets[self._begun].missing:
             self._begin_next()
 
     def begin_rest(self) -> None:
-        """Send what was not sent, as at the end of backward; parameters that took no part count as
-        zero.
+        """Send the remaining buckets, as at the end of backward.
+
+        Parameters without a gradient count as zero.
         """
         while self._begun < len(self._buckets):
             self._begin_next()
@@ -196,85 +195,90 @@ class LayerwiseNetwork(ABC):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a sum was begun, and nobody has waited for it."""
+        """Whether a sum was started that nobody has waited for."""
         return any(bucket.is_under_way for bucket in self._buckets)
 
     def finish(self, names: Collection[str] | None = None) -> None:
-        """Wait for the gradients of these parameters, or of all, and make the update that was noted
-        for them.
-        """
+        """Wait for the gradients of these parameters, or of all, and make their pending update."""
         if self._finishing or self._begun < len(self._buckets):
             return  # within an update, or within backward
-        if names is None or (self._update is not None and not self.by_layer):
-            chosen = [bucket for bucket in self._buckets if bucket.is_under_way]
-        else:
-            owners = {
-                id(bucket): bucket
-                for bucket in (self._bucket_of.get(name) for name in names)
-                if bucket
-            }
-            chosen = [bucket for bucket in owners.values() if bucket.is_under_way]
-        if not chosen:
+        buckets = self._buckets
+        if names is not None and (self._update is None or self.by_layer):
+            buckets = self._buckets_of(names)
+        pending = [bucket for bucket in buckets if bucket.is_under_way]
+        if not pending:
             return
         self._finishing = True
         try:
-            self._settle(
-                {name: average for bucket in chosen for name, average in bucket.wait().items()}
-            )
+            averages: dict[str, np.ndarray | None] = {}
+            for bucket in pending:
+                averages.update(bucket.wait())
+            self._take_averages(averages)
         finally:
             self._finishing = False
         if not self.is_under_way:
             self._end_round()
 
-    def _settle(self, averages: Mapping[str, np.ndarray | None]) -> None:
-        """Set gradients to their averages, and update by them; those that others have touched since
-        are theirs.
+    def _buckets_of(self, names: Collection[str]) -> list[Bucket]:
+        """Return the buckets that hold any of these parameters, each once."""
+        buckets = {}
+        for name in names:
+            bucket = self._bucket_of.get(name)
+            if bucket is not None:
+                buckets[id(bucket)] = bucket
+        return list(buckets.values())
+
+    def _take_averages(self, averages: Mapping[str, np.ndarray | None]) -> None:
+        """Set gradients to their averages and make the pending update.
+
+        Gradients that others have touched since they were sent are restored afterwards.
         """
-        kept = {name: self.gradient(name) for name in averages if self.is_touched(name)}
+        touched = {name: self.gradient(name) for name in averages if self.is_touched(name)}
         for name, average in averages.items():
             self.put_gradient(name, None if average is None else self.from_host(name, average))
         if self._update is not None:
             self._update([name for name, average in averages.items() if average is not None])
-        for name, gradient in kept.items():
+        for name, gradient in touched.items():
             self.put_gradient(name, gradient)
 
     def _end_round(self) -> None:
         self.unwatch()
         self._begun = 0
-        noted, self._update, self._noted = self._noted, None, None
-        if noted is not None:
+        optimizer = self._optimizer_to_finish
+        self._update = None
+        self._optimizer_to_finish = None
+        if optimizer is not None:
             updated, self._updated = self._updated, []
-            noted.finish_update(updated)
+            optimizer.finish_update(updated)
 
     def end_backward(self) -> None:
-        """Every gradient has come."""
+        """Record that every gradient is complete."""
         self.begin_rest()
         if self.blocking:
             self.finish()
 
     # Steps
-    # -----------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def step(self, optimizer: AbstractOptimizer) -> None:
-        """Update by the means of all gradients since they were cleared: now, or when they are
-        needed.
-        """
+        """Update by the means of all gradients since they were cleared: now, or when needed."""
         if not self.in_backward or self._stepped.get(id(optimizer), 0) == self._rounds:
-            # backward does not send by itself, or nothing of this process took part in it
+            # Backward does not send by itself, or no parameter of this process took part in it.
             self.begin_rest()
         self._stepped[id(optimizer)] = self._rounds
         if self.blocking or not self.is_under_way or self._update is not None:
             self.finish()
             self.update_now(optimizer)
         else:
-            self._note(optimizer)
+            self._record_update(optimizer)
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
-        """The update by the gradients that are there."""
+        """Update by the present gradients."""
         names = [name for name in self._described if optimizer.owns(name)]
         optimizer.update_with({name: self.gradient(name) for name in names})
 
-    def _note(self, optimizer: AbstractOptimizer) -> None:
+    def _record_update(self, optimizer: AbstractOptimizer) -> None:
+        """Let the next `finish` make the update, with the optimizer's present settings."""
         settings = self.settings_of(optimizer)
         self.by_layer = self.updates_by_layer(optimizer)
 
@@ -286,12 +290,11 @@ class LayerwiseNetwork(ABC):
                 else:
                     self.update_now(optimizer)
 
-        self._update, self._noted = update, optimizer if self.by_layer else None
+        self._update = update
+        self._optimizer_to_finish = optimizer if self.by_layer else None
 
     def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
-        """Clear the gradients of an optimizer's parameters; an update that was noted keeps its
-        own.
-        """
+        """Clear the gradients of an optimizer's parameters; a pending update keeps its own."""
         for name in self._described:
             if optimizer.owns(name):
                 self.put_gradient(name, None)
@@ -299,11 +302,13 @@ class LayerwiseNetwork(ABC):
     def gradients_of(
         self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple
     ) -> Any:
-        """What a loss function gives for this process's batch; the gradients are left with the
-        parameters.
+        """Compute a loss function on this process's batch; the parameters keep the gradients.
+
+        Returns:
+            The result of the loss function.
         """
-        loss = optimizer.network.parallelism.adapt_loss(as_loss(loss_function))
-        loss = loss.with_precision(optimizer.precision)
+        loss_function = optimizer.network.parallelism.adapt_loss(loss_function)
+        loss_function = computing_in(loss_function, optimizer.precision)
         with self.reaching():
             result, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         for name, gradient in gradients.items():
@@ -311,57 +316,57 @@ class LayerwiseNetwork(ABC):
         return result
 
     # The network
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for this process's batch."""
+        """Return the outputs for this process's batch."""
         with self.reaching():
             return self.given(*args, **kwargs)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """A block in which a forward pass finds everything finished that it comes to."""
+        """Return a context for a forward pass, which finishes what the pass reaches."""
         self.look()
         self.finish()
         yield
 
     @property
     def module(self) -> Any:
-        """See the class."""
+        """The network as it was given, with nothing pending."""
         self.finish()
         return self.given
 
     def __getattr__(self, name: str) -> Any:
-        """What the network has; first of all, the one that was given."""
+        """Return an attribute of the given network, or else of the abstract one."""
         if name.startswith("__") or "network" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         self.finish()
-        return getattr(self.given if hasattr(self.given, name) else self.network, name)
+        owner = self.given if hasattr(self.given, name) else self.network
+        return getattr(owner, name)
 
 
 @contextmanager
 def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Attributes of an object that are others in this block."""
-    before = {name: getattr(owner, name) for name in values}
+    """Set attributes of an object for a ``with`` block."""
+    former = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
         setattr(owner, name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in former.items():
             setattr(owner, name, value)
 
 
 @contextmanager
 def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator[None]:
-    """Entries of a dict that are others in this block; it may be another dict in the end."""
-    changed = {
-        name: value
-        for name, value in find().items()
-        if name in values and values[name] is not value
-    }
+    """Set entries of a dict for a ``with`` block; `find` may return another dict at its end."""
+    former = {}
+    for name, value in find().items():
+        if name in values and values[name] is not value:
+            former[name] = value
     find().update(values)
     try:
         yield
     finally:
-        find().update(changed)
+        find().update(former)

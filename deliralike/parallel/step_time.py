@@ -1,5 +1,6 @@
-"""A model of how long a training step takes: ranks, bytes, latency and bandwidth; pure functions,
-no message is sent.
+"""A model of how long a training step takes: ranks, bytes, latency and bandwidth.
+
+It consists of pure functions; no message is sent.
 
 Times are in seconds, sizes in bytes, bandwidths in bytes a second. A message of s bytes takes
 ``latency + s/bandwidth``, and each rank sends and receives one at a time, both at once. What a rank
@@ -28,8 +29,11 @@ BUCKET = 25 * 2**20  # bytes, PyTorch's default
 
 @dataclass(frozen=True)
 class Link:
-    """What connects two ranks: seconds until the first byte has arrived, and bytes a second from
-    then on.
+    """A connection of two ranks.
+
+    Attributes:
+        latency: Seconds until the first byte has arrived.
+        bandwidth: Bytes a second from then on.
 
     Raises:
         SettingError: The latency is negative, or the bandwidth not positive.
@@ -46,15 +50,13 @@ class Link:
             )
 
     def message(self, size: float) -> float:
-        """Seconds that a message of so many bytes takes."""
+        """Return the seconds that a message of so many bytes takes."""
         return self.latency + size / self.bandwidth
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does in a step: seconds of forward, backward and update, and the bytes of its
-    gradients.
-    """
+    """The work of a rank in a step: seconds of forward, backward and update, bytes of gradients."""
 
     forward: float
     backward: float
@@ -68,14 +70,18 @@ class Work:
 
     @property
     def buckets(self) -> int:
-        """Into how many buckets of PyTorch's default size the gradients go."""
+        """The number of buckets of PyTorch's default size that hold the gradients."""
         return max(1, math.ceil(self.size / BUCKET))
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of so many members each, the link inside a node, and the one that its members share to
-    other nodes.
+    """Nodes of equally many members.
+
+    Attributes:
+        members: The ranks of a node.
+        inside: The link between two members of a node.
+        across: The link to other nodes, which all members of a node share.
     """
 
     members: int
@@ -84,14 +90,14 @@ class Cluster:
 
 
 # Collectives
-# ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def ring_all_reduce(ranks: int, size: float, link: Link) -> float:
-    """Seconds of a sum by a ring: 2(n-1) rounds, in each of which every rank passes an n-th on.
+    """Return the seconds of an all-reduce by a ring.
 
-    ``2(n-1)·latency + 2(n-1)/n·size/bandwidth``; no algorithm sends fewer bytes (Patarasuk and Yuan
-    2009).
+    There are 2(n-1) rounds, in each of which every rank passes an n-th on: ``2(n-1)·latency +
+    2(n-1)/n·size/bandwidth``. No algorithm sends fewer bytes (Patarasuk and Yuan 2009).
 
     Raises:
         SettingError: There is no rank.
@@ -100,62 +106,63 @@ def ring_all_reduce(ranks: int, size: float, link: Link) -> float:
         >>> ring_all_reduce(4, 1_000_000, Link(latency=0.5, bandwidth=1e6))
         4.5
     """
-    return 2 * (_positive("ranks", ranks) - 1) * link.message(size / ranks)
+    rounds = 2 * (_positive("ranks", ranks) - 1)
+    return rounds * link.message(size / ranks)
 
 
 def recursive_doubling(ranks: int, size: float, link: Link) -> float:
-    """Seconds of a sum by exchanges of everything with a partner at distance 1, 2, 4 …: few
-    messages, many bytes.
+    """Return the seconds of an all-reduce by recursive doubling: few messages, many bytes.
 
-    ``log2(n)·(latency + size/bandwidth)`` (Thakur et al. 2005). Where n is no power of two, the
-    ranks above the largest one send theirs to a partner first, and get the sum from it in the end:
-    two more rounds.
+    Each rank exchanges everything with a partner at distance 1, 2, 4 …: ``log2(n)·(latency +
+    size/bandwidth)`` (Thakur et al. 2005). Where n is no power of two, the ranks above the largest
+    one send theirs to a partner first, and get the sum from it in the end: two more rounds.
 
     Raises:
         SettingError: There is no rank.
     """
-    doublings = _positive("ranks", ranks).bit_length() - 1
-    return (doublings if ranks == 2**doublings else doublings + 2) * link.message(size)
+    rounds = _positive("ranks", ranks).bit_length() - 1
+    if ranks != 2**rounds:
+        rounds += 2
+    return rounds * link.message(size)
 
 
 def all_reduce(ranks: int, size: float, link: Link) -> float:
-    """Seconds of a sum by the faster of the two: recursive doubling for small messages, the ring
-    for large ones.
+    """Return the seconds of an all-reduce by the faster of the two algorithms.
+
+    That is recursive doubling for small messages, and the ring for large ones.
     """
     return min(ring_all_reduce(ranks, size, link), recursive_doubling(ranks, size, link))
 
 
 def hierarchical_all_reduce(nodes: int, size: float, cluster: Cluster) -> float:
-    """Seconds of a sum inside nodes and across them.
+    """Return the seconds of an all-reduce inside nodes and across them.
 
     The first half of a ring inside each node leaves every member with a part; members with the same
     part add it up across nodes, all of them at once through the link that they share; the second
     half of the ring brings the parts together.
     """
-    return ring_all_reduce(cluster.members, size, cluster.inside) + all_reduce(
-        nodes, size, cluster.across
-    )
+    inside = ring_all_reduce(cluster.members, size, cluster.inside)
+    return inside + all_reduce(nodes, size, cluster.across)
 
 
 def broadcast(ranks: int, size: float, link: Link) -> float:
-    """Seconds after which all have what one has, by a binomial tree: ``ceil(log2 n)·(latency +
-    size/bandwidth)``.
+    """Return the seconds of a broadcast by a binomial tree.
 
-    Thakur et al. 2005.
+    ``ceil(log2 n)·(latency + size/bandwidth)`` (Thakur et al. 2005).
 
     Raises:
         SettingError: There is no rank.
     """
-    return (_positive("ranks", ranks) - 1).bit_length() * link.message(size)
+    rounds = (_positive("ranks", ranks) - 1).bit_length()
+    return rounds * link.message(size)
 
 
 # Steps
-# ---------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
-    """Seconds of a step in which the gradients of all ranks are added, in buckets, while backward
-    goes on.
+    """Return the seconds of a step whose gradients are added, in buckets, during backward.
 
     Buckets are of one size, and become ready at equal times during backward; they are added one
     after the other. Either the first one is waited for and all others wait in line, or backward is
@@ -175,14 +182,14 @@ def synchronous(work: Work, reduce: Reduce, buckets: int = 1) -> float:
         >>> print(f"{after:.3f} {during:.3f}")
         0.400 0.325
     """
-    ready = work.backward / _positive("buckets", buckets)
-    added = reduce(work.size / buckets)
-    return work.forward + max(ready + buckets * added, buckets * ready + added) + work.update
+    compute = work.backward / _positive("buckets", buckets)  # seconds until a bucket is ready
+    exchange = reduce(work.size / buckets)  # seconds to add a bucket
+    backward = max(compute + buckets * exchange, buckets * compute + exchange)
+    return work.forward + backward + work.update
 
 
 def local_sgd(work: Work, reduce: Reduce, every: int) -> float:
-    """Seconds of a step, in the mean, where ranks train by themselves and average parameters after
-    every so many.
+    """Return the mean seconds of a step of local SGD: parameters are averaged every `every` steps.
 
     Args:
         reduce: Seconds of a sum of so many bytes.
@@ -203,7 +210,7 @@ def daso(
     local: int = 1,
     buckets: int = 1,
 ) -> float:
-    """Seconds of a step of DASO, in the mean, while it cycles.
+    """Return the mean seconds of a step of DASO while it cycles.
 
     Inside a node gradients are added in every `local` batches. After `between` batches one member
     of each node sends its parameters across; `wait` batches later, during which training goes on,
@@ -218,20 +225,22 @@ def daso(
         raise SettingError(
             f"wait={wait}: wanted from 0 to between={between}, as one sending ends before the next"
         )
-    inside = synchronous(
-        work, lambda size: ring_all_reduce(cluster.members, size, cluster.inside), buckets
-    )
+
+    def reduce_inside(size: float) -> float:
+        return ring_all_reduce(cluster.members, size, cluster.inside)
+
+    inside = synchronous(work, reduce_inside, buckets)
     step = work.compute + (inside - work.compute) / _positive("local", local)
     late = max(0.0, all_reduce(nodes, work.size, cluster.across) - wait * step)
-    shared = broadcast(cluster.members, work.size, cluster.inside) if nodes > 1 else 0.0
-    return step + (late + shared) / between
+    if nodes > 1:
+        late += broadcast(cluster.members, work.size, cluster.inside)
+    return step + late / between
 
 
 def predicted(
     work: Work, ranks: int, cluster: Cluster, *, every: int = 8, between: int = 4, wait: int = 1
 ) -> dict:
-    """Seconds of a step on so many ranks of a cluster whose nodes are full, for each way of
-    training.
+    """Return the seconds of a step on full nodes of a cluster, for each way of training.
 
     Returns:
         ``"synchronous"``, ``"local SGD"`` and ``"DASO"``.

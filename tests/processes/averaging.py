@@ -243,7 +243,7 @@ def normalised(processes):
     sizes = [4, 3]
     with network.training_mode(True):
         optimizer.update(subject.loss, *steps.share_of(steps.batch(7), sizes, processes.rank))
-    before, weight = network.root.neutral_state(), network.averaging.seen[2]
+    before, weight = network.root.neutral_state(), network.averaging.weights[2]
     network.eval()
     after = network.root.neutral_state()
     names = [name for name in before if "running" in name or "tracked" in name]

@@ -16,7 +16,7 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
     LayerwiseChainerNetwork,
-    taken_apart,
+    unwrap_multi_node_optimizer,
 )
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.layers import neutral_layer
@@ -70,12 +70,8 @@ class ChainerBackend(Backend):
     def name_of_device(self, device: Any) -> str:
         try:
             return str(chainer.get_device(device))
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ):  # there is no such device in Chainer, or CuPy is missing
-            return str(device)
+        except (RuntimeError, TypeError, ValueError):
+            return str(device)  # there is no such device in Chainer, or CuPy is missing
 
     def precision(self) -> dict[str, str]:
         return arrays.precision()
@@ -114,27 +110,23 @@ class ChainerBackend(Backend):
     def wrap(self, native: chainer.Link) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedChainerNetwork(native)
 
-    def gradients(
-        self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
-    ) -> Gradients:
-        inputs = nest.map(_leaf, self.prepare(inputs, network))
+    def gradients(self, loss_function: Callable[..., Any], network: Any, *inputs: Any) -> Gradients:
+        inputs = nest.map(_with_gradient, self.prepare(inputs, network))
         network.cleargrads()
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        parts = LossResult.of(result)
-        loss, beside = parts.value, parts.extras or ()
+        loss, *extras = result if isinstance(result, tuple) else (result,)
         loss.backward()
-        slots = {
-            name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable
-        }
         for replicated in replicated_networks(network):
             replicated.parallelism.accumulate_gradients()
-        parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
-        by_input = nest.map(
-            lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs
-        )
+        of_parameters = {}
+        for name, slot in network.neutral_slots().items():
+            if slot.trainable:
+                of_parameters[name] = _numpy_gradient(slot.native)
+        of_inputs = nest.map(_numpy_gradient, inputs)
         network.cleargrads()
-        return Gradients(float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(beside))
+        value = float(arrays.numpy(loss))
+        return Gradients(value, of_parameters, of_inputs, self.to_numpy(tuple(extras)))
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)
@@ -146,18 +138,15 @@ class ChainerBackend(Backend):
         addition = arrays.moved(addition, device)
         return addition.copy() if total is None else total + addition
 
-    def replicate(
-        self, network: AbstractNetwork, settings: ReplicaSettings
-    ) -> DataParallelChainerNetwork:
+    def replicate(self, network: Any, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
     def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
         return iterators.loader_of(source, seed, processes)
 
     def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
-        return importlib.import_module(
-            "deliralike.backends.chainer.distributed.process_group"
-        ).ChainerMNProcessGroup(timeout=timeout)
+        module = importlib.import_module("deliralike.backends.chainer.distributed.process_group")
+        return module.ChainerMNProcessGroup(timeout=timeout)
 
     def distribute(
         self,
@@ -189,7 +178,7 @@ class ChainerBackend(Backend):
     def wrap_optimizer(
         self, native: chainer.Optimizer, network: AbstractNetwork
     ) -> ChainerOptimizer:
-        return ChainerOptimizer(network, taken_apart(native, network))
+        return ChainerOptimizer(network, unwrap_multi_node_optimizer(native, network))
 
     def evaluating(self) -> AbstractContextManager[Any]:
         return chainer.no_backprop_mode()
@@ -202,8 +191,7 @@ class ChainerBackend(Backend):
         return arrays.raw(array).copy()
 
     def all_finite(self, values: Sequence[Any]) -> bool:
-        arrays_of = map(arrays.raw, values)
-        return all(bool(arrays.array_module(value).isfinite(value).all()) for value in arrays_of)
+        return all(map(_is_finite, values))
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)
@@ -217,15 +205,23 @@ class ChainerBackend(Backend):
         random.load_state(network.device_name, state)
 
 
-def _leaf(value: Any) -> Any:
-    """A floating array as a variable whose gradient is wanted; anything else as it is."""
-    return (
-        Variable(arrays.raw(value)) if arrays.is_array(value) and value.dtype.kind == "f" else value
-    )
+def _with_gradient(value: Any) -> Any:
+    """Return a floating array as a variable that takes a gradient, anything else as it is."""
+    if arrays.is_array(value) and value.dtype.kind == "f":
+        return Variable(arrays.raw(value))
+    return value
 
 
-def _numpy_or_none(gradient: Any) -> np.ndarray | None:
-    return None if gradient is None else arrays.numpy(gradient)
+def _numpy_gradient(value: Any) -> np.ndarray | None:
+    """Return the gradient of a variable; None where it has none, and for anything else."""
+    if not isinstance(value, Variable) or value.grad is None:
+        return None
+    return arrays.numpy(value.grad)
+
+
+def _is_finite(value: Any) -> bool:
+    array = arrays.raw(value)
+    return bool(arrays.array_module(array).isfinite(array).all())
 
 
 BACKEND = ChainerBackend()

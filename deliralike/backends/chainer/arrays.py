@@ -16,134 +16,163 @@ install()  # before the first import of Chainer anywhere in this package
 
 import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
-import chainermn  # noqa: E402, F401
+import chainermn  # noqa: E402
 from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
 from deliralike.errors import DtypeError, suggestion  # noqa: E402
-from deliralike.parallel.batches.gather import on_host_joined  # noqa: E402
+from deliralike.parallel.batches.gather import concatenate_on_host  # noqa: E402
+
+__all__ = [
+    "DTYPES",
+    "HOST",
+    "F",
+    "Variable",
+    "array",
+    "array_module",
+    "chainer",
+    "chainermn",
+    "concatenate",
+    "cuda",
+    "devices",
+    "dtype",
+    "is_array",
+    "moved",
+    "numpy",
+    "precision",
+    "raw",
+    "split",
+    "stack",
+]
 
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 HOST = "@numpy"
 
 
 def dtype(name: str) -> np.dtype:
-    """The NumPy type of a name."""
+    """Return the NumPy type of a name."""
     if name not in DTYPES:
         raise DtypeError(f"backend 'chainer' has no type {name!r}. {suggestion(name, DTYPES)}")
     return np.dtype(name)
 
 
 def raw(x: Any) -> Any:
-    """The NumPy or CuPy array of a variable; an array as it is, and a NumPy scalar as an array
-    without axes.
+    """Return the NumPy or CuPy array of a variable.
+
+    An array is returned as it is, and a NumPy scalar as an array without axes.
     """
     x = x.array if isinstance(x, Variable) else x
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
 def array_module(x: Any) -> Any:
-    """`numpy` or `cupy`, whichever holds a variable or array."""
-    return (
-        np
-        if isinstance(x.array if isinstance(x, Variable) else x, np.ndarray | np.generic)
-        else cuda.cupy
-    )
+    """Return `numpy` or `cupy`, whichever holds a variable or array."""
+    if isinstance(x, Variable):
+        x = x.array
+    return np if isinstance(x, np.ndarray | np.generic) else cuda.cupy
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a variable, or an array that Chainer computes on."""
-    return isinstance(value, Variable | np.ndarray) or (
-        cuda.available and isinstance(value, cuda.ndarray)
-    )
+    """Return whether a value is a variable, or an array that Chainer computes on."""
+    if isinstance(value, Variable | np.ndarray):
+        return True
+    return cuda.available and isinstance(value, cuda.ndarray)
 
 
 def array(value: Any, name: str | None = None, device: str | None = None) -> Any:
-    """An array that owns its storage, on a device (the one where it is, or the host, when not
-    given).
+    """Return a new array that owns its storage.
+
+    Args:
+        name: The type; that of the value when None.
+        device: The device; where the value is, or the host, when None.
     """
-    value = raw(value) if is_array(value) or isinstance(value, np.generic) else np.asarray(value)
-    value = value.astype(value.dtype if name is None else dtype(name), copy=True, order="C")
+    if is_array(value) or isinstance(value, np.generic):
+        value = raw(value)
+    else:
+        value = np.asarray(value)
+    wanted = value.dtype if name is None else dtype(name)
+    value = value.astype(wanted, copy=True, order="C")
     return value if device is None else chainer.get_device(device).send(value)
 
 
 def numpy(value: Any) -> np.ndarray:
-    """A NumPy array that owns its storage."""
+    """Return a NumPy array that owns its storage."""
     value = raw(value)
     return np.array(value, order="C") if isinstance(value, np.ndarray) else cuda.to_cpu(value)
 
 
 def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
-    """Pieces of an array; those of a variable are variables in its graph."""
+    """Split an array into pieces; those of a variable are variables in its graph."""
     if len(sizes) == 1:
         pieces = [value]
     elif isinstance(value, Variable):
         pieces = F.split_axis(value, list(accumulate(sizes[:-1])), dim % value.ndim)
     else:
         lead = (slice(None),) * (dim % value.ndim)
-        pieces = [
-            value[(*lead, slice(stop - size, stop))]
-            for size, stop in zip(sizes, accumulate(sizes), strict=True)
-        ]
+        ranges = zip(sizes, accumulate(sizes), strict=True)
+        pieces = [value[(*lead, slice(stop - size, stop))] for size, stop in ranges]
     return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
-    """Arrays one after another, a variable where one of them is; one array alone as it is."""
-    values = _together(values, device)
+    """Join arrays one after another; the result is a variable where one of them is.
+
+    One array alone is returned as it is.
+    """
+    values = _on_one_device(values, device)
     if len(values) == 1:
         return values[0]
     if any(isinstance(value, Variable) for value in values):
         return F.concat(values, dim % values[0].ndim)
     xp = array_module(values[0])
-    return on_host_joined(values, dim) if xp is np else xp.concatenate(values, dim)
+    return concatenate_on_host(values, dim) if xp is np else xp.concatenate(values, dim)
 
 
 def stack(values: Sequence[Any], device: Any = None) -> Any:
-    """Arrays along a new first axis, a variable where one of them is."""
-    values = _together(values, device)
+    """Stack arrays along a new first axis; the result is a variable where one of them is."""
+    values = _on_one_device(values, device)
     if any(isinstance(value, Variable) for value in values):
         return F.stack(values)
     return array_module(values[0]).stack(values)
 
 
 def moved(value: Any, device: Any) -> Any:
-    """An array on a device, a variable in its graph (never moved in place); itself where it is
-    there already.
+    """Return an array on a device; a variable stays in its graph and is never moved in place.
+
+    An array that is on the device already is returned itself.
     """
-    place = _device(device)
+    device = _device(device)
     if isinstance(value, Variable):
-        return value if value.device == place else F.copy(value, place)
-    if (
-        place.xp is np
-        and isinstance(value, np.ndarray | np.generic)
-        or raw(value).dtype.kind not in "biufc"
-    ):
+        return value if value.device == device else F.copy(value, device)
+    if device.xp is np and isinstance(value, np.ndarray | np.generic):
         return value
-    return place.send(value)
+    if raw(value).dtype.kind not in "biufc":
+        return value
+    return device.send(value)
 
 
-def _together(values: Sequence[Any], device: Any) -> list[Any]:
-    place = chainer.backend.get_device_from_array(raw(values[0])) if device is None else device
-    return [moved(value, place) for value in values]
+def _on_one_device(values: Sequence[Any], device: Any) -> list[Any]:
+    """Move arrays to a device; to that of the first one when None."""
+    if device is None:
+        device = chainer.backend.get_device_from_array(raw(values[0]))
+    return [moved(value, device) for value in values]
 
 
 _device = cache(chainer.get_device)
 
 
 def devices() -> list[str]:
-    """``"@numpy"``, then every GPU that CuPy can use."""
+    """Return ``"@numpy"``, then every GPU that CuPy can use."""
     return [HOST, *(f"@cupy:{index}" for index in range(_gpus()))]
 
 
 def precision() -> dict[str, str]:
-    """What decides the precision of float32 results."""
+    """Return the settings that decide the precision of float32 results."""
     settings = {"float64": "on", "chainer.config.dtype": str(np.dtype(chainer.config.dtype))}
     if _gpus():
-        settings |= {
-            "TF32 products": "on" if os.environ.get("CUPY_TF32", "0") not in ("", "0") else "off",
-            "cuDNN": "on" if cuda.cudnn_enabled else "off",
-        }
+        uses_tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
+        settings["TF32 products"] = "on" if uses_tf32 else "off"
+        settings["cuDNN"] = "on" if cuda.cudnn_enabled else "off"
     return settings
 
 
@@ -158,10 +187,8 @@ def _comparison(name: str) -> Any:
     def compare(self: Variable, other: Any) -> Any:
         return array_module(self).asarray(getattr(self.array, name)(raw(other)))
 
-    compare.__name__, compare.__doc__ = (
-        name,
-        "Compare element by element; the result is an array of truth values.",
-    )
+    compare.__name__ = name
+    compare.__doc__ = "Compare element by element; the result is an array of truth values."
     return compare
 
 

@@ -1,8 +1,8 @@
-"""The only place that lets Chainer 7.8.1 run on today's Python, NumPy, SciPy, h5py, protobuf and
-CuPy.
+"""The only place that lets Chainer 7.8.1 run on current releases of Python and its libraries.
 
-An import hook compiles a handful of Chainer's modules from corrected source text. Nothing else
-changes: NumPy keeps its namespace, no other library is touched, and no file is written.
+Those are NumPy, SciPy, h5py, protobuf and CuPy. An import hook compiles a handful of Chainer's
+modules from corrected source text. Nothing else changes: NumPy keeps its namespace, no other
+library is touched, and no file is written.
 """
 
 import importlib.machinery
@@ -50,8 +50,9 @@ class CorrectingFinder:
     """A meta-path finder that answers only for the modules in the table of corrections."""
 
     def find_spec(self, name, path=None, target=None):
-        """The ordinary spec of a module, with a loader that corrects its source; ``None`` for any
-        other module.
+        """Return the ordinary spec of a module, with a loader that corrects its source.
+
+        The result is ``None`` for a module that needs no correction.
         """
         if name not in CORRECTIONS:
             return None
@@ -65,21 +66,21 @@ class CorrectingLoader(importlib.machinery.SourceFileLoader):
     """Loads a module from its corrected source, past any compiled file that lies beside it."""
 
     def get_source(self, name):
-        """The text that runs: that of the file, corrected."""
+        """Return the corrected text of the file, which is what runs."""
         return corrected(name, super().get_source(name))
 
     def get_code(self, name):
-        """The compiled corrected text; tracebacks and `inspect` are shown that text too."""
+        """Compile the corrected text; tracebacks and `inspect` show that text too."""
         text = self.get_source(name)
         linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
         return self.source_to_code(text, self.path)
 
 
 def corrected(name, text):
-    """The source text of module `name` with all its corrections; every line keeps its number.
+    """Return the corrected source text of module `name`; every line keeps its number.
 
     Raises:
-        ImportError: A text to be corrected is not there, so this is another Chainer.
+        ImportError: A text to be corrected is missing, so this is another release of Chainer.
     """
     for old, new in CORRECTIONS[name]:
         if old not in text:
@@ -131,7 +132,11 @@ CORRECTIONS = {
     "chainer._environment_check": (
         ("import numpy.distutils.system_info\nimport pkg_resources\n", "\n\n"),
         (
-            "    _check_python_350()\n    _check_osx_numpy_backend()\n    _check_optional_dependencies()\n",
+            (
+                "    _check_python_350()\n"
+                "    _check_osx_numpy_backend()\n"
+                "    _check_optional_dependencies()\n"
+            ),
             "    pass\n\n\n",
         ),
     ),
@@ -200,7 +205,8 @@ CORRECTIONS = {
             "    _m, _k = A_shape\n    _n = B.shape[-1]\n    if B.ndim == 2:\n        sp_A",
             (
                 "    _m, _k = A_shape\n"
-                "    _n = B.shape[-1]; A_data, B = (a.astype(numpy.result_type(a, 'f')) for a in (A_data, B))\n"
+                "    _n = B.shape[-1]; A_data, B = "
+                "(a.astype(numpy.result_type(a, 'f')) for a in (A_data, B))\n"
                 "    if B.ndim == 2:\n        sp_A"
             ),
         ),
@@ -291,7 +297,10 @@ CORRECTIONS = {
     "chainer.testing.helper": (
         (
             "import pkg_resources\n",
-            "import importlib.metadata as _metadata; import packaging.requirements as _requirements\n",
+            (
+                "import importlib.metadata as _metadata; "
+                "import packaging.requirements as _requirements\n"
+            ),
         ),
         (
             "    ws = pkg_resources.WorkingSet()\n    try:\n        ws.require(*requirements)\n",
@@ -325,15 +334,20 @@ CORRECTIONS = {
     "chainermn.communicators.mpi_communicator_base": (
         (
             "            array_b32 = recvbuf\n",
-            "            array_b32 = chainer.backend.get_array_module(recvbuf).ascontiguousarray(recvbuf)\n",
+            (
+                "            array_b32 = chainer.backend.get_array_module(recvbuf)"
+                ".ascontiguousarray(recvbuf)\n"
+            ),
         ),
         (
             (
-                "        if is_float16:\n            recvbuf[...] = array_b32.astype(numpy.float16)\n\n"
+                "        if is_float16:\n"
+                "            recvbuf[...] = array_b32.astype(numpy.float16)\n\n"
                 "        recvbuf *= 1.0 / self.mpi_comm.size"
             ),
             (
-                "        if array_b32 is not recvbuf:\n            recvbuf[...] = array_b32.astype(recvbuf.dtype)\n\n"
+                "        if array_b32 is not recvbuf:\n"
+                "            recvbuf[...] = array_b32.astype(recvbuf.dtype)\n\n"
                 "        recvbuf *= 1.0 / self.mpi_comm.size"
             ),
         ),
@@ -343,7 +357,7 @@ CORRECTIONS = {
         ("use_gamma=hasattr(link, 'gamma')", "use_gamma=link.gamma is not None"),
         ("use_beta=hasattr(link, 'beta')", "use_beta=link.beta is not None"),
     ),
-    # A link's own __call__ passes by link hooks, and whoever gives a link another `forward`, as for
+    # A link's own __call__ bypasses link hooks, and any other `forward` given to the link, as for
     # shares that differ.
     "chainermn.links.batch_normalization": (
         ("def __call__(self, x, finetune=False):", "def forward(self, x, finetune=False):"),

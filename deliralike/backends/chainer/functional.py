@@ -1,6 +1,4 @@
-"""The vocabulary's functions on variables: Chainer's own where they mean the same, else those of
-`nodes`.
-"""
+"""The vocabulary's functions on variables: Chainer's own where they fit, else those of `nodes`."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 
 from deliralike import random
 from deliralike.backends.chainer import arrays
-from deliralike.backends.chainer import random as chance
+from deliralike.backends.chainer import random as rng
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
 from deliralike.backends.chainer.kernels import convolution, nodes, windows
 from deliralike.backends.chainer.kernels.convolution import Geometry
@@ -21,19 +19,20 @@ from deliralike.errors import DtypeError, ShapeError
 from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads, conv_size
+from deliralike.nn.geometry import conv_size
 from deliralike.nn.start import Distribution
 
 F = chainer.functions
 
 
 class ChainerFunctions(Functions):
-    """Functions of variables and arrays; floating results are variables, whole numbers and truth
-    values are arrays.
+    """Functions of variables and arrays.
+
+    Floating results are variables; whole numbers and truth values are arrays.
     """
 
     # Parameters
-    # --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -48,13 +47,12 @@ class ChainerFunctions(Functions):
         return BufferValue(_place(value, construction))
 
     # Arrays
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def constant(self, value, like):
-        value, dtype = raw(value) if arrays.is_array(value) else np.asarray(value), like.dtype
-        return array_module(like).asarray(
-            value, dtype=dtype if value.dtype.kind == "f" and dtype.kind == "f" else None
-        )
+        value = raw(value) if arrays.is_array(value) else np.asarray(value)
+        both_float = value.dtype.kind == like.dtype.kind == "f"
+        return array_module(like).asarray(value, dtype=like.dtype if both_float else None)
 
     def zeros(self, shape, like):
         return array_module(like).zeros(tuple(shape), like.dtype)
@@ -73,7 +71,7 @@ class ChainerFunctions(Functions):
         return x if isinstance(x, np.ndarray) else None
 
     # Element by element
-    # ------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def exp(self, x):
         return F.exp(x)
@@ -113,22 +111,22 @@ class ChainerFunctions(Functions):
 
     def where(self, condition, x, y):
         like = x if arrays.is_array(x) else y
-        xp = array_module(condition if not arrays.is_array(like) else like)
-        condition = xp.asarray(raw(condition))
         if not arrays.is_array(like):
-            return chainer.as_variable(xp.where(condition, x, y).astype(chainer.config.dtype))
-        x, y = (
-            value if arrays.is_array(value) else xp.asarray(value, dtype=like.dtype)
-            for value in (x, y)
-        )
-        return (
-            F.where(condition, x, y)
-            if like.dtype.kind == "f"
-            else xp.where(condition, raw(x), raw(y))
-        )
+            xp = array_module(condition)
+            values = xp.where(raw(condition), x, y).astype(chainer.config.dtype)
+            return chainer.as_variable(values)
+        xp = array_module(like)
+        condition = xp.asarray(raw(condition))
+        if not arrays.is_array(x):
+            x = xp.asarray(x, dtype=like.dtype)
+        if not arrays.is_array(y):
+            y = xp.asarray(y, dtype=like.dtype)
+        if like.dtype.kind == "f":
+            return F.where(condition, x, y)
+        return xp.where(condition, raw(x), raw(y))
 
     # Reductions
-    # --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return F.sum(x, _axes(dim), keepdim)
@@ -138,7 +136,8 @@ class ChainerFunctions(Functions):
 
     def max(self, x, dim, keepdim=False):
         axis = dim % x.ndim
-        values = self.select_along(x, array_module(x).expand_dims(self.argmax(x, axis), axis), axis)
+        positions = array_module(x).expand_dims(self.argmax(x, axis), axis)
+        values = self.select_along(x, positions, axis)
         return values if keepdim else F.squeeze(values, axis)
 
     def argmax(self, x, dim):
@@ -151,42 +150,43 @@ class ChainerFunctions(Functions):
         return F.softmax(x, dim)
 
     # Shapes
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def reshape(self, x, shape):
-        return F.reshape(x, tuple(shape)) if x.dtype.kind == "f" else raw(x).reshape(tuple(shape))
+        if x.dtype.kind == "f":
+            return F.reshape(x, tuple(shape))
+        return raw(x).reshape(tuple(shape))
 
     def permute(self, x, dims):
-        return F.transpose(x, tuple(dims)) if x.dtype.kind == "f" else raw(x).transpose(tuple(dims))
+        if x.dtype.kind == "f":
+            return F.transpose(x, tuple(dims))
+        return raw(x).transpose(tuple(dims))
 
     def broadcast_to(self, x, shape):
-        shape = tuple(shape)
-        return (
-            F.broadcast_to(x, shape)
-            if x.dtype.kind == "f"
-            else array_module(x).broadcast_to(raw(x), shape)
-        )
+        if x.dtype.kind == "f":
+            return F.broadcast_to(x, tuple(shape))
+        return array_module(x).broadcast_to(raw(x), tuple(shape))
 
     def concatenate(self, arrays, dim=0):
         if arrays[0].dtype.kind == "f":
             return F.concat(arrays, dim)
         return array_module(arrays[0]).concatenate([raw(x) for x in arrays], dim)
 
-    def pad_constant(self, x, pads: Pads, value=0.0):
-        if x.dtype.kind == "f":
-            return nodes.Pad(pads, value).apply((x,))[0] if any(map(any, pads)) else x
-        return nodes.Pad(pads, value).forward((raw(x),))[0]
+    def pad_constant(self, x, pads, value=0.0):
+        if x.dtype.kind == "f" and not any(map(any, pads)):
+            return x
+        return _apply(nodes.Pad(pads, value), x)
 
     def flip(self, x, dim):
-        return F.flip(x, dim) if x.dtype.kind == "f" else array_module(x).flip(raw(x), dim)
+        if x.dtype.kind == "f":
+            return F.flip(x, dim)
+        return array_module(x).flip(raw(x), dim)
 
     def select(self, x, index, dim):
-        node = nodes.Select(raw(index), dim % x.ndim)
-        return node.apply((x,))[0] if x.dtype.kind == "f" else node.forward((raw(x),))[0]
+        return _apply(nodes.Select(raw(index), dim % x.ndim), x)
 
     def select_along(self, x, index, dim):
-        node = nodes.SelectAlong(raw(index), dim % x.ndim)
-        return node.apply((x,))[0] if x.dtype.kind == "f" else node.forward((raw(x),))[0]
+        return _apply(nodes.SelectAlong(raw(index), dim % x.ndim), x)
 
     def split(self, x, sizes, dim=0):
         length = x.shape[dim]
@@ -197,7 +197,7 @@ class ChainerFunctions(Functions):
         return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
 
     # Products and windows
-    # ----------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def matmul(self, x, y):
         return F.matmul(x, y)
@@ -210,12 +210,15 @@ class ChainerFunctions(Functions):
             raise ShapeError(
                 f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}"
             )
-        y = F.linear(x if x.ndim == 2 else F.reshape(x, (-1, x.shape[-1])), weight, bias)
-        return y if x.ndim == 2 else F.reshape(y, (*x.shape[:-1], weight.shape[0]))
+        if x.ndim == 2:
+            return F.linear(x, weight, bias)
+        rows = F.reshape(x, (-1, x.shape[-1]))
+        return F.reshape(F.linear(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
 
-    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+    def convolve(self, x, weight, stride, pads, dilation, groups):
         _check_product("convolve", x, weight, weight.shape[1] * groups)
-        kernel, size = weight.shape[2:], x.shape[2:]
+        kernel = weight.shape[2:]
+        size = x.shape[2:]
         count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
         geometry = Geometry(
             tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count
@@ -224,41 +227,34 @@ class ChainerFunctions(Functions):
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         _check_product("convolve_transposed", x, weight, weight.shape[0])
-        kernel, count = weight.shape[2:], x.shape[2:]
-        settings = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
-        size = tuple(
-            (n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in settings
-        )
+        kernel = weight.shape[2:]
+        count = x.shape[2:]
+        axes = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
+        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in axes)
         pads = tuple((p, p) for p in padding)
         geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
         return convolution.Transposed(geometry).apply((x, weight))[0]
 
-    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+    def max_windows(self, x, kernel, stride, pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return windows.MaxWindows(windows_over(x.shape[2:], kernel, stride, dilation)).apply((x,))[
-            0
-        ]
+        over = windows_over(x.shape[2:], kernel, stride, dilation)
+        return windows.MaxWindows(over).apply((x,))[0]
 
-    def sum_windows(self, x, kernel, stride, pads: Pads):
-        x, ones = self.pad_constant(x, ((0, 0), (0, 0), *pads)), (1,) * len(kernel)
-        for axis, (k, s) in enumerate(
-            zip(kernel, stride, strict=True)
-        ):  # one axis after the other: k1 + k2 for k1 * k2
-            kernels, strides = ([v if a == axis else 1 for a in range(len(kernel))] for v in (k, s))
+    def sum_windows(self, x, kernel, stride, pads):
+        x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+        # One axis after the other: k1 + k2 additions for k1 * k2.
+        for axis, (k, s) in enumerate(zip(kernel, stride, strict=True)):
             if k > 1 or s > 1:
-                x = windows.SumWindows(windows_over(x.shape[2:], kernels, strides, ones)).apply(
-                    (x,)
-                )[0]
+                x = _sum_along(x, axis, k, s)
         return x
 
     # Norms
-    # -------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
         weight, bias = _scale_and_shift(x, weight, bias)
-        return F.fixed_batch_normalization(
-            x, weight, bias, mean, var, eps, axis=(0, *range(2, x.ndim))
-        )
+        axes = (0, *range(2, x.ndim))
+        return F.fixed_batch_normalization(x, weight, bias, mean, var, eps, axis=axes)
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
         node = nodes.batch_norm_node(eps, x.ndim)
@@ -266,7 +262,7 @@ class ChainerFunctions(Functions):
         return y, *nodes.Statistics(node.mean, node.var).apply((x,))
 
     # Losses
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def cross_entropy(
         self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"
@@ -276,27 +272,32 @@ class ChainerFunctions(Functions):
                 logits, target, weight, ignore_index, label_smoothing, reduction
             )
         self._check_labels(logits, target, ignore_index, reduction)
-        xp, target = array_module(logits), raw(target)
+        xp = array_module(logits)
+        target = raw(target)
         counts = target != ignore_index
         weights = -counts.astype(logits.dtype)
         if reduction == "mean":
             weights /= xp.maximum(counts.sum(), 1).astype(logits.dtype)
-        where = list(xp.ogrid[tuple(slice(n) for n in target.shape)])
-        where.insert(1, xp.where(counts, target, 0))
-        return nodes.PickSum(tuple(where), weights).apply((self.log_softmax(logits, 1),))[0]
+        positions = list(xp.ogrid[tuple(slice(n) for n in target.shape)])
+        positions.insert(1, xp.where(counts, target, 0))
+        node = nodes.PickSum(tuple(positions), weights)
+        return node.apply((self.log_softmax(logits, 1),))[0]
 
-    # Control and chance
-    # ------------------------------------------------------------------------------------------
+    # Control flow and random masks
+    # ------------------------------------------------------------
 
     def gradient(self, function, x):
         with chainer.force_backprop_mode():
-            at = F.identity(x if isinstance(x, Variable) and x.requires_grad else Variable(raw(x)))
+            if not isinstance(x, Variable) or not x.requires_grad:
+                x = Variable(raw(x))
+            at = F.identity(x)
             value = function(at)
             checks.scalar(value, "gradient: the function's value")
-            (found,) = chainer.grad([chainer.as_variable(value)], [at], enable_double_backprop=True)
-        return (
-            chainer.as_variable(array_module(at).zeros_like(at.array)) if found is None else found
-        )
+            value = chainer.as_variable(value)
+            (gradient,) = chainer.grad([value], [at], enable_double_backprop=True)
+        if gradient is None:
+            return chainer.as_variable(array_module(at).zeros_like(at.array))
+        return gradient
 
     def scan(self, step, carry, xs):
         outputs = []
@@ -306,9 +307,10 @@ class ChainerFunctions(Functions):
         return carry, F.stack(outputs, 0)
 
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
-        stream, xp = random.current(), array_module(like)
+        stream = random.current()
+        xp = array_module(like)
         if stream is None:
-            return chainer.as_variable((chance.uniform(shape, xp) >= p).astype(like.dtype))
+            return chainer.as_variable((rng.uniform(shape, xp) >= p).astype(like.dtype))
         mask = random.keep_mask(
             stream.seed,
             layer.block_path,
@@ -321,8 +323,9 @@ class ChainerFunctions(Functions):
 
 
 class Redraw(chainer.Initializer):
-    """What Chainer calls for fresh start values, as in ``link.copy("init")``: from its own
-    generator.
+    """An initializer that draws fresh start values from Chainer's own generator.
+
+    Chainer calls it in ``link.copy("init")``, for example.
     """
 
     def __init__(self, start: Distribution, dtype: str) -> None:
@@ -332,21 +335,35 @@ class Redraw(chainer.Initializer):
     def __call__(self, array: Any) -> None:
         """Fill an array."""
         generator = np.random.default_rng(np.random.randint(2**31))
-        array[...] = array_module(array).asarray(
-            self.start.draw(generator, array.shape).astype(array.dtype)
-        )
+        values = self.start.draw(generator, array.shape).astype(array.dtype)
+        array[...] = array_module(array).asarray(values)
 
 
 def _place(value: Any, construction: Construction) -> Any:
-    """A copy on the device of the network under construction; floating values in its type."""
+    """Return a copy on the device of the network under construction; floats get its type."""
     value = np.asarray(value)
-    return arrays.array(
-        value, construction.dtype if value.dtype.kind == "f" else None, construction.device
-    )
+    dtype = construction.dtype if value.dtype.kind == "f" else None
+    return arrays.array(value, dtype, construction.device)
+
+
+def _apply(node: Any, x: Any) -> Any:
+    """Apply a function node to a variable; arrays that are not floating need no graph."""
+    if x.dtype.kind == "f":
+        return node.apply((x,))[0]
+    return node.forward((raw(x),))[0]
+
+
+def _sum_along(x: Any, axis: int, kernel: int, stride: int) -> Any:
+    """Return the sums of windows along one of the axes after the channels."""
+    ones = (1,) * (x.ndim - 2)
+    kernels = (*ones[:axis], kernel, *ones[axis + 1 :])
+    strides = (*ones[:axis], stride, *ones[axis + 1 :])
+    over = windows_over(x.shape[2:], kernels, strides, ones)
+    return windows.SumWindows(over).apply((x,))[0]
 
 
 def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
-    """Kernels that fit the input, of its own type."""
+    """Raise an error unless a kernel fits the input and has its type."""
     if x.ndim != weight.ndim or x.shape[1] != channels:
         raise ShapeError(
             f"{name}: an input of shape {x.shape} does not fit a weight of shape {weight.shape}"
@@ -359,12 +376,17 @@ def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
 
 
 def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    return dim if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    if dim is None:
+        return None
+    return (dim,) if isinstance(dim, int) else tuple(dim)
 
 
 def _scale_and_shift(x: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
-    xp, channels = array_module(x), x.shape[1]
-    return (
-        xp.ones(channels, x.dtype) if weight is None else weight,
-        xp.zeros(channels, x.dtype) if bias is None else bias,
-    )
+    """Return scale and shift of each channel: one and zero where they are None."""
+    xp = array_module(x)
+    channels = x.shape[1]
+    if weight is None:
+        weight = xp.ones(channels, x.dtype)
+    if bias is None:
+        bias = xp.zeros(channels, x.dtype)
+    return weight, bias

@@ -1,4 +1,4 @@
-"""Iterators of Chainer's and ChainerMN's as loaders of the same data."""
+"""Iterators of Chainer and ChainerMN as loaders of the same data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _synchronized = chainermn.iterators.synchronized_iterator
 
 
 def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
-    """An iterator as a loader of its dataset, in batches of its size, shuffled or not; anything
-    else as it is.
+    """Return an iterator as a loader of its dataset, with its batch size, shuffled or not.
 
-    The order is the loader's: the same in all processes, drawn by the seed and the epoch. An epoch
-    has each sample once, so its last batch may be smaller. The batches of a multi-node iterator are
-    read by the root and sent to all.
+    Any other object is returned as it is. The order is the loader's: the same in all processes,
+    drawn by the seed and the epoch. An epoch has each sample once, so its last batch may be
+    smaller. The batches of a multi-node iterator are read by the root and sent to all.
 
     Raises:
-        ArgumentError: The iterator does not tell its dataset, batch size and order.
+        ArgumentError: The iterator lacks its dataset, batch size or order.
         SettingError: It has an order of its own, or a root other than process 0.
     """
     if not isinstance(source, chainer.dataset.Iterator):
@@ -41,13 +40,12 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
 
 
 def _loader(iterator: Any, seed: int) -> Loader:
-    if missing := [
-        name for name in ("dataset", "batch_size", "order_sampler") if not hasattr(iterator, name)
-    ]:
-        raise ArgumentError(
-            f"{type(iterator).__name__} does not tell its {missing[0]}: give the trainer the "
-            "dataset, or a deliralike.data.Loader"
-        )
+    for name in ("dataset", "batch_size", "order_sampler"):
+        if not hasattr(iterator, name):
+            raise ArgumentError(
+                f"{type(iterator).__name__} does not tell its {name}: give the trainer the "
+                "dataset, or a deliralike.data.Loader"
+            )
     order = iterator.order_sampler
     if not isinstance(order, chainer.iterators.ShuffleOrderSampler | None):
         raise SettingError(

@@ -1,6 +1,4 @@
-"""Chainer's own links as layers of `nn`: which one computes what they compute, and with which
-settings.
-"""
+"""Chainer's own links as layers of `nn`: the equivalent layer, and its settings."""
 
 from __future__ import annotations
 
@@ -12,8 +10,9 @@ L = chainer.links
 
 
 def neutral_layer(link: Any) -> tuple[str, dict[str, Any]] | None:
-    """The name and settings of the layer of `nn` that a link of Chainer's own is; None for other
-    links.
+    """Return the name and settings of the layer of `nn` that equals a link of Chainer's own.
+
+    None for other links.
     """
     for kind, describe in _LAYERS.items():
         if isinstance(link, kind):
@@ -27,28 +26,42 @@ def _convolution(link: Any) -> tuple[str, dict[str, Any]]:
         "padding": link.pad,
         "dilation": link.dilate,
         "groups": link.groups,
+        "bias": link.b is not None,
     }
-    return f"Conv{link.W.ndim - 2}d", settings | {"bias": link.b is not None}
+    return f"Conv{link.W.ndim - 2}d", settings
 
 
 def _batch_norm(link: Any) -> tuple[str, dict[str, Any]]:
-    affine = hasattr(link, "gamma") or hasattr(link, "beta")
-    return "BatchNorm2d", {
+    settings = {
         "eps": link.eps,
         "momentum": 1.0 - link.decay,
-        "affine": affine,
+        "affine": hasattr(link, "gamma") or hasattr(link, "beta"),
         "track_running_stats": True,
     }
+    return "BatchNorm2d", settings
+
+
+def _layer_norm(link: Any) -> tuple[str, dict[str, Any]]:
+    return "LayerNorm", {"normalized_shape": link.gamma.shape, "eps": link.eps}
+
+
+def _group_norm(link: Any) -> tuple[str, dict[str, Any]]:
+    return "GroupNorm", {"num_groups": link.groups, "eps": link.eps}
+
+
+def _embedding(link: Any) -> tuple[str, dict[str, Any]]:
+    return "Embedding", {"padding_idx": link.ignore_label}
+
+
+def _linear(link: Any) -> tuple[str, dict[str, Any]]:
+    return "Linear", {"bias": link.b is not None}
 
 
 _LAYERS = {
     L.Convolution2D: _convolution,
     L.BatchNormalization: _batch_norm,
-    L.LayerNormalization: lambda link: (
-        "LayerNorm",
-        {"normalized_shape": link.gamma.shape, "eps": link.eps},
-    ),
-    L.GroupNormalization: lambda link: ("GroupNorm", {"num_groups": link.groups, "eps": link.eps}),
-    L.EmbedID: lambda link: ("Embedding", {"padding_idx": link.ignore_label}),
-    L.Linear: lambda link: ("Linear", {"bias": link.b is not None}),
+    L.LayerNormalization: _layer_norm,
+    L.GroupNormalization: _group_norm,
+    L.EmbedID: _embedding,
+    L.Linear: _linear,
 }

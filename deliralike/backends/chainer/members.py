@@ -1,6 +1,4 @@
-"""The parameters that an optimizer steps on, looked up anew only when the network's parts have
-changed.
-"""
+"""The parameters of an optimizer, looked up anew only when the network's parts have changed."""
 
 from __future__ import annotations
 
@@ -16,16 +14,17 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot
 
 
-class Members:
+class OwnedParameters:
     """Parameters of a network by neutral name.
 
-    Finding them takes many times as long as a look at whether every link still holds what it held.
+    A lookup takes many times as long as a check whether every link still holds the same objects.
 
     Attributes:
-        slots: Those that are owned, ties under each of their names; as of the last look.
-        parameters: The same as Chainer's own.
-        replicated: The replicated networks below a network that is none itself, and so has no hooks
-            for them.
+        slots: The slots of the owned parameters, tied ones under each of their names, as of the
+            last lookup.
+        parameters: The same as Chainer's parameters.
+        replicated: The replicated networks inside a network that is not replicated itself, and so
+            has no hooks for them.
     """
 
     slots: dict[str, Slot]
@@ -33,46 +32,47 @@ class Members:
     replicated: list[DataParallelChainerNetwork]
 
     def __init__(self, network: AbstractNetwork, owns: Callable[[str], bool]) -> None:
-        """Look for the first time."""
-        self._network, self._owns = network, owns
-        self._links: list[tuple[chainer.Link, int, int]] = []
-        self._held: list[tuple[dict, str, Any]] = []
-        self.look()
+        """Look the parameters up for the first time."""
+        self._network = network
+        self._owns = owns
+        self._counts: list[tuple[chainer.Link, int, int]] = []  # of parameters and of children
+        self._attributes: list[tuple[dict, str, Any]] = []
+        self.update()
 
-    def look(self) -> None:
-        """Look again if the network's parts are others than before."""
-        if self._links and self._is_as_before():
+    def update(self) -> None:
+        """Look the parameters up again if the network's parts have changed."""
+        if self._counts and self._is_unchanged():
             return
         slots = self._network.neutral_slots().items()
         self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
-        inside = (
-            [] if self._network.parallelism.is_replicated else replicated_networks(self._network)
-        )
-        self.replicated = list(inside)
+        self.replicated = []
+        if not self._network.parallelism.is_replicated:
+            self.replicated += replicated_networks(self._network)
+        self._remember()
+
+    def _remember(self) -> None:
+        """Record what `_is_unchanged` compares."""
         root: Any = getattr(self._network, "root", self._network)
         links = [*root.links(), *getattr(root, "native", root).links()]
-        self._links = [(link, len(link._params), _children(link)) for link in links]
-        self._held = [
-            (vars(link), name, vars(link).get(name)) for link in links for name in _names(link)
-        ]
+        self._counts = [(link, len(link._params), _child_count(link)) for link in links]
+        self._attributes = []
+        for link in links:
+            attributes = vars(link)
+            self._attributes += [(attributes, name, attributes.get(name)) for name in _names(link)]
 
-    def _is_as_before(self) -> bool:
-        counts = all(
-            len(link._params) == own and _children(link) == below
-            for link, own, below in self._links
-        )
-        return counts and all(
-            attributes.get(name) is value for attributes, name, value in self._held
-        )
+    def _is_unchanged(self) -> bool:
+        for link, parameters, children in self._counts:
+            if len(link._params) != parameters or _child_count(link) != children:
+                return False
+        return all(attributes.get(name) is value for attributes, name, value in self._attributes)
 
 
-def _children(link: chainer.Link) -> int:
+def _child_count(link: chainer.Link) -> int:
     return len(getattr(link, "_children", ()))
 
 
 def _names(link: chainer.Link) -> list[str]:
-    children = getattr(
-        link, "_children", ()
-    )  # names in a Chain; links in a ChainList, which only grows
+    # Children are names in a Chain, and links in a ChainList, which only grows.
+    children = getattr(link, "_children", ())
     return [*link._params, *(name for name in children if isinstance(name, str))]

@@ -1,6 +1,6 @@
-"""Mixed precision on Chainer: products and convolutions compute in float16 and give float32.
+"""Mixed precision on Chainer: products and convolutions compute in float16 and return float32.
 
-Chainer adds no arrays of different types, so what a product gives is cast back at once.
+Chainer does not add arrays of different types, so the result of a product is cast back at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CAST = ("float32", "float16")
 
 @contextmanager
 def computing_in(precision: str) -> Iterator[None]:
-    """Let products compute in a shorter type."""
+    """Let products compute in a shorter type for a ``with`` block."""
     token = _precision.set(precision)
     try:
         yield
@@ -30,17 +30,14 @@ def computing_in(precision: str) -> Iterator[None]:
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """An array of float32 or float16 in the other of these; anything else as it is."""
+    """Cast an array of float32 or float16 to the other type; return anything else as it is."""
     if not arrays.is_array(value) or value.dtype.name not in _CAST:
         return value
-    return (
-        chainer.functions.cast(value, dtype) if isinstance(value, Variable) else value.astype(dtype)
-    )
+    if isinstance(value, Variable):
+        return chainer.functions.cast(value, dtype)
+    return value.astype(dtype)
 
 
 for _name in PRODUCTS:
-    setattr(
-        ChainerFunctions,
-        _name,
-        autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True),
-    )
+    _function = autocast(getattr(ChainerFunctions, _name), _precision.get, cast, back=True)
+    setattr(ChainerFunctions, _name, _function)

@@ -1,6 +1,4 @@
-"""The native base on Chainer, and what the neutral state is there: names, order and shapes of
-Chainer's own links.
-"""
+"""The native base on Chainer, and the neutral state: names, order and shapes of Chainer's links."""
 
 from __future__ import annotations
 
@@ -58,20 +56,16 @@ def _restore_parameter(requires_grad: bool, *arguments: Any) -> Parameter:
     value, name, gradient, gradient_valid, initializer, update_rule, device = arguments
     parameter = Parameter(initializer, name=name)
     parameter.array = value
-    parameter._grad, parameter._grad_valid, parameter.update_rule = (
-        gradient,
-        gradient_valid,
-        update_rule,
-    )
+    parameter._grad = gradient
+    parameter._grad_valid = gradient_valid
+    parameter.update_rule = update_rule
     parameter.to_device(device)
     set_requires_grad(parameter, requires_grad)
     return parameter
 
 
 def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
-    """Freeze or thaw a parameter: backward passes it by, and so does an optimizer that is set
-    up.
-    """
+    """Freeze or thaw a parameter: backward skips a frozen one, and so does its update rule."""
     parameter._requires_grad = parameter._node._requires_grad = value
     if parameter.update_rule is not None:
         parameter.update_rule.enabled = value
@@ -80,10 +74,10 @@ def set_requires_grad(parameter: chainer.Parameter, value: bool) -> None:
 
 
 class BufferValue:
-    """What ``nn.Buffer`` gives: an array on its way to an attribute."""
+    """The result of ``nn.Buffer``: an array that is about to become an attribute."""
 
     def __init__(self, value: Any) -> None:
-        """Keep the array."""
+        """Store the array."""
         self.value = value
 
 
@@ -91,16 +85,18 @@ class ChainerSlot(Slot):
     """A parameter or persistent value of a link, under its neutral name."""
 
     def __init__(self, link: chainer.Link, name: str, is_parameter: bool) -> None:
-        """Look at an attribute of a link; nothing is copied."""
-        self.link, self.name, self.is_parameter = link, name, is_parameter
+        """Refer to an attribute of a link; nothing is copied."""
+        self.link = link
+        self.name = name
+        self.is_parameter = is_parameter
 
     @property
-    def native(self) -> Any:  # type: ignore[override]
+    def native(self) -> Any:
         """The parameter, or the value of the buffer now."""
         return self.link.__dict__[self.name]
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether the parameter takes a gradient and an update."""
         return self.is_parameter and self.native.requires_grad
 
@@ -110,35 +106,40 @@ class ChainerSlot(Slot):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape; the slope of a native `PReLU`, a scalar on Chainer, has one element as on
-        PyTorch.
+        """The shape.
+
+        The slope of a native `PReLU`, a scalar on Chainer, has one element as on PyTorch.
         """
         shape = np.shape(self._array())
-        return (1,) if shape == () and isinstance(self.link, L.PReLU) else shape
+        if shape == () and isinstance(self.link, L.PReLU):
+            return (1,)
+        return shape
 
     def read(self) -> np.ndarray:
-        """A copy on the host."""
+        """Return a copy on the host."""
         value = arrays.numpy(self._array())
-        return value.astype(np.int64) if isinstance(self.native, int) else value.reshape(self.shape)
+        if isinstance(self.native, int):
+            return value.astype(np.int64)
+        return value.reshape(self.shape)
 
     def write(self, value: np.ndarray) -> None:
-        """Copy into the array, in its type, on its device."""
+        """Copy a value into the array, in its type, on its device."""
         if isinstance(self.native, int):
             self.link.__dict__[self.name] = int(value)
             return
         array = self._array()
-        array[...] = arrays.array_module(array).asarray(
-            value.reshape(array.shape).astype(array.dtype)
-        )
+        value = value.reshape(array.shape).astype(array.dtype)
+        array[...] = arrays.array_module(array).asarray(value)
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
-        """Without an axis where the link holds a scalar."""
+        """Return a value without an axis where the link holds a scalar."""
         return value.reshape(np.shape(self._array()))
 
     @property
     def value(self) -> Any:
-        """The array, of a plain number one without axes; when set, another one is copied into
-        it.
+        """The array; a plain number counts as an array without axes.
+
+        When it is set, the new array is copied into it.
         """
         return self._array()
 
@@ -160,27 +161,36 @@ class ChainerSlot(Slot):
 
 
 def link_slots(link: chainer.Link) -> dict[str, Slot]:
-    """The slots of a link and all below it: own parameters, own buffers, children, each in creation
-    order.
+    """Return the slots of a link and of all links below it.
+
+    They are own parameters, own buffers, and children, each in creation order.
     """
-    names = _neutral_names(type(link))
-    own = [*names, *(name for name in vars(link) if name not in names)]
-    slots = {
-        names.get(name, name): ChainerSlot(link, name, True) for name in own if name in link._params
-    }
-    slots |= {
-        names.get(name, name): ChainerSlot(link, name, False)
-        for name in own
-        if name in link._persistent and (name not in names or vars(link)[name] is not None)
-    }
+    kind: Any = type(link)
+    neutral_names = _neutral_names(kind)
+    attributes = vars(link)
+    own = [*neutral_names, *(name for name in attributes if name not in neutral_names)]
+    slots: dict[str, Slot] = {}
+    for name in own:
+        if name in link._params:
+            slots[neutral_names.get(name, name)] = ChainerSlot(link, name, True)
+    for name in own:
+        if name not in link._persistent:
+            continue
+        if name in neutral_names and attributes[name] is None:
+            continue
+        slots[neutral_names.get(name, name)] = ChainerSlot(link, name, False)
     for path, child in _children(link):
-        slots |= {f"{path}.{name}": slot for name, slot in _slots(child).items()}
+        for name, slot in _slots(child).items():
+            slots[f"{path}.{name}"] = slot
     return slots
 
 
 @cache
-def _neutral_names(kind: type) -> dict[str, str]:
-    return next((names for known, names in _NEUTRAL.items() if issubclass(kind, known)), {})
+def _neutral_names(kind: Any) -> dict[str, str]:
+    for known, names in _NEUTRAL.items():
+        if issubclass(kind, known):
+            return names
+    return {}
 
 
 def _slots(link: chainer.Link) -> dict[str, Slot]:
@@ -188,8 +198,9 @@ def _slots(link: chainer.Link) -> dict[str, Slot]:
 
 
 def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
-    """The children with their names; in a `Chain` in creation order, which Chainer itself does not
-    keep.
+    """Return the children with their names, in creation order.
+
+    Chainer itself does not keep that order in a `Chain`.
     """
     if isinstance(link, chainer.ChainList):
         return [(str(index), child) for index, child in enumerate(link)]
@@ -197,28 +208,30 @@ def _children(link: chainer.Link) -> list[tuple[str, chainer.Link]]:
     return [(name, child) for name, child in vars(link).items() if name in names]
 
 
-def _blocks(path: str, link: chainer.Link, seen: set[int]) -> Iterator[tuple[str, chainer.Link]]:
-    if id(link) in seen:
+def _blocks(path: str, link: chainer.Link, visited: set[int]) -> Iterator[tuple[str, chainer.Link]]:
+    """Yield a link and all below it that are not visited yet, with their dotted paths."""
+    if id(link) in visited:
         return
-    seen.add(id(link))
+    visited.add(id(link))
     yield path, link
-    below = link.native if isinstance(link, WrappedChainerNetwork) else link
-    for name, child in _children(below):
-        yield from _blocks(f"{path}.{name}" if path else name, child, seen)
+    parent = link.native if isinstance(link, WrappedChainerNetwork) else link
+    for name, child in _children(parent):
+        yield from _blocks(f"{path}.{name}" if path else name, child, visited)
 
 
 class _Running(threading.local):
-    """The network that runs in this thread: what Chainer's own switch allows, and what it was set
-    to last.
+    """The network that runs in this thread.
+
+    Attributes:
+        allowed: Whether Chainer's own ``config.train`` allows training.
+        last: The value to which ``config.train`` was set last.
     """
 
     allowed = True
     last: bool | None = None
 
     def allows_training(self) -> bool:
-        """Chainer's ``config.train``, as it was outside of the network or as the user set it
-        inside.
-        """
+        """Return Chainer's ``config.train`` as the user set it, outside or inside the network."""
         now = chainer.config.train
         return self.allowed if now is self.last else now
 
@@ -226,15 +239,18 @@ class _Running(threading.local):
 _running = _Running()
 
 
-class ChainerNetworkType(NetworkType, type(chainer.Chain)):
-    """Builds networks that are links: our way of building, Chainer's checks of the class."""
+_ChainType: Any = type(chainer.Chain)
+
+
+class ChainerNetworkType(NetworkType, _ChainType):
+    """The metaclass of networks that are links: our construction, and Chainer's checks."""
 
 
 class ChainerSingle(Single):
-    """How a plain network of Chainer computes."""
+    """The computations of a plain Chainer network."""
 
     def update_hooks(self) -> Hooks:
-        """Nothing: `ChainerOptimizer` keeps blocks that are replicated by themselves in step."""
+        """Return no hooks: `ChainerOptimizer` keeps replicated blocks in step."""
         return [], []
 
     def clear_replica_gradients(self) -> None:
@@ -260,14 +276,19 @@ class AbstractChainerNetwork(
     _training = True
 
     def __init__(self, **arguments: Any) -> None:
-        """Make a chain of the links among the keyword arguments; all others are recorded in
-        `init_kwargs`.
+        """Make a chain of the links among the keyword arguments, and record all others.
+
+        They are recorded in `init_kwargs`.
         """
-        links = {
-            name: value for name, value in arguments.items() if isinstance(value, chainer.Link)
-        }
+        links = {}
+        others = {}
+        for name, value in arguments.items():
+            if isinstance(value, chainer.Link):
+                links[name] = value
+            else:
+                others[name] = value
         chainer.Chain.__init__(self, **links)
-        self._record({name: value for name, value in arguments.items() if name not in links})
+        self._record(others)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Register parameters, links and buffers; a buffer takes over the value of an array."""
@@ -279,11 +300,14 @@ class AbstractChainerNetwork(
         elif name in self.__dict__.get("_persistent", ()):
             self._set_buffer(name, value)
         else:
-            if name in self.__dict__.get("_params", ()) or name in self.__dict__.get(
-                "_children", ()
-            ):
+            if self._is_registered(name):
                 self._refuse_value(name, value)
             super().__setattr__(name, value)
+
+    def _is_registered(self, name: str) -> bool:
+        """Return whether an attribute is a parameter or a link; there are none before __init__."""
+        names = vars(self)
+        return name in names.get("_params", ()) or name in names.get("_children", ())
 
     def _register(self, name: str, value: Any) -> None:
         if "_children" not in self.__dict__:
@@ -297,17 +321,18 @@ class AbstractChainerNetwork(
         if type(self.__dict__.get(name)) not in (type(value), Parameter):
             self._forget(name)
         value.name = name
-        (self._children if isinstance(value, chainer.Link) else self._params).add(name)
+        names = self._children if isinstance(value, chainer.Link) else self._params
+        names.add(name)
         object.__setattr__(self, name, value)
 
     def _forget(self, name: str) -> None:
-        """Drop an attribute, so that the order of attributes is that of registering."""
+        """Remove an attribute, so that attributes stay in the order of registration."""
         for names in (self._params, self._children, self._persistent):
             names.discard(name)
         self.__dict__.pop(name, None)
 
     def _refuse_value(self, name: str, value: Any) -> None:
-        """A parameter or link can be taken away by None, not be replaced by something else."""
+        """Unregister a parameter or link that is set to None; refuse any other value."""
         if value is not None:
             raise ArgumentError(
                 f"{type(self).__name__}: {name!r} is a registered "
@@ -318,17 +343,18 @@ class AbstractChainerNetwork(
         self._children.discard(name)
 
     def _set_buffer(self, name: str, value: Any) -> None:
-        """Store the values, without their graph, in the buffer's type."""
-        before, value = self.__dict__[name], arrays.raw(value)
-        if arrays.is_array(before) and value is not None:
-            value = arrays.array_module(before).asarray(value, dtype=before.dtype)
+        """Store a value in the buffer's type, without its graph."""
+        former = self.__dict__[name]
+        value = arrays.raw(value)
+        if arrays.is_array(former) and value is not None:
+            value = arrays.array_module(former).asarray(value, dtype=former.dtype)
         object.__setattr__(self, name, value)
 
     # Calls and training mode
-    # -------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         """Whether this block is in training mode: its own flag and Chainer's ``config.train``."""
         return self._training and _running.allows_training()
 
@@ -338,79 +364,75 @@ class AbstractChainerNetwork(
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with Chainer's link hooks, ``config.train`` being this block's own mode."""
-        running, now = _running, chainer.config.train
+        running = _running
+        now = chainer.config.train
+        former = (running.allowed, running.last)
         allowed = running.allowed if now is running.last else now
-        wanted = self._training and allowed
-        before = running.allowed, running.last
-        if now is wanted and before == (
-            allowed,
-            wanted,
-        ):  # within a network in the same mode: nothing to set
-            return super().__call__(*args, **kwargs)
-        _running.allowed, _running.last = allowed, wanted
+        mode = self._training and allowed
+        if now is mode and former == (allowed, mode):
+            return super().__call__(*args, **kwargs)  # within a network in the same mode
+        running.allowed, running.last = allowed, mode
         try:
-            if now is wanted:
+            if now is mode:
                 return super().__call__(*args, **kwargs)
-            with chainer.using_config("train", wanted):
+            with chainer.using_config("train", mode):
                 return super().__call__(*args, **kwargs)
         finally:
-            _running.allowed, _running.last = before
+            running.allowed, running.last = former
 
     def train(self, mode: bool = True) -> Any:
-        """Set training mode (or evaluation mode) for this network and all its blocks; returns the
-        network.
-        """
-        for _, block in self.named_blocks():
-            if isinstance(block, AbstractChainerNetwork):
-                block.training = mode
+        """Set training or evaluation mode for this network and all blocks; return the network."""
+        for block in self._abstract_blocks():
+            block.training = mode
         return self
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
-        before.
-        """
-        blocks = [
-            block for _, block in self.named_blocks() if isinstance(block, AbstractChainerNetwork)
-        ]
-        before = [
-            block._training for block in blocks
-        ]  # not `training`, which Chainer's own switch may hide
+        """Hold training or evaluation mode for a ``with`` block, then restore each block's mode."""
+        blocks = self._abstract_blocks()
+        # `_training`, since Chainer's own switch may hide it from `training`.
+        modes = [block._training for block in blocks]
         self.train(training)
         try:
             yield self
         finally:
-            for block, was_training in zip(blocks, before, strict=True):
-                block.training = was_training
+            for block, mode in zip(blocks, modes, strict=True):
+                block.training = mode
+
+    def _abstract_blocks(self) -> list[AbstractChainerNetwork]:
+        blocks = [block for _, block in self.named_blocks()]
+        return [block for block in blocks if isinstance(block, AbstractChainerNetwork)]
 
     # The neutral interface
-    # ---------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Own parameters, own buffers, children; ties appear under each of their names."""
+        """Return own parameters, own buffers and children; ties appear under each name."""
         return link_slots(self)
 
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """Every link with its dotted path, each once."""
+        """Return every link with its dotted path, each once."""
         return _blocks("", self, set())
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it
-        once.
+        """Return Chainer's `params`, with each shared parameter once.
+
+        So Chainer's optimizers update it once.
         """
-        seen: set[int] = set()
+        visited: set[int] = set()
         for parameter in super().params(include_uninit):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
+            if id(parameter) not in visited:
+                visited.add(id(parameter))
                 yield parameter
 
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
-        """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its
-        own; here one.
+        """Copy by Chainer's `copy`, with links and parameters shared as in the original.
+
+        Chainer would give each name of a shared one a copy of its own.
         """
-        new = super().copy(mode)
-        tie_as(self, new, {})
-        return new
+        twin = super().copy(mode)
+        tie_as(self, twin, {})
+        return twin
 
     @property
     def device_name(self) -> str:
@@ -420,40 +442,37 @@ class AbstractChainerNetwork(
     @property
     def dtype_name(self) -> str:
         """The floating type of the parameters, or of the first buffer."""
-        first = next((p for p in self.params(include_uninit=False) if p.dtype.kind == "f"), None)
-        if first is not None:
-            return str(first.dtype)
-        values = (arrays.raw(slot.native) for slot in self.neutral_slots().values())
-        return next(
-            (str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"),
-            self.dtype_built,
-        )
+        for parameter in self.params(include_uninit=False):
+            if parameter.dtype.kind == "f":
+                return str(parameter.dtype)
+        for slot in self.neutral_slots().values():
+            value = arrays.raw(slot.native)
+            if arrays.is_array(value) and value.dtype.kind == "f":
+                return str(value.dtype)
+        return self.dtype_built
 
     def __repr__(self) -> str:
-        """The tree of blocks in creation order, each with the arguments that it was made with."""
+        """Return the tree of blocks in creation order, each with its arguments."""
         return _tree(self)
 
     __str__ = __repr__
 
 
 def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:
-    """Where a link holds one parameter or child under several names, let its copy do so too.
+    """Let a copy of a link share parameters and children under several names as the link does.
 
     Args:
-        twins: What stands in the copy for what, by id; empty to begin with.
+        twins: The objects of the copy by the id of the original; empty at the start.
     """
     twins[id(link)] = twin
     for name in link._params:
         vars(twin)[name] = twins.setdefault(id(vars(link)[name]), vars(twin)[name])
-    pairs = zip(_children(link), _children(twin), strict=True)
-    links = [
-        (name, child, copied)
-        for (name, child), (_, copied) in pairs
-        if isinstance(child, chainer.Link)
-    ]
-    for name, child, copied in links:  # and no functions, which a chainer.Sequential may hold
+    pairs = list(zip(_children(link), _children(twin), strict=True))
+    for (name, child), (_, child_twin) in pairs:
+        if not isinstance(child, chainer.Link):
+            continue  # a function, which a chainer.Sequential may hold
         if id(child) not in twins:
-            tie_as(child, copied, twins)
+            tie_as(child, child_twin, twins)
         elif isinstance(twin, chainer.ChainList):
             twin._children[int(name)] = twins[id(child)]
         else:
@@ -471,48 +490,44 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
         self.native = native
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the link computes."""
+        """Return the outputs of the link."""
         return self.native(*args, **kwargs)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """The link's own names, without a prefix."""
+        """Return the link's own names, without a prefix."""
         return link_slots(self.native)
 
 
 def set_dtype(network: chainer.Link, dtype: str) -> None:
-    """Turn the floating parameters and persistent arrays of a link and all below it into another
-    type.
-    """
-    for parameter in (p for p in network.params(include_uninit=False) if p.dtype.kind == "f"):
-        parameter.array = parameter.array.astype(dtype)
-        parameter.cleargrad()
+    """Convert the floating parameters and persistent arrays of a link and all below it."""
+    for parameter in list(network.params(include_uninit=False)):
+        if parameter.dtype.kind == "f":
+            parameter.array = parameter.array.astype(dtype)
+            parameter.cleargrad()
     for link in network.links():
-        for name, value in ((name, vars(link)[name]) for name in link._persistent):
+        for name in link._persistent:
+            value = vars(link)[name]
             if arrays.is_array(value) and value.dtype.kind == "f":
                 object.__setattr__(link, name, value.astype(dtype))
 
 
 def _tree(link: chainer.Link) -> str:
+    """Return the text of a link and all below it, indented."""
     settings = getattr(link, "init_kwargs", None)
-    shown = link.printable_specs if settings is None else settings.items()
-    settings_text = ", ".join(
-        f"{name}={value!r}" for name, value in shown if not _holds_blocks(value)
-    )
+    items = link.printable_specs if settings is None else settings.items()
+    texts = [f"{name}={value!r}" for name, value in items if not _holds_blocks(value)]
+    head = f"{type(link).__name__}({', '.join(texts)}"
     lines = [f"({name}): {_tree(child)}".replace("\n", "\n  ") for name, child in _children(link)]
-    return (
-        f"{type(link).__name__}({settings_text})"
-        if not lines
-        else "\n  ".join([f"{type(link).__name__}({settings_text}", *lines]) + "\n)"
-    )
+    if not lines:
+        return f"{head})"
+    return "\n  ".join([head, *lines]) + "\n)"
 
 
 def _holds_blocks(value: Any) -> bool:
-    """Whether a setting says what the tree shows anyway."""
-    items = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else (value,)
-    )
+    """Return whether the tree shows a setting anyway."""
+    items = (value,)
+    if isinstance(value, dict):
+        items = tuple(value.values())
+    elif isinstance(value, list | tuple):
+        items = tuple(value)
     return any(isinstance(item, Block | chainer.Link | Variable) for item in items)

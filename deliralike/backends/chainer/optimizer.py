@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.members import Members
+from deliralike.backends.chainer.members import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
@@ -19,23 +19,20 @@ from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class Part(chainer.Link):
-    """Some parameters of a network as a link of their own, for an optimizer of Chainer's that shall
-    see no others.
-    """
+    """Some parameters of a network as a link, for a Chainer optimizer that must see no others."""
 
     def __init__(self, parameters: Mapping[str, chainer.Parameter]) -> None:
         super().__init__()
         self._parameters = dict(parameters)
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """Each parameter once."""
+        """Return each parameter once."""
         return (parameter for _, parameter in self.namedparams(include_uninit))
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
-        """The parameters with their neutral names, written as Chainer's paths."""
-        for name, parameter in {
-            id(each): (name, each) for name, each in self._parameters.items()
-        }.values():
+        """Return the parameters with their neutral names, written as Chainer's paths."""
+        unique = {id(each): (name, each) for name, each in self._parameters.items()}
+        for name, parameter in unique.values():
             if include_uninit or parameter.is_initialized:
                 yield "/" + name.replace(".", "/"), parameter
 
@@ -43,86 +40,84 @@ class Part(chainer.Link):
 class ChainerOptimizer(AbstractOptimizer):
     """A Chainer optimizer behind the neutral interface; `native` is Chainer's own.
 
-    Several may be over one network, each with update rules of its own, over parts or over the same
+    Several may update one network, each with update rules of its own, different parts or the same
     parameters.
     """
 
     def __init__(
         self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None
     ) -> None:
-        """Use a native optimizer, which is set up for its part of the network unless that was done
-        before.
-        """
+        """Wrap a native optimizer; it is set up for its part of the network if it is not yet."""
         super().__init__(network, pattern)
         self.native = native
-        self._members = members = Members(network, self.owns)
-        places = native.places(members.slots) if isinstance(native, NeutralOptimizer) else {}
+        self._owned = OwnedParameters(network, self.owns)
+        parameters = self._owned.parameters
+        group_numbers = {}
+        if isinstance(native, NeutralOptimizer):
+            group_numbers = native.group_numbers(self._owned.slots)
         if native.target is None:
-            native.setup(network if pattern is None else Part(members.parameters))
-        self._rules = {
-            name: parameter.update_rule for name, parameter in members.parameters.items()
-        }
-        for name, place in places.items():
-            self._rules[name].hyperparam.place = place
-        for slot in members.slots.values():
+            native.setup(network if pattern is None else Part(parameters))
+        self._rules = {name: parameter.update_rule for name, parameter in parameters.items()}
+        for name, number in group_numbers.items():
+            self._rules[name].hyperparam.group = number
+        for slot in self._owned.slots.values():
             if not slot.trainable:
-                slot.trainable = False  # which tells the update rule
+                slot.trainable = False  # so that the update rule is disabled too
 
     def holds(self):
-        """Those of the link that it was set up for."""
-        names = {
-            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
-        }
-        held = self.native.target.params()
-        return [
-            names.get(id(parameter), f"a parameter of shape {parameter.shape}")
-            for parameter in held
-        ]
+        """Return the parameters of the link for which the native optimizer was set up."""
+        names = self._first_names()
+        result = []
+        for parameter in self.native.target.params():
+            unknown = f"a parameter of shape {parameter.shape}"
+            result.append(names.get(id(parameter), unknown))
+        return result
+
+    def _first_names(self) -> dict[int, str]:
+        """Return the first name of each parameter, by the identity of the parameter."""
+        names: dict[int, str] = {}
+        for name, parameter in self._owned.parameters.items():
+            names.setdefault(id(parameter), name)
+        return names
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first, in every
-        replica.
-        """
-        self._members.look()
-        self.network.cleargrads()
+        """Run forward and backward; previous gradients are dropped first, in every replica."""
+        self._owned.update()
+        network: Any = self.network
+        network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
-            result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
-        for inside in self._members.replicated:
-            inside.parallelism.accumulate_gradients()
-        trainable = (name for name, slot in self._members.slots.items() if slot.trainable)
-        return _detached(result), {name: self._members.parameters[name].grad for name in trainable}
+            result = as_loss(loss_function).forward_backward(network, _backward, *batch)
+        for replicated in self._owned.replicated:
+            replicated.parallelism.accumulate_gradients()
+        parameters = self._owned.parameters
+        trainable = [name for name, slot in self._owned.slots.items() if slot.trainable]
+        return _detached(result), {name: parameters[name].grad for name in trainable}
 
     def apply(self, gradients):
-        """One native step on these gradients."""
-        parameters = self._members.parameters
+        """Make one native step on these gradients."""
+        parameters = self._owned.parameters
         for name, gradient in gradients.items():
             if parameters[name].grad is not gradient:
                 parameters[name].grad = arrays.raw(gradient)
+        unused_rules = []
         for name, parameter in parameters.items():
             _attach(parameter, self._rules[name])
-        # they are in these gradients: no native hook is to add them again
-        self.network.parallelism.clear_replica_gradients()
-        unused = [
-            parameter.update_rule
-            for name, parameter in parameters.items()
-            if gradients.get(name) is None
-        ]
-        with _disabled(
-            [rule for rule in unused if rule is not None]
-        ):  # Chainer's own rules would go on with zeros
+            if gradients.get(name) is None and parameter.update_rule is not None:
+                unused_rules.append(parameter.update_rule)
+        # The gradients include those of replicas: no native hook must add them again.
+        parallelism: Any = self.network.parallelism
+        parallelism.clear_replica_gradients()
+        with _disabled(unused_rules):  # Chainer's own rules would update by zeros
             self.native.update()
-        for inside in self._members.replicated:
-            inside.copy_parameters()
+        for replicated in self._owned.replicated:
+            replicated.copy_parameters()
 
     def settings(self):
-        """Its hyperparameters, and the class."""
+        """Return the hyperparameters and the class of the native optimizer."""
         native = getattr(self.native, "optimizer", self.native)
-        held = {
-            name: value
-            for name, value in native.hyperparam.get_dict().items()
-            if name != self._lr_name()
-        }
-        return {"class": type(native).__name__, **held}
+        settings = dict(native.hyperparam.get_dict())
+        settings.pop(self._lr_name(), None)
+        return {"class": type(native).__name__, **settings}
 
     @property
     def lr(self) -> float:
@@ -141,35 +136,32 @@ class ChainerOptimizer(AbstractOptimizer):
         return "lr"
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as
-        ``"parameter/step"``.
+        """Return state arrays as ``"parameter/slot"`` and step counts as ``"parameter/step"``.
 
-        That of a tied parameter comes under its first name, as its gradient does.
+        The state of a tied parameter comes under its first name, as its gradient does.
         """
         state = {"steps": np.array(self.steps)}
-        self._members.look()
-        first = {
-            id(parameter): name for name, parameter in reversed(self._members.parameters.items())
-        }
-        for name in first.values():
+        self._owned.update()
+        for name in self._first_names().values():
             rule = self._rules.get(name)
-            if rule is not None and rule.t:
-                if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:
-                    state[f"{name}/step"] = np.array(rule.t)
-                state |= {
-                    f"{name}/{slot}": arrays.numpy(value)
-                    for slot, value in (rule.state or {}).items()
-                }
+            if rule is None or not rule.t:
+                continue
+            if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:
+                state[f"{name}/step"] = np.array(rule.t)
+            for slot, value in (rule.state or {}).items():
+                state[f"{name}/{slot}"] = arrays.numpy(value)
         return state
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take over state arrays by name, in each parameter's own type."""
-        self._members.look()
-        parameters = self._members.parameters
+        """Load state arrays by name, in each parameter's own type."""
+        self._owned.update()
+        parameters = self._owned.parameters
         refuse_unknown_owners(state, parameters)
         self.steps = self.native.t = int(state["steps"])
-        for rule in (rule for rule in self._rules.values() if rule is not None):
-            rule._state, rule.t = None, 0
+        for rule in self._rules.values():
+            if rule is not None:
+                rule._state = None
+                rule.t = 0
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
             if name:
@@ -177,14 +169,16 @@ class ChainerOptimizer(AbstractOptimizer):
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
-    """Let a parameter follow a rule, if another optimizer has set another one; frozen or not, it
-    stays so.
+    """Let a parameter follow a rule if another optimizer has set another one.
+
+    Whether it is frozen does not change.
     """
-    if parameter.update_rule is not rule and rule is not None:
-        rule.enabled = (
-            rule.enabled if parameter.update_rule is None else parameter.update_rule.enabled
-        )
-        parameter.update_rule = rule
+    former = parameter.update_rule
+    if rule is None or former is rule:
+        return
+    if former is not None:
+        rule.enabled = former.enabled
+    parameter.update_rule = rule
 
 
 def _backward(loss: Any) -> None:
@@ -194,7 +188,7 @@ def _backward(loss: Any) -> None:
 
 
 def _overflowing() -> AbstractContextManager[Any]:
-    """A context in which NumPy does not warn of infinities: the loss scale finds them."""
+    """Return a context in which NumPy does not warn of infinities: the loss scale finds them."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
@@ -222,5 +216,8 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
 
 
 def _detached(result: Any) -> Any:
-    parts = LossResult.of(result)
-    return parts.with_value(chainer.as_variable(arrays.raw(parts.value))).returned
+    """Return a loss, or a tuple that starts with one, without the graph of the loss."""
+    if isinstance(result, tuple):
+        loss, *extras = result
+        return (chainer.as_variable(arrays.raw(loss)), *extras)
+    return chainer.as_variable(arrays.raw(result))

@@ -1,8 +1,7 @@
-"""The networks that come with Chainer, with given weights: what they compute, beside what ours do
-with the same.
-"""
+"""The reference networks that Chainer ships, evaluated with weights of ours."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,30 +10,36 @@ from deliralike.backends.chainer.network import WrappedChainerNetwork
 
 
 def outputs(state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
-    """The name of Chainer's network of such names, and its outputs before the softmax; None if
-    there is none.
+    """Return the name of Chainer's network with these parameter names, and its logits.
+
+    None if Chainer has no such network.
     """
-    kind, last = _kind(state)
-    if kind is None:
+    link_class, last = _class_and_last_layer(state)
+    if link_class is None:
         return None
     with chainer.using_config("dtype", x.dtype):
-        link = kind(pretrained_model=None)
+        link = link_class(pretrained_model=None)
     WrappedChainerNetwork(link).load_neutral_state(state)
     with chainer.using_config("train", False), chainer.no_backprop_mode():
-        return f"chainer.links.{kind.__name__}", link(x, layers=[last])[last].array
+        layers = link(x, layers=[last])
+    return f"chainer.links.{link_class.__name__}", layers[last].array
 
 
-def _kind(state: Mapping[str, np.ndarray]) -> tuple[type[chainer.Link] | None, str]:
+def _class_and_last_layer(state: Mapping[str, np.ndarray]) -> tuple[Any, str]:
+    """Return the class of links with these parameter names, or None, and its last layer."""
     links = chainer.links
+    if "conv5_4.weight" in state:
+        return links.VGG19Layers, "fc8"
     if "conv5_1.weight" in state:
-        return (links.VGG19Layers if "conv5_4.weight" in state else links.VGG16Layers), "fc8"
-    blocks = tuple(
-        len({name.split(".")[1] for name in state if name.startswith(f"res{i}.")})
-        for i in (2, 3, 4, 5)
-    )
-    resnets = {
+        return links.VGG16Layers, "fc8"
+    resnets: dict[tuple[int, ...], Any] = {
         (3, 4, 6, 3): links.ResNet50Layers,
         (3, 4, 23, 3): links.ResNet101Layers,
         (3, 8, 36, 3): links.ResNet152Layers,
     }
+    blocks = tuple(_block_count(state, f"res{stage}.") for stage in (2, 3, 4, 5))
     return resnets.get(blocks), "fc6"
+
+
+def _block_count(state: Mapping[str, np.ndarray], prefix: str) -> int:
+    return len({name.split(".")[1] for name in state if name.startswith(prefix)})

@@ -1,6 +1,4 @@
-"""Where the random layers draw from outside of the portable stream: in a replica, from a generator
-of its own.
-"""
+"""The generators of the random layers outside of the portable stream: one for each replica."""
 
 from __future__ import annotations
 
@@ -17,16 +15,17 @@ from deliralike.parallel.replicas.context import Replica
 
 
 class Draws:
-    """One replica's draws in one call of a replicated network, in the order of its layers.
+    """The random numbers of one replica in one call of a replicated network, layer by layer.
 
-    They are keyed by the call's seed and the replica's number, so that threads cannot change them.
+    They are keyed by the call's seed and the replica's number, so that the order of threads does
+    not change them.
 
     Attributes:
-        used: Whether anything was drawn.
+        used: Whether any number was drawn.
     """
 
     def __init__(self) -> None:
-        """Nothing is drawn yet."""
+        """Start without any draw."""
         self.key: tuple[int, int] = (0, 0)
         self._generator: Any = None
 
@@ -35,24 +34,28 @@ class Draws:
         return self._generator is not None
 
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
-        """Numbers between 0 and 1."""
+        """Return random numbers between 0 and 1."""
         if self._generator is None:
-            seed = np.random.SeedSequence(self.key)
-            self._generator = (
-                np.random.default_rng(seed)
-                if xp is np
-                else xp.random.RandomState(int(seed.generate_state(1)[0]))
-            )
-        return self._generator.random(tuple(shape)) if xp is np else self._generator.rand(*shape)
+            self._generator = _generator(self.key, xp)
+        if xp is np:
+            return self._generator.random(tuple(shape))
+        return self._generator.rand(*shape)
+
+
+def _generator(key: tuple[int, int], xp: Any) -> Any:
+    seed = np.random.SeedSequence(key)
+    if xp is np:
+        return np.random.default_rng(seed)
+    return xp.random.RandomState(int(seed.generate_state(1)[0]))
 
 
 _current: ContextVar[Draws | None] = ContextVar("deliralike_chainer_draws", default=None)
 
 
 @contextmanager
-def drawing(draws: Draws, place: Replica) -> Iterator[None]:
-    """Draw for this replica."""
-    draws.key = (place.seed, place.index)
+def drawing(draws: Draws, replica: Replica) -> Iterator[None]:
+    """Draw from a replica's own generator for a ``with`` block."""
+    draws.key = (replica.seed, replica.index)
     token = _current.set(draws)
     try:
         yield
@@ -61,30 +64,31 @@ def drawing(draws: Draws, place: Replica) -> Iterator[None]:
 
 
 def uniform(shape: Sequence[int], xp: Any) -> Any:
-    """Numbers between 0 and 1: the running replica's own, else from the global generator of
-    `xp`.
+    """Return random numbers between 0 and 1.
+
+    They come from the running replica's generator, else from the global generator of `xp`.
     """
     draws = _current.get()
     return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
 
 
 def state(device: str) -> dict[str, Any]:
-    """Where the global generators are that layers draw from.
+    """Return the states of the global generators that layers draw from.
 
-    CuPy's cannot be read, so it is seeded from itself, and the seed is what is kept: a run that
-    goes on and one that is resumed from here draw the same, and a run that never looked here draws
-    otherwise.
+    CuPy's state cannot be read, so the generator is seeded from itself, and the seed is returned: a
+    run that continues and one that is resumed from here draw the same, and a run whose state was
+    never read draws differently.
     """
-    found: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
+    states: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
     if not _on_numpy(device):
         with chainer.using_device(device):
-            found["cupy"] = int(arrays.cuda.cupy.random.randint(2**31))
-            arrays.cuda.cupy.random.seed(found["cupy"])
-    return found
+            states["cupy"] = int(arrays.cuda.cupy.random.randint(2**31))
+            arrays.cuda.cupy.random.seed(states["cupy"])
+    return states
 
 
 def load_state(device: str, state: Mapping[str, Any]) -> None:
-    """Let the generators go on from there; that of a device which is not used here is left out."""
+    """Restore the states of the generators; that of a device which is not used here is ignored."""
     np.random.set_state(state["numpy"])
     if not _on_numpy(device) and "cupy" in state:
         with chainer.using_device(device):

@@ -1,4 +1,4 @@
-"""The neutral update rules on Chainer: an update rule of its own that follows them."""
+"""The neutral update rules on Chainer, as update rules of Chainer's."""
 
 from __future__ import annotations
 
@@ -13,53 +13,51 @@ from deliralike.optim.groups import Groups
 class NeutralUpdateRule(chainer.UpdateRule):
     """One parameter's update by a neutral rule; `t` counts the parameter's own updates."""
 
-    is_elementwise = True  # in any layout of the arrays: norms do not depend on it
+    is_elementwise = True  # works in any layout of the arrays, on which norms do not depend
 
     @property
     def rule(self) -> rules.Rule:
         """The rule of this parameter's group with the present learning rate."""
-        return self.hyperparam.groups.rules[self.hyperparam.place]
+        return self.hyperparam.groups.rules[self.hyperparam.group]
 
     def init_state(self, param: chainer.Parameter) -> None:
-        """Zeros for each slot of the rule."""
+        """Set each slot of the rule to zeros."""
         for name in self.rule.slots:
             self.state[name] = param.device.xp.zeros_like(param.array)
 
     def update(self, param: chainer.Parameter) -> None:
-        """Update unless the parameter took no part: then state and count stay too."""
+        """Update a parameter with a gradient; without one its state and count stay too."""
         if param.grad is not None:
             super().update(param)
 
     def update_core(self, param: chainer.Parameter) -> None:
-        """One step of the rule."""
+        """Make one step of the rule."""
         rule = self.rule
-        value, state = rule.update(
-            param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp
-        )
+        scalars = rule.scalars(self.t)
+        value, state = rule.update(param.array, param.grad, self.state, scalars, param.device.xp)
         param.array[...] = value
         self.state.update(state)
 
 
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
-    """A Chainer optimizer, for updaters and all, that follows neutral rules and skips parameters
-    without gradient.
+    """A Chainer optimizer that follows neutral rules and skips parameters without gradient.
 
-    A parameter's group is the number ``place`` in the hyperparameters of its update rule.
+    It works with Chainer's updaters and extensions. A parameter's group is the number ``group`` in
+    the hyperparameters of its update rule.
     """
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
-        self.hyperparam.groups, self.hyperparam.place = groups, 0
+        self.hyperparam.groups = groups
+        self.hyperparam.group = 0
 
-    def places(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """The groups of these parameters, by name."""
+    def group_numbers(self, slots: Mapping[str, Slot]) -> dict[str, int]:
+        """Return the group numbers of parameters, by name."""
         return self.hyperparam.groups.assigned(slots)
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next update; when it is set, those of groups keep their ratios
-        to it.
-        """
+        """The learning rate of the next update; setting it keeps the ratios of the groups."""
         return self.hyperparam.groups.lr
 
     @lr.setter
@@ -67,7 +65,7 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
         self.hyperparam.groups = self.hyperparam.groups.with_lr(value)
 
     def create_update_rule(self) -> NeutralUpdateRule:
-        """A rule for one parameter that looks up the numbers here."""
+        """Return an update rule for one parameter that reads this optimizer's hyperparameters."""
         return NeutralUpdateRule(self.hyperparam)
 
     def reallocate_cleared_grads(self) -> None:

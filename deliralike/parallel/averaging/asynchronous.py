@@ -1,4 +1,4 @@
-"""The doing of DASO: averages of parameters between nodes that go on while training does."""
+"""Execution of DASO: averages of parameters between nodes that overlap with training."""
 
 from __future__ import annotations
 
@@ -25,49 +25,60 @@ from deliralike.parallel.averaging.daso import (
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
-_HELD = {"bfloat16": "float32"}  # in which NumPy holds what it has no type for
-Travelling = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
+_NUMPY_TYPES = {"bfloat16": "float32"}  # in which NumPy holds a type that it lacks
+Value = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
 
 
 @dataclass
 class _Message:
-    """What was sent and is being added over nodes, or has come.
+    """Parameters that were sent: their sum over nodes is in flight or complete.
 
     Attributes:
-        finite: Whether what this process has sent is finite.
-        pieces: What waits for the sums, for each type of array.
+        finite: Whether the numbers that this process has sent are finite.
+        pieces: For each type of array, the functions that wait for its sums.
     """
 
     finite: bool
     pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]]
 
     def wait(self) -> list[np.ndarray]:
-        """The sums, one array for each type; they are kept, since a checkpoint may want them before
-        the merge.
+        """Return the sums, one array for each type.
+
+        They are kept, since a checkpoint may want them before the merge.
         """
-        sums = [
-            np.concatenate([part for piece in pieces for part in piece()]) for pieces in self.pieces
-        ]
-        self.pieces = [[partial(_arrived, total)] for total in sums]
+        sums = [_concatenated(pieces) for pieces in self.pieces]
+        self.pieces = _completed(sums)
         return sums
 
 
-def _arrived(total: np.ndarray) -> list[np.ndarray]:
+def _concatenated(pieces: Sequence[Callable[[], Sequence[np.ndarray]]]) -> np.ndarray:
+    parts: list[np.ndarray] = []
+    for piece in pieces:
+        parts += piece()
+    return np.concatenate(parts)
+
+
+def _completed(sums: Sequence[np.ndarray]) -> list[list[Callable[[], Sequence[np.ndarray]]]]:
+    """Return the pieces of a message whose sums are known."""
+    return [[partial(_only, total)] for total in sums]
+
+
+def _only(total: np.ndarray) -> list[np.ndarray]:
     return [total]
 
 
 class AsynchronousAverages:
-    """A network whose parameters are averaged between nodes as `deliralike.parallel.averaging.daso`
-    decides.
+    """A network whose parameters are averaged between nodes by the plan of DASO.
 
-    Parameters that train and floating buffers, such as running statistics, travel; the state of an
-    optimizer stays where it is. After the last batch of an epoch all processes have the same.
+    See `deliralike.parallel.averaging.daso`. Trainable parameters and floating buffers, such as
+    running statistics, are sent; the state of an optimizer is not. After the last batch of an epoch
+    all processes have the same values.
 
     Attributes:
-        network, nodes, plan: What is averaged, between whom, and when.
-        batches: How many batches an epoch has, the same in all processes. One more than that is
-            allowed, if all have it, and is expected from the next epoch on.
-        state: Where the run is.
+        network, nodes, plan: The averaged network, its nodes, and the schedule.
+        batches: The number of batches of an epoch, the same in all processes. One more than that is
+            allowed, if all processes have it, and is expected from the next epoch on.
+        state: The position in the run.
     """
 
     def __init__(
@@ -84,16 +95,20 @@ class AsynchronousAverages:
 
         Args:
             chunk: The most numbers of one message between nodes; all of one type when None.
-            wire: The type in which parameters travel between nodes: ``"bfloat16"``, ``"float16"``,
-                ``"float32"``; their own when None.
+            wire: The type in which parameters are sent between nodes: ``"bfloat16"``,
+                ``"float16"``, ``"float32"``; their own when None.
 
         Raises:
-            SettingError: Parameters cannot travel in that type.
+            SettingError: Parameters cannot be sent in that type.
         """
         if wire not in (None, *WIRES):
             raise SettingError(f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}")
-        self.network, self.nodes, self.plan, self.batches = network, nodes, plan, batches
-        self.chunk, self.wire = chunk, wire
+        self.network = network
+        self.nodes = nodes
+        self.plan = plan
+        self.batches = batches
+        self.chunk = chunk
+        self.wire = wire
         self._under_way: dict[Sent, _Message] = {}
         self._uncounted = 0  # whether `batches` is one short
         self.state = State.of(plan)
@@ -102,7 +117,7 @@ class AsynchronousAverages:
             network.load_neutral_state(weights)
 
     # Batches
-    # ---------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
     def within(self) -> bool:
@@ -110,14 +125,17 @@ class AsynchronousAverages:
         return averages_within(self.state, self._length())
 
     def before_update(self) -> None:
-        """To be called by all before the gradients of a batch are averaged.
+        """Check the number of batches; all processes call this before each update.
 
         Raises:
             ProcessError: The epochs of processes differ in length, or there are more batches than
-                were told.
-            SettingError: Nobody has said how many batches an epoch has.
+                were
+                announced.
+            SettingError: The number of batches of an epoch is not set.
         """
-        length, batch, epoch = self._length(), self.state.batch, self.state.epoch
+        length = self._length()
+        batch = self.state.batch
+        epoch = self.state.epoch
         if batch == 0:
             lengths = self.nodes.processes.all_gather_object(
                 f"the number of batches of epoch {epoch}", length
@@ -138,7 +156,8 @@ class AsynchronousAverages:
         """Merge and send what is due after the update of a batch.
 
         Raises:
-            ProcessError: What other nodes have sent is not finite, or they are at another batch.
+            ProcessError: Other nodes have sent numbers that are not finite, or are at another
+                batch.
         """
         decision, self.state = decide(self.state, self._length(), self.nodes.members)
         for sent in decision.merges:
@@ -150,14 +169,15 @@ class AsynchronousAverages:
         self.prepare()
 
     def end_epoch(self, loss: float) -> float:
-        """The mean over processes of the losses of the epoch, which decides on the pace of the next
-        one.
+        """Return the mean loss of the epoch over processes, which sets the pace of the next one.
 
         Raises:
-            ProcessError: This process has not made as many batches as were told, or the others are
-                elsewhere.
+            ProcessError: This process has not made as many batches as announced, or the others are
+                at another position.
         """
-        length, batch, epoch = self._length(), self.state.batch, self.state.epoch
+        length = self._length()
+        batch = self.state.batch
+        epoch = self.state.epoch
         if not length <= batch <= length + 1:
             raise ProcessError(
                 f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
@@ -171,14 +191,16 @@ class AsynchronousAverages:
         return mean
 
     def reset(self) -> None:
-        """Begin the run anew, with the parameters as they are."""
+        """Start the run anew, with the parameters as they are."""
         for message in self._under_way.values():
             message.wait()
-        self._under_way, self._uncounted, self.state = {}, 0, State.of(self.plan)
+        self._under_way = {}
+        self._uncounted = 0
+        self.state = State.of(self.plan)
         self.prepare()
 
     def prepare(self) -> None:
-        """Called whenever `state` has changed: an engine may get ready for the coming batch."""
+        """Prepare for the coming batch; called whenever `state` has changed."""
 
     def _length(self) -> int:
         if not isinstance(self.batches, int) or self.batches < 1:
@@ -191,95 +213,103 @@ class AsynchronousAverages:
         return f"{self.nodes.processes}, epoch {self.state.epoch}, batch {self.state.batch}"
 
     # Messages
-    # --------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def _send(self, sent: Sent) -> None:
-        """Begin with the sum over nodes, in the members whose turn it is."""
+        """Start the sum over nodes, in the members whose turn it is."""
         if not self._takes_part(sent):
             return
-        flats, pieces = _flats(self._travelling()), []
-        for flat in flats:
-            on_wire = flat if self.wire is None else flat.astype(_HELD.get(self.wire, self.wire))
-            chunk = self.chunk or flat.size
-            parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
-            topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
-            begin = partial(
-                self.nodes.peers.begin_all_reduce,
-                wire=self.wire if self.wire in _HELD else None,
+        flats = _flats(self._values())
+        pieces = [self._begin_sum(sent, flat) for flat in flats]
+        self._under_way[sent] = _Message(_all_finite(flats), pieces)
+
+    def _begin_sum(self, sent: Sent, flat: np.ndarray) -> list[Callable[[], Sequence[np.ndarray]]]:
+        """Start the sum of one array in chunks; return the functions that wait for them."""
+        size = self.chunk or flat.size
+        starts = range(0, flat.size, size)
+        if self.wire is not None:
+            flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
+        topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
+        waits: list[Callable[[], Sequence[np.ndarray]]] = []
+        for number, start in enumerate(starts):
+            pending = self.nodes.peers.begin_all_reduce(
+                f"{topic} {number}",
+                [flat[start : start + size]],
+                wire=self.wire if self.wire in _NUMPY_TYPES else None,
                 at_once=not sent.wait,
             )
-            begun = [begin(f"{topic} {number}", [part]) for number, part in enumerate(parts)]
-            pieces.append([pending.wait for pending in begun])
-        self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
+            waits.append(pending.wait)
+        return waits
 
     def _takes_part(self, sent: Sent) -> bool:
-        """Whether this process sends; one node by itself has nobody to merge with, and only
-        shares.
+        """Return whether this process sends.
+
+        A single node has no other node to merge with, and only broadcasts.
         """
         return sent.member == self.nodes.member and self.nodes.count > 1
 
     def _merge(self, sent: Sent) -> None:
-        """Take over a sum, in the members that have sent, and share what comes of it within the
-        node.
-        """
-        travelling = self._travelling()
-        flats, wrong = _flats(travelling), ""
+        """Merge a sum in the members that have sent, and broadcast the result within each node."""
+        values = self._values()
+        flats = _flats(values)
+        not_finite = ""
         if self._takes_part(sent):
-            flats, wrong = self._merged(sent, flats)
-        what = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
-        if wrong := self.nodes.node.all_gather_object(what, wrong)[sent.member]:
-            raise ProcessError(f"{what}: not finite in {wrong}")
-        _write(travelling, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
+            sums, not_finite = self._wait_for(sent)
+            if not not_finite:
+                flats = self._merged(sent, flats, sums)
+        topic = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
+        not_finite = self.nodes.node.all_gather_object(topic, not_finite)[sent.member]
+        if not_finite:
+            raise ProcessError(f"{topic}: not finite in {not_finite}")
+        _write(values, [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats])
 
-    def _merged(self, sent: Sent, flats: list[np.ndarray]) -> tuple[list[np.ndarray], str]:
-        """The new parameters; or the processes that have sent what is not finite."""
+    def _wait_for(self, sent: Sent) -> tuple[list[np.ndarray], str]:
+        """Return the sums of a message, and the processes whose numbers are not finite."""
         message = self._under_way.pop(sent)
         sums = message.wait()
-        if not all(np.isfinite(total).all() for total in sums):
-            finite = self.nodes.peers.all_gather_object(
-                "whether parameters are finite", message.finite
-            )
-            ranks = [
-                self.nodes.rank_of(number, sent.member)
-                for number, fine in enumerate(finite)
-                if not fine
-            ]
-            return flats, ", ".join(
-                f"process {rank}" for rank in ranks
-            ) or f"the sum, in {self.wire or 'its type'}"
-        waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
-        totals = [
-            total.astype(flat.dtype, copy=False) for total, flat in zip(sums, flats, strict=True)
-        ]
-        return [
-            merged(flat, total, self.nodes.count, waited)
-            for flat, total in zip(flats, totals, strict=True)
-        ], ""
+        if _all_finite(sums):
+            return sums, ""
+        finite = self.nodes.peers.all_gather_object("whether parameters are finite", message.finite)
+        numbers = [number for number, is_finite in enumerate(finite) if not is_finite]
+        if not numbers:
+            return sums, f"the sum, in {self.wire or 'its type'}"
+        ranks = [self.nodes.rank_of(number, sent.member) for number in numbers]
+        return sums, ", ".join(f"process {rank}" for rank in ranks)
 
-    def _travelling(self) -> list[Travelling]:
-        """Parameters that train and floating buffers, each once, by type."""
-        slots = {
-            id(slot.native): slot
-            for slot in self.network.neutral_slots().values()
-            if slot.trainable or not slot.is_parameter
-        }.values()
-        values = [(slot, slot.read()) for slot in slots]
-        return sorted((each for each in values if each[1].dtype.kind == "f"), key=_type_of)
+    def _merged(
+        self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        waited = self.state.batch - 1 - sent.batch  # the state is that of the next batch
+        results = []
+        for flat, total in zip(flats, sums, strict=True):
+            total = total.astype(flat.dtype, copy=False)
+            results.append(merged(flat, total, self.nodes.count, waited))
+        return results
+
+    def _values(self) -> list[Value]:
+        """Return trainable parameters and floating buffers, each once, ordered by type."""
+        unique: dict[int, Slot] = {}
+        for slot in self.network.neutral_slots().values():
+            if slot.trainable or not slot.is_parameter:
+                unique[id(slot.native)] = slot
+        values = [(slot, slot.read()) for slot in unique.values()]
+        floating = [each for each in values if each[1].dtype.kind == "f"]
+        return sorted(floating, key=_type_of)
 
     # Checkpoints
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process's run is, with what is under way, which is waited for; each process
-        has its own.
+        """Return the position of this process's run, and wait for the messages in flight.
 
-        Numbers, texts, lists, dicts and NumPy arrays.
+        Each process has its own. It consists of numbers, texts, lists, dicts and NumPy arrays.
         """
-        under_way = [
-            {"sent": place, "finite": message.finite, "sums": message.wait()}
-            for place, sent in enumerate(self.state.under_way)
-            if (message := self._under_way.get(sent)) is not None
-        ]
+        under_way = []
+        for number, sent in enumerate(self.state.under_way):
+            message = self._under_way.get(sent)
+            if message is not None:
+                sums = message.wait()
+                under_way.append({"sent": number, "finite": message.finite, "sums": sums})
         return {
             "state": self.state.as_dict(),
             "uncounted": self._uncounted,
@@ -288,45 +318,51 @@ class AsynchronousAverages:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave in this process.
+        """Continue from what `state_dict` returned in this process.
 
         Raises:
             StateError: It is that of another process, or of other nodes; nothing has changed.
         """
-        if list(state["place"]) != self._place():
+        rank, nodes, members = state["place"]
+        if [rank, nodes, members] != self._place():
             raise StateError(
-                f"the state is of process {state['place'][0]} of {state['place'][1]} nodes of "
-                f"{state['place'][2]}, and this is {self.nodes.processes}, {self.nodes}"
+                f"the state is of process {rank} of {nodes} nodes of "
+                f"{members}, and this is {self.nodes.processes}, {self.nodes}"
             )
         self.reset()
-        self.state, self._uncounted = State.from_dict(state["state"]), int(state["uncounted"])
-        for each in state["under_way"]:
-            arrived = [[partial(_arrived, np.asarray(total))] for total in each["sums"]]
-            self._under_way[self.state.under_way[each["sent"]]] = _Message(
-                bool(each["finite"]), arrived
-            )
+        self.state = State.from_dict(state["state"])
+        self._uncounted = int(state["uncounted"])
+        for record in state["under_way"]:
+            pieces = _completed([np.asarray(total) for total in record["sums"]])
+            sent = self.state.under_way[record["sent"]]
+            self._under_way[sent] = _Message(bool(record["finite"]), pieces)
         self.prepare()
 
     def _place(self) -> list[int]:
         return [self.nodes.processes.rank, self.nodes.count, self.nodes.members]
 
 
-def _type_of(travelling: Travelling) -> str:
-    return travelling[1].dtype.str
+def _all_finite(flats: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(flat).all() for flat in flats)
 
 
-def _flats(travelling: Sequence[Travelling]) -> list[np.ndarray]:
-    """All numbers that travel, one array for each type."""
-    return [
-        np.concatenate([value.ravel() for _, value in of_type])
-        for _, of_type in groupby(travelling, _type_of)
-    ]
+def _type_of(value: Value) -> str:
+    return value[1].dtype.str
 
 
-def _write(travelling: Sequence[Travelling], flats: Sequence[np.ndarray]) -> None:
-    """Take over the numbers of `_flats`."""
-    for (_, of_type), flat in zip(groupby(travelling, _type_of), flats, strict=True):
-        begin = 0
-        for slot, value in of_type:
-            slot.write(flat[begin : begin + value.size].reshape(value.shape))
-            begin += value.size
+def _flats(values: Sequence[Value]) -> list[np.ndarray]:
+    """Return all numbers that are sent, one array for each type."""
+    flats = []
+    for _, of_type in groupby(values, _type_of):
+        flats.append(np.concatenate([array.ravel() for _, array in of_type]))
+    return flats
+
+
+def _write(values: Sequence[Value], flats: Sequence[np.ndarray]) -> None:
+    """Write the numbers of `_flats` into the slots."""
+    for (_, of_type), flat in zip(groupby(values, _type_of), flats, strict=True):
+        start = 0
+        for slot, array in of_type:
+            stop = start + array.size
+            slot.write(flat[start:stop].reshape(array.shape))
+            start = stop

@@ -1,5 +1,6 @@
-"""What DASO does at each batch and after each epoch, as pure functions: no message is sent here, no
-network is known.
+"""The schedule of DASO at each batch and after each epoch, as pure functions.
+
+They send no message and know no network.
 
 DASO is distributed asynchronous and selective optimization (Coquelin et al. 2021, "Accelerating
 Neural Network Training with the Distributed Asynchronous and Selective Optimization (DASO)
@@ -21,12 +22,12 @@ N = TypeVar("N")  # a number or an array
 
 @dataclass(frozen=True)
 class Pace:
-    """How often processes talk to each other.
+    """The frequency of messages between processes.
 
     Attributes:
-        between: Batches from one sending between nodes to the next.
-        wait: Batches from a sending to its merge; none for an average that is waited for.
-        local: Gradients are averaged within nodes in every so many batches.
+        between: Batches from one message between nodes to the next.
+        wait: Batches from a message to its merge; zero for a blocking average.
+        local: Gradients are averaged within nodes in every `local`-th batch.
     """
 
     between: int = 1
@@ -39,15 +40,16 @@ BLOCKING = Pace()
 
 @dataclass(frozen=True)
 class Plan:
-    """The phases of a run: blocking averages, then cycles of sparse and of frequent sendings, then
-    blocking averages.
+    """The phases of a run: blocking averages, then cycles, then blocking averages.
+
+    In a cycle messages between nodes become more frequent on every plateau of the loss.
 
     Attributes:
-        epochs: Of the whole run.
-        warmup, cooldown: Epochs with blocking averages at the beginning and in the end.
-        largest: The most batches between two sendings.
-        reduction: By what `between` and `local` are divided on a plateau.
-        local_factor: By what `largest` is divided for `wait` and `local` where a cycle begins.
+        epochs: The epochs of the whole run.
+        warmup, cooldown: Epochs with blocking averages at the beginning and at the end.
+        largest: The most batches between two messages.
+        reduction: The divisor of `between` and `local` on a plateau.
+        local_factor: The divisor that gives `wait` and `local` from `largest` where a cycle begins.
         stability: A loss that is less than this fraction below the best one so far is no progress.
         patience: A plateau is more epochs without progress than this.
     """
@@ -62,10 +64,10 @@ class Plan:
     patience: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense.
+        """Check the settings.
 
         Raises:
-            SettingError: Names the setting.
+            SettingError: A setting is too small; the error names it.
         """
         at_least = {
             "epochs": 1,
@@ -78,8 +80,9 @@ class Plan:
             "patience": 0,
         }
         for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise SettingError(f"{name}={getattr(self, name)!r} must be at least {least}")
+            value = getattr(self, name)
+            if value < least:
+                raise SettingError(f"{name}={value!r} must be at least {least}")
 
     @property
     def opening(self) -> Pace:
@@ -87,12 +90,13 @@ class Plan:
         return Pace(min(4, self.largest), 1, 1)
 
     def cycles(self, epoch: int) -> bool:
-        """Whether an epoch is neither of the warm-up nor of the cool-down."""
+        """Return whether an epoch belongs neither to the warm-up nor to the cool-down."""
         return self.warmup <= epoch < self.epochs - self.cooldown
 
     def after_plateau(self, pace: Pace) -> Pace:
-        """The next pace of the cycle: more frequent sendings; after the most frequent ones the
-        sparsest again.
+        """Return the next pace of the cycle: more frequent messages.
+
+        After the most frequent ones the cycle starts with the rarest again.
 
         Example:
             >>> plan, pace = Plan(epochs=90), Pace(4, 1, 1)
@@ -107,17 +111,20 @@ class Plan:
         if pace.between == 1:
             sparse = max(1, self.largest // self.local_factor)
             return Pace(self.largest, sparse, sparse)
-        between, local = pace.between // self.reduction, pace.local // self.reduction
-        return Pace(max(1, between), max(1, pace.wait - 1), max(1, local))
+        return Pace(
+            between=max(1, pace.between // self.reduction),
+            wait=max(1, pace.wait - 1),
+            local=max(1, pace.local // self.reduction),
+        )
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Parameters that one member of each node has sent.
+    """A message: parameters that one member of each node has sent.
 
     Attributes:
-        batch: After which batch of the epoch.
-        wait: How many batches later they are merged; none when the average is waited for.
+        batch: The batch of the epoch after which they were sent.
+        wait: How many batches later they are merged; zero for a blocking average.
         member: The number of the member within its node.
     """
 
@@ -128,13 +135,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is, after so many batches of an epoch.
+    """The position in a run, after some batches of an epoch.
 
     Attributes:
-        epoch, batch: Those that come next, from 0.
-        turn: How often parameters were sent between nodes so far, which says whose turn it is.
-        under_way: What was sent and is not merged yet.
-        best, bad: The best loss of an epoch that counts, and how many epochs have made no progress
+        pace: The present pace.
+        epoch, batch: The next ones, counted from 0.
+        turn: How many messages were sent between nodes so far, which determines the next sender.
+        under_way: The messages that are not merged yet.
+        best, bad: The best loss of an epoch that counts, and the number of epochs without progress
             since.
     """
 
@@ -148,31 +156,30 @@ class State:
 
     @classmethod
     def of(cls, plan: Plan) -> State:
-        """The beginning of a run."""
+        """Return the state at the start of a run."""
         return cls(plan.opening if plan.cycles(0) else BLOCKING)
 
     def as_dict(self) -> dict[str, Any]:
-        """Numbers, lists and dicts only, for a checkpoint."""
+        """Return the state as numbers, lists and dicts, for a checkpoint."""
         return asdict(self) | {"under_way": [asdict(sent) for sent in self.under_way]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
-        """The state of which `as_dict` has told."""
-        parts = {
-            "pace": Pace(**state["pace"]),
-            "under_way": tuple(Sent(**sent) for sent in state["under_way"]),
-        }
-        return cls(**{**state, **parts})
+        """Return the state that `as_dict` has described."""
+        values = dict(state)
+        values["pace"] = Pace(**state["pace"])
+        values["under_way"] = tuple(Sent(**sent) for sent in state["under_way"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done at a batch, in this order.
+    """The actions at a batch, in this order.
 
     Attributes:
-        within: Before the update: average the gradients within nodes.
-        merges: After it: merge these.
-        sends: Then send this; it is merged at once if it has no wait.
+        within: Before the update: whether to average the gradients within nodes.
+        merges: After the update: the messages to merge.
+        sends: Then the message to send; it is merged at once if its wait is zero.
     """
 
     within: bool
@@ -181,15 +188,15 @@ class Decision:
 
 
 def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
-    """What is done at a batch, and the state after it.
+    """Return the actions at a batch, and the state after it.
 
-    Every sending is merged once, `Pace.wait` batches after it, or with the last batch of its epoch
-    if that is sooner. The last batch ends in a blocking average: so nothing is left, and all
-    processes have the same parameters.
+    Every message is merged once, `Pace.wait` batches after it was sent, or with the last batch of
+    its epoch if that is sooner. The last batch ends in a blocking average: so nothing is left, and
+    all processes have the same parameters.
 
     Args:
-        batches: How many the epoch has.
-        members: How many processes each node has.
+        batches: The number of batches of the epoch.
+        members: The number of processes of each node.
 
     Example:
         >>> decision, after = decide(State(Pace(4, 1)), batches=10, members=2)
@@ -199,30 +206,41 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
         >>> decision.sends, decision.merges
         (None, (Sent(batch=0, wait=1, member=0),))
     """
-    batch, left = state.batch, max(0, batches - 1 - state.batch)
+    batch = state.batch
+    left = max(0, batches - 1 - batch)
     merges = tuple(sent for sent in state.under_way if sent.batch + sent.wait <= batch)
     under_way = tuple(sent for sent in state.under_way if sent not in merges)
+    turn = state.turn
     sends = None
     if batch % state.pace.between == 0 or not left:
-        sends = Sent(batch, min(state.pace.wait, left), state.turn % members)
-        under_way += (sends,) if sends.wait else ()
-    turn = state.turn + (sends is not None)
+        sends = Sent(batch, min(state.pace.wait, left), turn % members)
+        turn += 1
+        if sends.wait:
+            under_way = (*under_way, sends)
     decision = Decision(averages_within(state, batches), merges, sends)
     return decision, replace(state, batch=batch + 1, turn=turn, under_way=under_way)
 
 
 def averages_within(state: State, batches: int) -> bool:
-    """Whether gradients of a batch are averaged within nodes; before a sending and while one is
-    under way, always.
+    """Return whether the gradients of a batch are averaged within nodes.
+
+    They always are before a message and while one is in flight.
     """
-    due = state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
-    return due or bool(state.under_way) or state.batch >= batches - 1
+    if state.under_way or state.batch >= batches - 1:
+        return True
+    return state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
 
 
 def merged(own: N, total: Any, nodes: int, waited: int) -> N:
-    """Parameters of a sender, and the sum over nodes of those that were sent so many batches ago.
+    """Return the merged parameters of a sender.
 
-    The older the sum, the more the own ones count; with nothing waited it is the average.
+    The older the sum, the more the sender's own parameters count; without a wait the result is the
+    average.
+
+    Args:
+        own: The sender's parameters now.
+        total: The sum over nodes of the parameters that were sent.
+        waited: The number of batches since they were sent.
 
     Example:
         >>> merged(3.0, 10.0, nodes=2, waited=0), merged(3.0, 10.0, nodes=2, waited=1)
@@ -232,19 +250,17 @@ def merged(own: N, total: Any, nodes: int, waited: int) -> N:
 
 
 def next_epoch(plan: Plan, state: State, loss: float) -> State:
-    """The state after the last batch of an epoch, whose loss decides on the pace of the next
-    one.
-    """
+    """Return the state after the last batch of an epoch, whose loss sets the next pace."""
     epoch = state.epoch + 1
-    begun = replace(state, epoch=epoch, batch=0)
+    following = replace(state, epoch=epoch, batch=0)
     if not plan.cycles(epoch):
-        return replace(begun, pace=BLOCKING)
+        return replace(following, pace=BLOCKING)
     pace = plan.opening if epoch == plan.warmup else state.pace
     if _is_better(loss, state.best, plan.stability):
-        return replace(begun, pace=pace, best=loss, bad=0)
+        return replace(following, pace=pace, best=loss, bad=0)
     if state.bad < plan.patience:
-        return replace(begun, pace=pace, bad=state.bad + 1)
-    return replace(begun, pace=plan.after_plateau(pace), bad=0)
+        return replace(following, pace=pace, bad=state.bad + 1)
+    return replace(following, pace=plan.after_plateau(pace), bad=0)
 
 
 def _is_better(loss: float, best: float | None, stability: float) -> bool:

@@ -1,11 +1,10 @@
-"""Processes that update their parameters by themselves for a while: when they average them, with
-whom, and how.
-"""
+"""Local SGD: when processes average their parameters, with which others, and with what weight."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,28 +16,27 @@ if TYPE_CHECKING:
     from deliralike.optim.optimizer import AbstractOptimizer
     from deliralike.parallel.processes.network import DistributedNetwork
 
-FURTHER = (
-    1 << 20
-)  # samples by which a group's portable random stream lies beyond that of the one before it
+# The distance of the portable random streams of two neighbouring groups, in samples.
+STREAM_DISTANCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """After a warm-up each process makes updates by itself, and parameters are averaged now and
-    then.
+    """After a warm-up each process updates on its own, and parameters are averaged periodically.
 
-    During the warm-up the gradients of all processes are added, as without it. After it nothing is
-    sent but for the averages. A process counts in an average by the samples that it has seen since
-    the last one of that size, or by the denominators that its losses have declared: so one update
-    of SGD between averages is that of the whole batch, with shares of any size.
+    During the warm-up the gradients of all processes are added, as without local SGD. After it only
+    averages are sent. The weight of a process in an average is the number of samples that it has
+    seen since the last one of that size, or the sum of the denominators that its losses have
+    declared: so one update of SGD between averages equals that of the whole batch, with shares of
+    any size.
 
     Attributes:
-        every: After how many updates all processes average; or the sizes of the groups that do, by
-            number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4 updates, all 8
-            processes every 16. Where several are due, the largest group averages.
-        warmup: How many updates there are before.
-        together: How many neighbours, such as those of a node, add their gradients at every update
-            all the same.
+        every: The number of updates after which all processes average; or the sizes of the groups
+            that do, by number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4
+            updates, all 8 processes every 16. Where several are due, the largest group averages.
+        warmup: The number of updates before the first local one.
+        together: The number of neighbours, such as those of a node, that add their gradients at
+            every update all the same.
 
     Source:
         Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016,
@@ -55,13 +53,11 @@ class LocalSGD:
     together: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense for any number of processes."""
-        numbers = (
-            [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
-        )
-        if not numbers or any(
-            not isinstance(number, int) or number < 1 for number in (*numbers, self.together)
-        ):
+        """Check the settings that are wrong for any number of processes."""
+        numbers: list[Any] = [self.every]
+        if isinstance(self.every, Mapping):
+            numbers = [*self.every, *self.every.values()]
+        if not numbers or not all(map(_is_positive, [*numbers, self.together])):
             raise SettingError(
                 f"every={self.every!r} and together={self.together!r} must be whole numbers of at "
                 "least 1, or every a mapping of them that is not empty"
@@ -72,19 +68,16 @@ class LocalSGD:
             )
 
     def levels(self, count: int) -> dict[int, int]:
-        """The size of the group that averages after so many updates, smallest first.
+        """Return the size of the group that averages, by number of updates, smallest first.
 
         Raises:
-            SettingError: `count` processes cannot be shared out like this.
+            SettingError: `count` processes cannot be divided into such groups.
         """
-        given = self.every if isinstance(self.every, Mapping) else {self.every: count}
-        levels = dict(sorted(given.items()))
+        periods = self.every if isinstance(self.every, Mapping) else {self.every: count}
+        levels = dict(sorted(periods.items()))
         sizes = [self.together, *levels.values()]
-        nested = all(
-            larger % size == 0 and larger > size
-            for size, larger in zip(sizes, sizes[1:], strict=False)
-        )
-        if not nested or sizes[-1] != count:
+        are_nested = all(larger % size == 0 and larger > size for size, larger in pairwise(sizes))
+        if not are_nested or sizes[-1] != count:
             raise SettingError(
                 f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning "
                 f"from {sizes[0]}: each must be a multiple of the one before, and the last one all"
@@ -92,66 +85,68 @@ class LocalSGD:
         return levels
 
     def group_after(self, update: int, count: int) -> int:
-        """The size of the groups that average after an update, of which 1 is the first; 0 for
-        none.
-        """
+        """Return the size of the groups that average after update number `update`; 0 for none."""
         local = update - self.warmup
-        due = [
-            size for period, size in self.levels(count).items() if local > 0 and local % period == 0
-        ]
+        if local <= 0:
+            return 0
+        due = [size for period, size in self.levels(count).items() if local % period == 0]
         return max(due, default=0)
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int) and number >= 1
 
 
 def weighted_mean(
     group: ProcessGroup, arrays: Sequence[np.ndarray], weight: float
 ) -> list[np.ndarray] | None:
-    """The means of arrays over processes, each counted by its weight; None where nobody has any.
+    """Return the weighted means of arrays over processes; None where all weights are zero.
 
-    They are added in float32 at least. Whole numbers are those of the first process that has a
+    Sums are computed in float32 at least. Integer arrays are those of the first process with a
     weight.
     """
     weights = group.all_gather_object("what parameters count for", weight)
-    if not sum(weights):
+    total = sum(weights)
+    if not total:
         return None
-    share, is_first = (
-        weight / sum(weights),
-        group.rank == next(rank for rank, each in enumerate(weights) if each),
-    )
-
-    def part(array: np.ndarray) -> np.ndarray:
-        if array.dtype.kind != "f":
-            return array if is_first else np.zeros_like(array)
-        wide = np.result_type(array, np.float32)
-        return array.astype(wide) * wide.type(share)
-
-    return group.all_reduce("parameters", [part(array) for array in arrays])
+    first_rank = next(rank for rank, each in enumerate(weights) if each)
+    terms = []
+    for array in arrays:
+        if array.dtype.kind == "f":
+            wide = np.result_type(array, np.float32)
+            terms.append(array.astype(wide) * wide.type(weight / total))
+        elif group.rank == first_rank:
+            terms.append(array)
+        else:
+            terms.append(np.zeros_like(array))
+    return group.all_reduce("parameters", terms)
 
 
 @dataclass
 class Averaging:
-    """How far one network's processes are in a `LocalSGD`.
+    """The progress of one network's processes in a `LocalSGD`.
 
     Attributes:
-        plan: It.
-        processes: All of them.
+        plan: The schedule.
+        processes: All processes.
         updates: The updates made so far.
-        seen: By the size of a group, what this process has seen since such a group has averaged.
+        weights: By the size of a group, the weight of this process since such a group has averaged.
         is_behind: Whether parameters differ between processes.
     """
 
     plan: LocalSGD
     processes: ProcessGroup
     updates: int = 0
-    seen: dict[int, float] = field(init=False)
+    weights: dict[int, float] = field(init=False)
     is_behind: bool = False
 
     def __post_init__(self) -> None:
-        """Make the groups, which all processes do together."""
-        levels, count = self.plan.levels(self.processes.count), self.processes.count
-        self.seen = dict.fromkeys(levels.values(), 0.0)
-        for size in {self.plan.together, *self.seen} - {1, count}:
-            for begin in range(0, count, size):
-                self.processes.subgroup(range(begin, begin + size))
+        """Create the groups, which all processes do at the same time."""
+        count = self.processes.count
+        self.weights = dict.fromkeys(self.plan.levels(count).values(), 0.0)
+        for size in {self.plan.together, *self.weights} - {1, count}:
+            for start in range(0, count, size):
+                self.processes.subgroup(range(start, start + size))
 
     @property
     def is_local(self) -> bool:
@@ -159,61 +154,69 @@ class Averaging:
         return self.updates >= self.plan.warmup
 
     @property
-    def together(self) -> ProcessGroup:
+    def batch_group(self) -> ProcessGroup:
         """The processes whose samples make up the batch of the next update."""
         return self.group(self.plan.together) if self.is_local else self.processes
 
     @property
     def first_sample(self) -> int:
-        """Where this group's batch begins in the portable random stream."""
-        return self.processes.rank // self.plan.together * FURTHER if self.is_local else 0
+        """The position of this group's batch in the portable random stream."""
+        if not self.is_local:
+            return 0
+        return self.processes.rank // self.plan.together * STREAM_DISTANCE
 
     def group(self, size: int) -> ProcessGroup:
-        """This process and its neighbours, so many of them."""
-        if size in (1, self.processes.count):
-            return SingleProcess() if size == 1 else self.processes
-        begin = self.processes.rank // size * size
-        return self.processes.subgroup(range(begin, begin + size))
+        """Return the group of `size` neighbours that includes this process."""
+        if size == 1:
+            return SingleProcess()
+        if size == self.processes.count:
+            return self.processes
+        start = self.processes.rank // size * size
+        return self.processes.subgroup(range(start, start + size))
 
-    def saw(self, weight: float) -> None:
-        """Count what an update has seen."""
-        for size in self.seen:
-            self.seen[size] += weight
+    def add_weight(self, weight: float) -> None:
+        """Count the weight of an update."""
+        for size in self.weights:
+            self.weights[size] += weight
 
     def average(self, network: DistributedNetwork, size: int) -> None:
         """Average parameters and buffers over groups of this size."""
         names, slots = zip(*_each_once(network).items(), strict=True)
-        means = weighted_mean(self.group(size), [slot.read() for slot in slots], self.seen[size])
+        arrays = [slot.read() for slot in slots]
+        means = weighted_mean(self.group(size), arrays, self.weights[size])
         if means is not None:
             network.root.load_neutral_state(dict(zip(names, means, strict=True)), strict=False)
-        self.seen |= {level: 0.0 for level in self.seen if level <= size}
+        for level in self.weights:
+            if level <= size:
+                self.weights[level] = 0.0
         self.is_behind = self.is_behind and size < self.processes.count
 
 
 class AverageParameters:
-    """Post-update hook: averages parameters where it is time."""
+    """Post-update hook: averages parameters when an average is due."""
 
     def __init__(self, network: DistributedNetwork) -> None:
-        """Average those of this network."""
+        """Take the network whose parameters are averaged."""
         self.network = network
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
-        """Follow an update."""
+        """Count the update, and average if it is time."""
         averaging = self.network.averaging
         assert averaging is not None  # there is no hook without
         averaging.is_behind = averaging.is_local
         averaging.updates = optimizer.steps
         if not averaging.is_behind:
-            averaging.seen = dict.fromkeys(averaging.seen, 0.0)
-        elif size := averaging.plan.group_after(optimizer.steps, averaging.processes.count):
+            averaging.weights = dict.fromkeys(averaging.weights, 0.0)
+            return
+        size = averaging.plan.group_after(optimizer.steps, averaging.processes.count)
+        if size:
             averaging.average(self.network, size)
 
 
 def _each_once(network: Any) -> dict[str, Any]:
-    """Parameters and buffers, tied ones under their first name."""
-    slots = network.neutral_slots()
-    first = {
-        id(slot.native) if slot.is_parameter else name: name
-        for name, slot in reversed(slots.items())
-    }
-    return {name: slots[name] for name in reversed(first.values())}
+    """Return parameters and buffers, tied ones under their first name."""
+    unique: dict[Any, tuple[str, Any]] = {}
+    for name, slot in network.neutral_slots().items():
+        key = id(slot.native) if slot.is_parameter else name
+        unique.setdefault(key, (name, slot))
+    return dict(unique.values())

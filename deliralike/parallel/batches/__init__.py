@@ -1,1 +1,1 @@
-"""How a batch is split over devices, and how the outputs for its shares become one."""
+"""Splitting of batches over devices, and joining of the outputs for the shares."""

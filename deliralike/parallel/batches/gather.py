@@ -1,4 +1,4 @@
-"""The only place where the outputs of replicas become one."""
+"""The only place where the outputs of replicas are joined."""
 
 from __future__ import annotations
 
@@ -35,24 +35,23 @@ def gather(
     spec: Any = None,
     backend: Backend | None = None,
 ) -> Any:
-    """The outputs of replicas as one nest of the same structure: the inverse of `scatter`.
+    """Join the outputs of replicas into one nest of the same structure: the inverse of `scatter`.
 
-    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their
-    byte order and masks. With one output the same rules hold.
+    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy arrays keep
+    their byte order and masks. With one output the same rules hold.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
-        device: Where the results are; that of the first replica when None.
-        scalars: What becomes of arrays without axes, NumPy's scalars among them: ``"stack"`` makes
-            a vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
+        device: The device of the results; that of the first replica when None.
+        scalars: The rule for arrays without axes, NumPy's scalars among them: ``"stack"`` makes a
+            vector with one element for each replica, whatever `dim` is; ``"mean"`` weighs them by
             `sizes`; ``"sum"`` adds them.
-        others: What becomes of all other leaves: ``"equal"`` returns one, and it is an error when
+        others: The rule for all other leaves: ``"equal"`` returns one, and raises an error when
             they differ between replicas; ``"list"`` returns a list of one for each replica.
-        sizes: The number of samples that each replica has seen, for ``"mean"``; equal ones when
-            None.
-        spec: As in `scatter`: lists and tuples that were split are joined, and of what was copied
-            or kept the first replica's is returned.
-        backend: Whose arrays are joined, besides NumPy's.
+        sizes: The number of samples of each replica, for ``"mean"``; equal ones when None.
+        spec: As in `scatter`: lists and tuples that were split are joined, and of copied or kept
+            leaves the first replica's is returned.
+        backend: The backend whose arrays are joined, besides NumPy's.
 
     Shapes:
         Arrays ``(share, ...)`` become ``(batch, ...)``; arrays ``()`` become ``(replicas,)``, or
@@ -63,39 +62,35 @@ def gather(
         ShapeError: Arrays differ in an axis other than `dim`, or have no such axis.
 
     Example:
-        >>> gather([{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}])["y"].shape
+        >>> outputs = [{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}]
+        >>> gather(outputs)["y"].shape
         (3, 3)
     """
     _check(outputs, scalars, others, sizes)
-    joining = _Joining(
-        dim, device, scalars, others, _weights(scalars, sizes, len(outputs)), backend
-    )
+    weights = _weights(scalars, sizes, len(outputs))
+    joiner = _Joiner(dim, device, scalars, others, weights, backend)
     if spec is not None:
-        outputs = [marked(output, spec, joining.is_array, "output") for output in outputs]
+        outputs = [marked(output, spec, joiner.is_array, "output") for output in outputs]
     first, structure = nest.flatten(outputs[0])
-    rows = [
-        first,
-        *(
-            _row(structure, outputs[0], output, index)
-            for index, output in enumerate(outputs[1:], 1)
-        ),
-    ]
+    rows = [first]
+    for index, output in enumerate(outputs[1:], start=1):
+        rows.append(_row(structure, outputs[0], output, index))
     try:
-        return structure.unflatten(joining.all_joined(rows))
+        return structure.unflatten(joiner.join_all(rows))
     except _Refused:
-        raise _complaint(joining, outputs[0], rows) from None
+        raise _gather_error(joiner, outputs[0], rows) from None
 
 
 class _Refused(Exception):
-    """Why leaves cannot be joined; with the public error that it becomes."""
+    """The reason why leaves cannot be joined, with the class of the public error."""
 
     def __init__(self, kind: type[Exception], reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
 
 
-class _Joining:
-    """What becomes of one leaf of each replica."""
+class _Joiner:
+    """Joins one leaf of every replica into one leaf."""
 
     def __init__(
         self,
@@ -106,38 +101,44 @@ class _Joining:
         weights: Sequence[float],
         backend: Backend | None,
     ) -> None:
-        """State where, along which axis, by which rules and whose arrays."""
-        self.dim, self.device, self.backend, self.weights = dim, device, backend, weights
-        self.scalars, self.others = scalars, others
-        self.is_native: Callable[[Any], bool] = (
-            (lambda value: False) if backend is None else backend.is_array
-        )
+        """State the axis, the device, the rules and the backend."""
+        self.dim = dim
+        self.device = device
+        self.backend = backend
+        self.weights = weights
+        self.scalars = scalars
+        self.others = others
+        self.is_native: Callable[[Any], bool] = _never if backend is None else backend.is_array
 
     def is_array(self, value: Any) -> bool:
-        """Whether it is one of the backend's arrays or of NumPy's, or a scalar of NumPy's."""
+        """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
         return self.is_native(value) or isinstance(value, _HOST)
 
-    def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by
-        one.
+    def join_all(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return all leaves of the replicas joined, leaf by leaf.
+
+        Where the replicas' outputs are alike, the backend joins all arrays in one call.
         """
         columns = [*zip(*rows, strict=True)]
-        arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
-        direct = [type(leaf) in arrays for leaf in rows[0]]
-        if all(_alike(rows[0], row, direct, self.dim) for row in rows):
-            concatenate_all = (
-                _concatenate_all if self.backend is None else self.backend.concatenate_all
-            )
-            with suppress(Exception):  # arrays that do not fit are found below, with their path
-                found = iter(concatenate_all([*compress(columns, direct)], self.dim, self.device))
-                return [
-                    next(found) if at_once else self.joined(column)
-                    for at_once, column in zip(direct, columns, strict=True)
-                ]
-        return [self.joined(column) for column in columns]
+        array_types = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
+        is_array = [type(leaf) in array_types for leaf in rows[0]]
+        if all(_alike(rows[0], row, is_array, self.dim) for row in rows):
+            with suppress(Exception):  # arrays that do not fit raise again below, with their path
+                arrays = iter(self._concatenate_all([*compress(columns, is_array)]))
+                pairs = zip(is_array, columns, strict=True)
+                return [next(arrays) if done else self.join(column) for done, column in pairs]
+        return [self.join(column) for column in columns]
 
-    def joined(self, column: Sequence[Any]) -> Any:
-        """One leaf of all replicas."""
+    def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        if self.backend is None:
+            return [self._concatenate_on_host(column) for column in columns]
+        return self.backend.concatenate_all(columns, self.dim, self.device)
+
+    def _concatenate_on_host(self, column: Sequence[Any]) -> Any:
+        return column[0] if len(column) == 1 else concatenate_on_host(column, self.dim)
+
+    def join(self, column: Sequence[Any]) -> Any:
+        """Return one leaf of all replicas joined into one."""
         first = column[0]
         native = self.is_native(first)
         if native or isinstance(first, _HOST):
@@ -160,45 +161,55 @@ class _Joining:
                 f"it along: reduce it in the network, or gather along another dim.",
             )
         if native:
-            return self.backend.concatenate(column, self.dim, self.device)  # type: ignore[union-attr]
-        return column[0] if len(column) == 1 else on_host_joined(column, self.dim)
+            return self._backend.concatenate(column, self.dim, self.device)
+        return self._concatenate_on_host(column)
+
+    @property
+    def _backend(self) -> Backend:
+        """The backend, where a native array was found."""
+        assert self.backend is not None
+        return self.backend
 
     def _refuse_unlike(self, column: Sequence[Any], native: bool) -> None:
         for index, leaf in enumerate(column):
-            if not (self.is_native(leaf) if native else isinstance(leaf, _HOST)):
+            is_same_kind = self.is_native(leaf) if native else isinstance(leaf, _HOST)
+            if not is_same_kind:
                 raise _unlike(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
     def _scalars(self, column: Sequence[Any], native: bool) -> Any:
-        vector = self.backend.stack(column, self.device) if native else np.stack(column)  # type: ignore[union-attr]
+        vector = self._backend.stack(column, self.device) if native else np.stack(column)
         if self.scalars == "stack":
             return vector
-        total = reduce(add, (vector[index] * weight for index, weight in enumerate(self.weights)))
+        weighted = [vector[index] * weight for index, weight in enumerate(self.weights)]
+        total = reduce(add, weighted)
         return np.asarray(total) if isinstance(total, np.generic) else total
 
     def _parts(self, word: str | None, values: Sequence[Any]) -> Any:
         if word in ("copy", "keep"):
             value = values[0]
-            is_moved = word == "copy" and self.device is not None and self.is_native(value)
-            return self.backend.split(value, (1,), 0, [self.device])[0] if is_moved else value  # type: ignore[union-attr]
+            if word == "copy" and self.device is not None and self.is_native(value):
+                return self._backend.split(value, (1,), 0, [self.device])[0]
+            return value
         if word == "split" and type(values[0]) in (list, tuple):
             return reduce(add, values)
-        return self.joined(values)
+        return self.join(values)
 
     def _others(self, column: Sequence[Any]) -> Any:
+        first = column[0]
         for index, leaf in enumerate(column):
-            if leaf is not column[0] and type(leaf) is not type(column[0]) and self._is_more(leaf):
+            if type(leaf) is not type(first) and self._is_array_or_container(leaf):
                 raise _unlike(column, index)
-            if self.others == "equal" and not _same(column[0], leaf):
+            if self.others == "equal" and not _same(first, leaf):
                 raise _Refused(
                     StructureError,
-                    f"is {_shown(column[0])} on replica 0 and {_shown(leaf)} on replica "
+                    f"is {_shown(first)} on replica 0 and {_shown(leaf)} on replica "
                     f"{index}: return an array, or gather with others='list'.",
                 )
-        return list(column) if self.others == "list" else column[0]
+        return list(column) if self.others == "list" else first
 
-    def _is_more(self, leaf: Any) -> bool:
-        """Whether it is an array or a container, where the first replica has neither."""
+    def _is_array_or_container(self, leaf: Any) -> bool:
+        """Return whether a leaf is an array or a container, where the first replica has neither."""
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
@@ -206,14 +217,12 @@ def _is_numpy(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _concatenate_all(
-    columns: Sequence[Sequence[np.ndarray]], dim: int, device: None
-) -> list[np.ndarray]:
-    return [column[0] if len(column) == 1 else on_host_joined(column, dim) for column in columns]
+def _never(value: Any) -> bool:
+    return False
 
 
-def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
-    """NumPy arrays one after another, with the byte order and the masks that they have."""
+def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
+    """Join NumPy arrays one after another, with the byte order and the masks that they have."""
     if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
         return np.ma.concatenate(arrays, dim)
     dtype = arrays[0].dtype
@@ -222,20 +231,23 @@ def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
     return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
 
 
-def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:
-    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among
-    them.
+def _alike(first: Sequence[Any], row: Sequence[Any], is_array: Sequence[bool], dim: int) -> bool:
+    """Return whether rows have leaves of the same types, and arrays with the same number of axes.
+
+    `dim` must be one of those axes.
     """
     if [*map(type, row)] != [*map(type, first)]:
         return False
-    axes = [*map(_AXES, compress(row, direct))]
-    fits = all(-count <= dim < count for count in {*axes})
-    return fits and axes == [*map(_AXES, compress(first, direct))]
+    axes = [*map(_AXES, compress(row, is_array))]
+    if axes != [*map(_AXES, compress(first, is_array))]:
+        return False
+    return all(-count <= dim < count for count in {*axes})
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Identical, or of one type and plainly equal; NaN equals NaN. An odd comparison counts as a
-    difference.
+    """Return whether two values are identical, or of one type and plainly equal.
+
+    NaN equals NaN. A comparison that fails counts as a difference.
     """
     if first is second:
         return True
@@ -250,18 +262,21 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    """An error when shapes differ in more than the size along an axis."""
+    """Raise an error when shapes differ in more than the size along an axis."""
+    first = shapes[0]
     for index, shape in enumerate(shapes):
-        if len(shape) != len(shapes[0]) or _without(shape, dim) != _without(shapes[0], dim):
+        if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
             raise _Refused(
                 ShapeError,
-                f"has shape {shapes[0]} on replica 0 and {shape} on replica {index}: they may "
+                f"has shape {first} on replica 0 and {shape} on replica {index}: they may "
                 f"differ along dim {dim} only.",
             )
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return shape[:dim] + shape[dim % len(shape) + 1 :] if -len(shape) <= dim < len(shape) else shape
+    if not -len(shape) <= dim < len(shape):
+        return shape
+    return shape[:dim] + shape[dim % len(shape) + 1 :]
 
 
 def _unlike(column: Sequence[Any], index: int) -> _Refused:
@@ -273,25 +288,23 @@ def _unlike(column: Sequence[Any], index: int) -> _Refused:
 
 
 def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
-    """The leaves of an output, in the order of the first one's."""
+    """Return the leaves of an output, in the order of the first output's."""
     try:
         return structure.flatten_up_to(output)
     except ValueError:
-        difference = nest.first_difference(
-            first, output, "output", ("on replica 0", f"on replica {index}")
-        )
+        where = ("on replica 0", f"on replica {index}")
+        difference = nest.first_difference(first, output, "output", where)
         if difference:
             raise StructureError(difference) from None
         return nest.leaves(output)  # only default factories and the like differ
 
 
-def _complaint(joining: _Joining, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
-    """Why leaves could not be joined, with the path of the first such leaf."""
-    for (path, _), column in zip(
-        nest.leaves_with_paths(output, "output"), zip(*rows, strict=True), strict=True
-    ):
+def _gather_error(joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
+    """Return the error for leaves that cannot be joined, with the path of the first such leaf."""
+    paths = [path for path, _ in nest.leaves_with_paths(output, "output")]
+    for path, *column in zip(paths, *rows, strict=True):
         try:
-            joining.joined(column)
+            joiner.join(column)
         except _Refused as refused:
             return refused.kind(f"{path} {refused}")
     raise AssertionError("the same leaves can be joined the second time")
@@ -310,11 +323,13 @@ def _check(outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[in
 
 
 def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[float]:
-    """What each replica's scalar is multiplied by."""
+    """Return the factors by which each replica's scalar is multiplied."""
     if scalars != "mean":
         return [1] * count
-    total = sum(sizes or ())
-    return [1 / count] * count if not total else [size / total for size in sizes or ()]
+    if sizes is None or not sum(sizes):
+        return [1 / count] * count
+    total = sum(sizes)
+    return [size / total for size in sizes]
 
 
 def _shown(value: Any, limit: int = 60) -> str:

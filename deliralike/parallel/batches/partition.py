@@ -6,22 +6,22 @@ from deliralike.errors import SettingError
 
 
 def partition(size: int, parts: int) -> tuple[int, ...]:
-    """The sizes of contiguous shares of `size` samples: larger ones first, any two differ by at
-    most one.
+    """Return the sizes of contiguous shares of `size` samples.
 
-    No share is empty, so there are fewer than `parts` where there are fewer samples. No samples
-    make one share.
+    Larger shares come first, and any two differ by at most one sample. No share is empty, so there
+    are fewer than `parts` where there are fewer samples. No samples make one share.
 
     Raises:
-        SettingError: A negative or broken number of samples, or no parts.
+        SettingError: The number of samples is negative or no whole number, or there are no parts.
 
     Example:
         >>> partition(7, 3), partition(2, 4), partition(0, 2)
         ((3, 2, 2), (1, 1), (0,))
     """
     size, parts = _whole("size", size, 0), _whole("parts", parts, 1)
-    share, larger = divmod(size, min(parts, size) or 1)
-    return (share + 1,) * larger + (share,) * ((min(parts, size) or 1) - larger)
+    count = max(1, min(parts, size))
+    share, larger = divmod(size, count)
+    return (share + 1,) * larger + (share,) * (count - larger)
 
 
 def _whole(name: str, value: int, least: int) -> int:

@@ -1,4 +1,4 @@
-"""The only place where a batch is shared out over devices."""
+"""The only place where a batch is split over devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
 @dataclass(frozen=True)
 class Shares:
-    """A batch, shared out.
+    """The shares of a batch.
 
     Attributes:
         nests: One nest of the batch's structure for each device that takes part.
@@ -49,7 +49,7 @@ def scatter(
     spec: Any = None,
     backend: Backend | None = None,
 ) -> list[Any]:
-    """Share a batch out over devices: one nest of the same structure for each.
+    """Split a batch over devices: one nest of the same structure for each.
 
     Samples keep their order, no share is empty, and any two differ by at most one sample; a batch
     with fewer samples than devices makes fewer shares, and one without samples or without arrays
@@ -59,12 +59,11 @@ def scatter(
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
-        spec: What to do with which leaves, when not that: a nest of words built like the batch, in
-            which one word may stand for a whole subtree. ``"split"``: an array is split along
-            `dim`, a list or tuple without arrays is split as a sequence of samples. ``"copy"``:
-            each device gets a copy of its own. ``"keep"``: each gets the object as it is. None: the
-            rule above.
-        backend: Whose arrays are split, besides NumPy's, and moved to the devices.
+        spec: Exceptions to that rule: a nest of words built like the batch, in which one word may
+            stand for a whole subtree. ``"split"``: an array is split along `dim`, a list or tuple
+            without arrays is split as a sequence of samples. ``"copy"``: each device gets a copy of
+            its own. ``"keep"``: each device gets the object as it is. None: the rule above.
+        backend: The backend whose arrays are split, besides NumPy's, and moved to the devices.
 
     Shapes:
         An array leaf ``(batch, ...)`` becomes ``(share, ...)``; the shares add up to ``batch``.
@@ -74,7 +73,8 @@ def scatter(
         StructureError: The `spec` is not built like the batch.
 
     Example:
-        >>> [share["x"].shape for share in scatter({"x": np.zeros((7, 3)), "name": "train"}, ["cpu", "cpu"])]
+        >>> batch = {"x": np.zeros((7, 3)), "name": "train"}
+        >>> [share["x"].shape for share in scatter(batch, ["cpu", "cpu"])]
         [(4, 3), (3, 3)]
         >>> scatter(["a", "b", "c"], ["cpu", "cpu"], spec="split")
         [['a', 'b'], ['c']]
@@ -90,24 +90,26 @@ def split_batch(
     backend: Backend | None = None,
     root: str = "batch",
 ) -> Shares:
-    """`scatter` with the number of samples in each share.
+    """Split a batch like `scatter`, and return the number of samples in each share too.
 
     Args:
-        root: What errors call the batch; with `ARGUMENTS` it is a pair ``(args, kwargs)``.
+        root: The name of the batch in errors; with `ARGUMENTS` the batch is a pair
+            ``(args, kwargs)``.
     """
-    sharing = _Sharing(_some(devices), _whole(dim), backend)
+    splitter = _Splitter(_some(devices), _whole(dim), backend)
     if spec is not None:
-        batch = marked(batch, spec, sharing.is_array, root)
+        batch = marked(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
     try:
-        counts = sharing.counts(leaves)
+        counts = splitter.counts(leaves)
     except (IndexError, _Refused):
-        raise _complaint(sharing, batch, root) from None
-    found = {*counts} - {None}
-    if len(found) > 1:
-        raise _complaint(sharing, batch, root)
-    sizes = partition(found.pop() or 0 if found else 0, len(devices))
-    columns = sharing.columns(leaves, counts, sizes)
+        raise _batch_error(splitter, batch, root) from None
+    different = {*counts} - {None}
+    if len(different) > 1:
+        raise _batch_error(splitter, batch, root)
+    samples = different.pop() if different else 0
+    sizes = partition(samples or 0, len(devices))
+    columns = splitter.columns(leaves, counts, sizes)
     shares = zip(*columns, strict=True) if columns else [()]
     return Shares([structure.unflatten(share) for share in shares], sizes)
 
@@ -115,56 +117,63 @@ def split_batch(
 def samples_of_leaves(
     batch: Any, dim: int = 0, spec: Any = None, backend: Backend | None = None, root: str = "batch"
 ) -> list[int | None]:
-    """The samples in each leaf that `split_batch` would split, in order; None for one that goes
-    everywhere as it is.
+    """Return the number of samples in each leaf that `split_batch` would split, in order.
+
+    It is None for a leaf that goes to every device as it is.
     """
-    sharing = _Sharing((None,), _whole(dim), backend)
-    return sharing.counts(
-        nest.leaves(batch if spec is None else marked(batch, spec, sharing.is_array, root))
-    )
+    splitter = _Splitter((None,), _whole(dim), backend)
+    if spec is not None:
+        batch = marked(batch, spec, splitter.is_array, root)
+    return splitter.counts(nest.leaves(batch))
 
 
 class _Refused(Exception):
-    """Why a leaf cannot be shared out."""
+    """The reason why a leaf cannot be split."""
 
 
-class _Sharing:
-    """What happens to the leaves of a batch."""
+class _Splitter:
+    """Splits or copies the leaves of a batch."""
 
     def __init__(self, devices: Sequence[Any], dim: int, backend: Backend | None) -> None:
-        """State where to, along which axis, and whose arrays."""
-        self.devices, self.dim, self.backend = tuple(devices), dim, backend
+        """State the devices, the axis and the backend."""
+        self.devices = tuple(devices)
+        self.dim = dim
+        self.backend = backend
         self.is_native: Callable[[Any], bool] = _never if backend is None else backend.is_array
 
     def is_array(self, leaf: Any) -> bool:
-        """Whether it is one of the backend's arrays or of NumPy's."""
+        """Return whether a leaf is an array of the backend or of NumPy."""
         return isinstance(leaf, np.ndarray) or self.is_native(leaf)
 
     def counts(self, leaves: Sequence[Any]) -> list[int | None]:
-        """The number of samples in each leaf that is to be split; None for one that is sent."""
-        dim, arrays = self.dim, types_of(leaves, self.is_array)
-        return [
-            shape[dim] if type(leaf) in arrays and (shape := leaf.shape) else self._count(leaf)
-            for leaf in leaves
-        ]
+        """Return the number of samples in each leaf that is split; None for one that is copied."""
+        array_types = types_of(leaves, self.is_array)
+        counts = []
+        for leaf in leaves:
+            if type(leaf) in array_types and leaf.shape:
+                counts.append(leaf.shape[self.dim])
+            else:
+                counts.append(self._count(leaf))
+        return counts
 
     def columns(
         self, leaves: Sequence[Any], counts: Sequence[int | None], sizes: tuple[int, ...]
     ) -> list[Sequence[Any]]:
-        """Of each leaf what every device gets."""
-        native, dim, devices = types_of(leaves, self.is_native), self.dim, self.devices
+        """Return the pieces of each leaf, one for each device."""
+        native_types = types_of(leaves, self.is_native)
         split = self._pieces if self.backend is None else self.backend.split
-        of_host = _indices(sizes, dim)
-        return [
-            self._sent(leaf, len(sizes))
-            if count is None
-            else split(leaf, sizes, dim, devices)
-            if type(leaf) in native
-            else [leaf[index] for index in of_host]
-            if type(leaf) is np.ndarray
-            else self._pieces(leaf, sizes, dim, devices)
-            for leaf, count in zip(leaves, counts, strict=True)
-        ]
+        indices = _indices(sizes, self.dim)
+        columns: list[Sequence[Any]] = []
+        for leaf, count in zip(leaves, counts, strict=True):
+            if count is None:
+                columns.append(self._copies(leaf, len(sizes)))
+            elif type(leaf) in native_types:
+                columns.append(split(leaf, sizes, self.dim, self.devices))
+            elif type(leaf) is np.ndarray:
+                columns.append([leaf[index] for index in indices])
+            else:
+                columns.append(self._pieces(leaf, sizes, self.dim, self.devices))
+        return columns
 
     def _count(self, leaf: Any) -> int | None:
         if type(leaf) is Part:
@@ -172,13 +181,11 @@ class _Sharing:
         if self.is_array(leaf):
             return leaf.shape[self.dim] if leaf.shape else None
         if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.generic):
-            whose = (
-                "NumPy's"
-                if self.backend is None
-                else f"NumPy's or of backend {self.backend.name!r}"
-            )
+            owners = "NumPy's"
+            if self.backend is not None:
+                owners += f" or of backend {self.backend.name!r}"
             raise _Refused(
-                f"is a {type(leaf).__name__}, which is no array of {whose}: convert it, or name "
+                f"is a {type(leaf).__name__}, which is no array of {owners}: convert it, or name "
                 "its backend"
             )
         return None
@@ -202,67 +209,84 @@ class _Sharing:
         self, leaf: Any, sizes: tuple[int, ...], dim: int, devices: Sequence[Any]
     ) -> Sequence[Any]:
         if type(leaf) is Part:
-            split = self.backend.split if self.is_native(leaf.value) else self._pieces  # type: ignore[union-attr]
-            return split(leaf.value, sizes, dim, devices)
-        return [
-            leaf[index] for index in _indices(sizes, dim if isinstance(leaf, np.ndarray) else 0)
-        ]
+            leaf = leaf.value
+            if self.is_native(leaf):
+                return self._backend.split(leaf, sizes, dim, devices)
+        axis = dim if isinstance(leaf, np.ndarray) else 0
+        return [leaf[index] for index in _indices(sizes, axis)]
 
-    def _sent(self, leaf: Any, shares: int) -> Sequence[Any]:
+    def _copies(self, leaf: Any, count: int) -> Sequence[Any]:
+        """Return a leaf that is not split, for each device."""
         if self.is_native(leaf):
-            return [self._moved(leaf, device) for device in self.devices[:shares]]
+            return [self._move(leaf, device) for device in self.devices[:count]]
         if type(leaf) is not Part:
-            return (leaf,) * shares
+            return (leaf,) * count
         if leaf.word == "copy":
-            return [self._copied(leaf.value, device) for device in self.devices[:shares]]
-        return (leaf.value,) * shares if leaf.word == "keep" else self._sent(leaf.value, shares)
+            return [self._copy(leaf.value, device) for device in self.devices[:count]]
+        if leaf.word == "keep":
+            return (leaf.value,) * count
+        return self._copies(leaf.value, count)
 
-    def _moved(self, array: Any, device: Any) -> Any:
-        return self.backend.split(array, (1,), 0, (device,))[0]  # type: ignore[union-attr]
+    def _move(self, array: Any, device: Any) -> Any:
+        return self._backend.split(array, (1,), 0, (device,))[0]
 
-    def _copied(self, value: Any, device: Any) -> Any:
+    def _copy(self, value: Any, device: Any) -> Any:
         if self.is_native(value):
-            return self.backend.stack([value], device).reshape(value.shape)  # type: ignore[union-attr]
+            return self._backend.stack([value], device).reshape(value.shape)
         return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
+
+    @property
+    def _backend(self) -> Backend:
+        """The backend, where a native array was found."""
+        assert self.backend is not None
+        return self.backend
 
 
 @lru_cache
 def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
-    """What picks each share out of an array of any number of axes."""
-    ranges = [slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
+    """Return the index of each share in an array of any number of axes."""
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    ranges = [slice(stop - size, stop) for size, stop in ends]
+    if dim == 0:
+        return ranges
     if dim < 0:
-        return [(..., each, *[slice(None)] * (-dim - 1)) for each in ranges]
-    return [(*[slice(None)] * dim, each) for each in ranges] if dim else ranges
+        after = (slice(None),) * (-dim - 1)
+        return [(..., each, *after) for each in ranges]
+    before = (slice(None),) * dim
+    return [(*before, each) for each in ranges]
 
 
 def _never(value: Any) -> bool:
     return False
 
 
-def _complaint(sharing: _Sharing, batch: Any, root: str) -> BatchError:
-    """Why a batch cannot be shared out, with the paths."""
+def _batch_error(splitter: _Splitter, batch: Any, root: str) -> BatchError:
+    """Return the error for a batch that cannot be split, with the paths."""
     counts: dict[str, int] = {}
     for path, leaf in nest.leaves_with_paths(batch, root):
         try:
-            (count,) = sharing.counts([leaf])
+            (count,) = splitter.counts([leaf])
         except IndexError:
-            shape = tuple((leaf.value if type(leaf) is Part else leaf).shape)
-            reason = f"{path} has shape {shape}, so there is no dim {sharing.dim} to split it along"
-            return BatchError(
-                readable(
-                    f"{reason}: give another dim, or say 'copy' or 'keep' of it in the spec", root
-                )
+            array = leaf.value if type(leaf) is Part else leaf
+            message = (
+                f"{path} has shape {tuple(array.shape)}, so there is no dim {splitter.dim} to "
+                "split it along: give another dim, or say 'copy' or 'keep' of it in the spec"
             )
+            return BatchError(readable(message, root))
         except _Refused as refused:
             return BatchError(readable(f"{path} {refused}", root))
-        counts |= {} if count is None else {path: count}
-    return BatchError(readable(_disagreement(counts, sharing.dim), root))
+        if count is not None:
+            counts[path] = count
+    return BatchError(readable(_disagreement(counts, splitter.dim), root))
 
 
 def _disagreement(counts: dict[str, int], dim: int) -> str:
     (first, size), *rest = counts.items()
-    other, found = next((path, count) for path, count in rest if count != size)
-    return f"the arrays of a batch must agree on their size along dim {dim}: {first} has {size}, {other} has {found}."
+    other, other_size = next((path, count) for path, count in rest if count != size)
+    return (
+        f"the arrays of a batch must agree on their size along dim {dim}: {first} has {size}, "
+        f"{other} has {other_size}."
+    )
 
 
 def _some(devices: Sequence[Any]) -> Sequence[Any]:

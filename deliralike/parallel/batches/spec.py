@@ -10,61 +10,68 @@ from deliralike import nest
 from deliralike.errors import SettingError, StructureError, suggestion
 
 WORDS = ("split", "copy", "keep")
-ARGUMENTS = (
-    "arguments"  # the root whose two items are the positional and the keyword arguments of a call
-)
+# The root whose two items are the positional and the keyword arguments of a call.
+ARGUMENTS = "arguments"
 
 
 class Part:
-    """A leaf with the word that a spec has for it; under ``"split"`` it may be a list or tuple of
-    samples.
+    """A leaf with the word that a spec has for it.
+
+    Under ``"split"`` the leaf may be a list or tuple of samples.
     """
 
     __slots__ = ("value", "word")
 
     def __init__(self, word: str | None, value: Any) -> None:
-        """Join the two."""
-        self.word, self.value = word, value
+        """Store both."""
+        self.word = word
+        self.value = value
 
 
 def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
-    """A nest with a `Part` in the place of every leaf.
+    """Return a nest with a `Part` in the place of every leaf.
 
     Raises:
         SettingError: The spec has an unknown word.
         StructureError: The spec is not built like the nest.
     """
     for path, word in nest.leaves_with_paths(spec, root):
-        if word is not None and not (isinstance(word, str) and word in WORDS):
-            raise SettingError(
-                readable(f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}", root)
-            )
+        if word is None or (isinstance(word, str) and word in WORDS):
+            continue
+        message = f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}"
+        raise SettingError(readable(message, root))
     difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
     if difference:
-        whole = f"{difference} A spec is built like what it speaks of; one word may stand for a whole subtree."
-        raise StructureError(readable(whole, root))
+        message = (
+            f"{difference} A spec is built like what it speaks of; one word may stand for a whole "
+            "subtree."
+        )
+        raise StructureError(readable(message, root))
     return nest.graft(spec, value, partial(_marked_subtree, is_array))
 
 
 def readable(message: str, root: str) -> str:
-    """A message in which the arguments of a call are called ``args`` and ``kwargs``, where the root
-    is such a pair.
+    """Return a message in which the two parts of a call's arguments are ``args`` and ``kwargs``.
+
+    Messages about any other root are returned as they are.
     """
     if root != ARGUMENTS:
         return message
     return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
 
 
-def types_of(leaves: Iterable[Any], which: Callable[[Any], bool]) -> set[type]:
-    """The types of those leaves of which something is so; one leaf of each type is asked."""
-    return {cls for cls, leaf in {type(leaf): leaf for leaf in leaves}.items() if which(leaf)}
+def types_of(leaves: Iterable[Any], condition: Callable[[Any], bool]) -> set[type]:
+    """Return the types of those leaves that fulfil a condition, tested on one leaf of each type."""
+    examples = {type(leaf): leaf for leaf in leaves}
+    return {cls for cls, leaf in examples.items() if condition(leaf)}
 
 
 def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
     def is_samples(value: Any) -> bool:
-        # An empty one counts as no samples only where the word stands for it alone: it may as well
-        # be a container.
-        if type(value) not in (list, tuple) or not value:
+        """Return whether a value is a list or tuple of samples, rather than a container."""
+        if type(value) not in (list, tuple):
+            return False
+        if not value:  # an empty list is one only where the word stands for it alone
             return type(value) is list and value is subtree
         return not any(is_array(leaf) for leaf in nest.leaves(value))
 

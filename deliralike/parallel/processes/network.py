@@ -168,7 +168,7 @@ class ReplicasOverProcesses(Replicas):
         parameters are averaged.
         """
         averaging = self.state.averaging
-        return self.state.processes if averaging is None else averaging.together
+        return self.state.processes if averaging is None else averaging.batch_group
 
     @property
     def state_is_collective(self) -> bool:
@@ -348,10 +348,8 @@ class ReplicasOverProcesses(Replicas):
         """The loss of the whole batch, from the parts of all processes that have samples."""
         averaging, denominator = self.state.averaging, parts[0].denominator
         if averaging is not None:
-            averaging.saw(sum(sizes) if denominator is None else float(denominator))
-        total = sum(part.value for part in parts)
-        extras = self.join_extras([part.extras for part in parts], sizes)
-        return LossResult(total, extras, denominator)
+            averaging.add_weight(sum(sizes) if denominator is None else float(denominator))
+        return sum(losses), denominator, self.join_extras(extras, sizes)
 
     def join_extras(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the loss function gave beside the loss in all processes, as NumPy arrays."""

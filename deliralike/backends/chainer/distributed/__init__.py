@@ -1,7 +1,14 @@
-"""Past one process."""
+"""Chainer networks in several processes."""
 
 from deliralike.backends.chainer.distributed.layerwise import LayerwiseChainerNetwork
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
-from deliralike.backends.chainer.distributed.optimizer import taken_apart
+from deliralike.backends.chainer.distributed.optimizer import unwrap_multi_node_optimizer
 
-__all__ = ["DistributedChainerNetwork", "LayerwiseChainerNetwork", "taken_apart"]
+__all__ = [
+    "DistributedChainerNetwork",
+    "LayerwiseChainerNetwork",
+    "taken_apart",
+    "unwrap_multi_node_optimizer",
+]
+
+taken_apart = unwrap_multi_node_optimizer  # deprecated alias

@@ -1,5 +1,6 @@
-"""The Chainer network whose gradients are averaged over processes, and whose updates wait for the
-next forward.
+"""The Chainer network that averages gradients over processes and delays its updates.
+
+An update is made before the next forward pass.
 """
 
 from __future__ import annotations
@@ -20,30 +21,31 @@ from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):
-    """See `LayerwiseNetwork`. Chainer tells nobody that a gradient is complete, nor which
-    parameters a function takes.
+    """The layerwise network of Chainer; see `LayerwiseNetwork`.
 
-    So gradients are sent in `step`, and the next forward pass waits for the whole network: also
-    that of the chain that was given, or of a link of it, when one is called in this thread.
+    Chainer reports neither that a gradient is complete nor which parameters a function uses. So
+    gradients are sent in `step`, and the next forward pass waits for the whole network: also that
+    of the chain that was given, or of a link of it, when one is called in this thread.
     """
 
-    _calls: _FinishBefore | None = None
+    _hook: _FinishBefore | None = None
     _is_updating = False
 
     def watch(self):
-        if self._calls is None:  # it stays, as a hook must not go while hooks are called
-            self._calls = _FinishBefore(self)
-            self._calls.__enter__()
-            weakref.finalize(self, chainer._get_link_hooks().pop, self._calls.name, None)
+        if self._hook is None:  # it stays, as a hook must not be removed while hooks are called
+            self._hook = _FinishBefore(self)
+            self._hook.__enter__()
+            weakref.finalize(self, chainer._get_link_hooks().pop, self._hook.name, None)
 
     def bind(self, optimizer: Any) -> None:
-        """Refuse updates of the native optimizer by itself, which would follow this process's
-        gradients alone.
+        """Forbid direct updates of the native optimizer.
+
+        Such an update would follow the gradients of this process alone.
         """
         optimizer.native.add_hook(self._refuse_alone, f"{type(self).__name__}-{id(self)}")
 
     def update_now(self, optimizer: AbstractOptimizer) -> None:
-        """The update by the gradients that are there."""
+        """Update by the present gradients."""
         self._is_updating = True
         try:
             super().update_now(optimizer)
@@ -58,11 +60,12 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             )
 
     def trainable(self):
-        slots = self.network.neutral_slots().items()
-        first = {id(slot.native): name for name, slot in reversed(slots) if slot.trainable}
-        self._own = {
-            name: slot.native for name, slot in slots if first.get(id(slot.native)) == name
-        }
+        self._own = {}
+        owned: set[int] = set()
+        for name, slot in self.network.neutral_slots().items():
+            if slot.trainable and id(slot.native) not in owned:
+                owned.add(id(slot.native))
+                self._own[name] = slot.native
         return {name: described(parameter.array) for name, parameter in self._own.items()}
 
     def gradient(self, name):
@@ -78,26 +81,26 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
         return arrays.array(average, None, str(self._own[name].device))
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
-        """Hyperparameters are attributes of the optimizer's, and of each parameter's own rule."""
-        rules = [
-            parameter.update_rule
-            for parameter in self._own.values()
-            if parameter.update_rule is not None
-        ]
-        held = [vars(each.hyperparam) for each in (optimizer.native, *rules)]
-        noted = [dict(each) for each in held]
+        """Return a function whose contexts give an optimizer the hyperparameters that it has now.
+
+        They are attributes of the optimizer's, and of each parameter's own rule.
+        """
+        rules = [parameter.update_rule for parameter in self._own.values()]
+        owners = [optimizer.native, *(rule for rule in rules if rule is not None)]
+        tables = [vars(owner.hyperparam) for owner in owners]
+        recorded = [dict(table) for table in tables]
 
         def settings() -> AbstractContextManager[Any]:
             stack = ExitStack()
-            for entries, then in zip(held, noted, strict=True):
-                stack.enter_context(entries_set(partial(_itself, entries), then))
+            for table, values in zip(tables, recorded, strict=True):
+                stack.enter_context(entries_set(partial(_itself, table), values))
             return stack
 
         return settings
 
 
 class _FinishBefore(chainer.LinkHook):
-    """Finishes what is under way before a link is called that holds parameters of the network."""
+    """Finishes what is pending before a link is called that holds parameters of the network."""
 
     def __init__(self, network: LayerwiseChainerNetwork) -> None:
         self.name = f"deliralike, layerwise network {id(network)}"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.distributed.own_backward import averaging, refusing
+from deliralike.backends.chainer.distributed.own_backward import mean_gradients, without_backward
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
-from deliralike.optim.loss import Loss
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import InReplicas
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -22,7 +23,7 @@ from deliralike.parallel.replicas.context import current
 
 @dataclass(eq=False)
 class ChainerProcessState(ProcessState):
-    """What a network of Chainer over processes holds beside its weights.
+    """The state of a distributed Chainer network besides its weights.
 
     Attributes:
         communicator: The communicator of ChainerMN that adds gradients, if one does.
@@ -32,40 +33,46 @@ class ChainerProcessState(ProcessState):
 
 
 class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
-    """How a network of Chainer in several processes computes."""
+    """The computations of a Chainer network in several processes."""
 
     state_class = ChainerProcessState
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share, or of the whole batch."""
         if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
             return super().call(args, kwargs)
         if self.state.takes_whole and self.network.training:
-            return refusing(super().call(args, kwargs))
+            return without_backward(super().call(args, kwargs))
         call = super().call
-        return averaging(
-            self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight
-        )
 
-    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
-        of its own batch.
+        def outputs(arguments: Any) -> Any:
+            return call(*arguments)
+
+        return mean_gradients(self.network, outputs, (args, kwargs), self.own_weight)
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """Return the loss of the whole batch, with the graph of this process's part.
+
+        In evaluation it is the loss of this process's own batch.
         """
         network = self.network
         if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
             return super().compute_loss(loss, *batch)
-        call = super().compute_loss
-        return averaging(network, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
+        compute_loss = super().compute_loss
+
+        def outputs(arguments: Any) -> Any:
+            return compute_loss(loss, *arguments)
+
+        return mean_gradients(network, outputs, batch, self.weight_of_part)
 
     # Gradients that ChainerMN adds
-    # -----------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def reduce_in_backward(self) -> None:  # type: ignore[override]
-        """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward
-        pass.
+        """Let ChainerMN add the gradients at the end of each backward pass.
 
-        It does so at every update whose gradients are of one backward pass; with micro-batches they
-        are added when the update is made.
+        It calls ``multi_node_mean_grad`` at every update whose gradients are of one backward pass;
+        with micro-batches the gradients are added when the update is made.
 
         Raises:
             CapabilityError: The processes are not those of ChainerMN.
@@ -78,28 +85,33 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.reduce_by(self.processes.communicator_for(self.network.device_name))
 
     def reduce_by(self, communicator: Any) -> None:
-        """Let a communicator of ChainerMN's add the gradients; it connects the same processes."""
+        """Let a communicator of ChainerMN add the gradients; it connects the same processes."""
         self.state.communicator = communicator
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Whether gradients are not to be added to others first; a process without samples gives
-        zeros.
+        """Return whether a communicator adds the gradients, instead of the process group.
+
+        A process without samples contributes zeros.
         """
         return self.state.communicator is not None and self.state.syncs
 
     def reduce(
         self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
     ) -> Any:
-        """This process's part of a loss and its own gradients, of which ChainerMN will take the
-        mean over processes.
+        """Compute this process's part of a loss, and its own gradients by backward.
+
+        ChainerMN will take the mean of the gradients over processes.
         """
         weighted = part(share)
         backward(weighted * self.processes.count)
         return weighted
 
-    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; where ChainerMN adds gradients, they are
-        the batch's then.
+    def forward_backward(
+        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
+    ) -> Any:
+        """Run forward and backward on this process's share.
+
+        Where ChainerMN adds gradients, they are those of the whole batch afterwards.
         """
         result = super().forward_backward(loss, backward, *batch)
         if self.reduces(()):
@@ -107,28 +119,27 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         return result
 
     def _mean_gradients(self) -> None:
-        """Take the mean over processes, in place; a parameter that no process has used keeps
-        None.
+        """Take the mean over processes in place.
+
+        A parameter that no process has used keeps None.
         """
-        slots = self.network.root.neutral_slots().items()
-        parameters = {
-            name: slot.native
-            for name, slot in slots
-            if slot.trainable and slot.native.is_initialized
-        }
-        has = [parameter.grad is not None for parameter in parameters.values()]
-        used = self.processes.all_gather_object("which parameters have gradients", has)
-        for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
-            if any(of_processes):
-                parameter.grad = _own(parameter)
+        parameters = _initialized(self.network.root)
+        is_used = [parameter.grad is not None for parameter in parameters.values()]
+        used = self.processes.all_gather_object("which parameters have gradients", is_used)
+        for parameter, *in_processes in zip(parameters.values(), *used, strict=True):
+            if any(in_processes):
+                parameter.grad = _own_gradient(parameter)
         self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
         self.state.reduced = frozenset(parameters)
 
     def is_synchronised(self, link: chainer.Link) -> bool:
-        """Also of a link of ChainerMN's, which would count each process's mean alike."""
-        return super().is_synchronised(link) or isinstance(
-            link, chainermn.links.MultiNodeBatchNormalization
-        )
+        """Return whether a batch normalisation has the statistics of the whole batch.
+
+        ChainerMN's always does here: by itself it would count each process's mean alike.
+        """
+        if isinstance(link, chainermn.links.MultiNodeBatchNormalization):
+            return True
+        return super().is_synchronised(link)
 
     def forget_gradients(self) -> None:
         """Drop the gradients by ``cleargrads``."""
@@ -136,36 +147,46 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see
-    `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A Chainer network in several processes.
 
-    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
+    See `deliralike.parallel.processes.network.DistributedNetwork`. A
+    ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
     whatever `buffers` says, with shares of any size.
 
     In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the
-    gradients of all processes, each counted by its samples, in a `no_sync` block too: so any
-    optimizer of Chainer's updates alike in all processes.
+    gradients of all processes, each weighted by its samples, in a `no_sync` block too: so any
+    Chainer optimizer makes the same update in all processes.
     """
 
-    _parallelism = ChainerReplicasOverProcesses
+    _parallelism: ClassVar[type[ChainerReplicasOverProcesses]] = ChainerReplicasOverProcesses
+
+    @property
+    def parallelism(self) -> ChainerReplicasOverProcesses:
+        """The computations of this network's replicas in all processes."""
+        return self._parallelism(self)
 
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
-        """The parameters that may have gradients, by neutral name, a tied one under its first name
-        only.
+        """Return the parameters that may have gradients, by neutral name.
+
+        A tied parameter comes under its first name only.
         """
-        slots = self.root.neutral_slots().items()
-        own = [
-            (name, slot.native)
-            for name, slot in slots
-            if slot.trainable and slot.native.is_initialized
-        ]
-        first = {id(parameter): name for name, parameter in reversed(own)}
-        return {name: parameter for name, parameter in own if first[id(parameter)] == name}
+        first: dict[int, tuple[str, chainer.Parameter]] = {}
+        for name, parameter in _initialized(self.root).items():
+            first.setdefault(id(parameter), (name, parameter))
+        return dict(first.values())
 
 
-def _own(parameter: chainer.Parameter) -> Any:
-    """The gradient, or zeros, as one block that belongs to this parameter alone: ChainerMN writes
-    into it.
+def _initialized(network: AbstractNetwork) -> dict[str, chainer.Parameter]:
+    """Return trainable parameters that have a shape, tied ones under each of their names."""
+    slots = network.neutral_slots().items()
+    parameters = {name: slot.native for name, slot in slots if slot.trainable}
+    return {name: each for name, each in parameters.items() if each.is_initialized}
+
+
+def _own_gradient(parameter: chainer.Parameter) -> Any:
+    """Return the gradient, or zeros, as one contiguous array of this parameter alone.
+
+    ChainerMN writes into it.
     """
     if parameter.grad is None:
         return parameter.xp.zeros_like(parameter.array)

@@ -10,17 +10,17 @@ from deliralike.errors import ArgumentError, CapabilityError
 from deliralike.network.base import AbstractNetwork
 
 
-def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
-    """The optimizer inside one of ChainerMN's, whose communicator adds the network's gradients from
-    now on.
+def unwrap_multi_node_optimizer(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
+    """Return the optimizer inside one of ChainerMN's, and connect its communicator to the network.
 
-    So no batch is lost: ChainerMN's own first update sends the root's weights and leaves the
-    parameters as they are, but the network's processes start with the same weights already. Any
-    other optimizer is given back as it is.
+    From then on the communicator adds the network's gradients. No batch is lost: ChainerMN's own
+    first update sends the root's weights and leaves the parameters as they are, but the network's
+    processes start with the same weights already. Any other optimizer is returned as it is.
 
     Raises:
         ArgumentError: The network does not train in the processes of the communicator.
-        CapabilityError: Double buffering, which updates with the gradients of the step before.
+        CapabilityError: The optimizer uses double buffering, which updates with the gradients of
+            the step before.
     """
     if isinstance(native, chainermn.optimizers._DoubleBufferingOptimizer):
         raise CapabilityError(
@@ -34,12 +34,11 @@ def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
 
 
 def _connect(communicator: Any, network: AbstractNetwork) -> None:
-    own = network.parallelism.processes
-    place = (own.rank, own.count)
-    if place != (communicator.rank, communicator.size):
+    processes = network.parallelism.processes
+    if (processes.rank, processes.count) != (communicator.rank, communicator.size):
         raise ArgumentError(
             f"the optimizer's communicator has process {communicator.rank} of {communicator.size}, "
-            f"and the network is process {place[0]} of {place[1]}: give it "
+            f"and the network is process {processes.rank} of {processes.count}: give it "
             f"DistributedDataParallel(network, join('chainermn'))"
         )
     if isinstance(network, DistributedChainerNetwork):

@@ -1,6 +1,4 @@
-"""Backward passes of a loop of the user's own, in which a network's gradients are averaged over
-processes.
-"""
+"""Backward passes in a loop of the user's own, with gradients averaged over processes."""
 
 from __future__ import annotations
 
@@ -16,49 +14,53 @@ if TYPE_CHECKING:
     from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
 
 
-def averaging(
+def mean_gradients(
     network: DistributedChainerNetwork,
     call: Callable[[Any], Any],
     arguments: Any,
     weight: Callable[[], float],
 ) -> Any:
-    """What a call gives for some arguments; a backward pass to it gives parameters the means of all
-    processes.
+    """Return the outputs of a call; backward from them leaves the mean gradients of all processes.
 
     Args:
-        weight: After the call, what the gradients of this process count in their mean.
+        weight: A function, called after the call, that returns the weight of this process's
+            gradients in the mean.
     """
-    given = {id(leaf): leaf for leaf in nest.leaves(arguments) if _has_graph(leaf)}
-    inside = {key: chainer.Variable(leaf.array) for key, leaf in given.items()}
-    leaves, structure = nest.flatten(
-        call(nest.map(lambda leaf: inside.get(id(leaf), leaf), arguments))
-    )
-    left = [leaf for leaf in leaves if _has_graph(leaf) and leaf.creator_node is not None]
-    if not left:
+    variables = {id(leaf): leaf for leaf in nest.leaves(arguments) if _has_graph(leaf)}
+    detached = {key: chainer.Variable(leaf.array) for key, leaf in variables.items()}
+
+    def detach(leaf: Any) -> Any:
+        return detached.get(id(leaf), leaf)
+
+    leaves, structure = nest.flatten(call(nest.map(detach, arguments)))
+    computed = [leaf for leaf in leaves if _has_graph(leaf) and leaf.creator_node is not None]
+    if not computed:
         return structure.unflatten(leaves)
-    node = _Means(network, left, list(inside.values()), weight)
-    outputs = dict(
-        zip(map(id, left), node.apply((*node.parameters.values(), *given.values())), strict=True)
-    )
-    return structure.unflatten([outputs.get(id(leaf), leaf) for leaf in leaves])
+    node = _MeanGradients(network, computed, list(detached.values()), weight)
+    outputs = node.apply((*node.parameters.values(), *variables.values()))
+    by_leaf = {id(leaf): output for leaf, output in zip(computed, outputs, strict=True)}
+    return structure.unflatten([by_leaf.get(id(leaf), leaf) for leaf in leaves])
 
 
-def refusing(outputs: Any) -> Any:
-    """Outputs of the whole batch, for which a backward pass is an error; Chainer would do
-    nothing.
+def without_backward(outputs: Any) -> Any:
+    """Return outputs of the whole batch, from which a backward pass raises an error.
+
+    Without this Chainer would do nothing silently.
     """
 
-    def leaf(value: Any) -> Any:
-        return _OfAll().apply((chainer.Variable(value),))[0] if _is_floating(value) else value
+    def refusing(value: Any) -> Any:
+        if not _is_floating(value):
+            return value
+        return _RefuseBackward().apply((chainer.Variable(value),))[0]
 
-    return nest.map(leaf, outputs)
+    return nest.map(refusing, outputs)
 
 
-class _Means(chainer.FunctionNode):
+class _MeanGradients(chainer.FunctionNode):
     """A whole network as one function of its parameters and inputs.
 
     The gradient of the outputs is multiplied by the weight of this process on its way in, and
-    divided by it where it goes on to what the inputs came from.
+    divided by it where it continues to the functions that produced the inputs.
     """
 
     def __init__(
@@ -68,20 +70,23 @@ class _Means(chainer.FunctionNode):
         inputs: list[Any],
         weight: Callable[[], float],
     ) -> None:
-        self.network, self.outputs_inside, self.inputs_inside = network, outputs, inputs
+        self.network = network
+        self.outputs_inside = outputs
+        self.inputs_inside = inputs
         self.parameters = network.trainable_parameters()
-        self.weight, self.refusal = 1.0, ""
+        self.weight = 1.0
+        self.refusal = ""
         try:
             self.weight = weight()
         except CapabilityError as error:  # there may be no backward pass
             self.refusal = str(error)
 
     def forward(self, inputs: tuple) -> tuple:
-        """What has been computed."""
+        """Return the outputs that were computed already."""
         return tuple(output.array for output in self.outputs_inside)
 
     def backward(self, indexes: tuple[int, ...], gradients: tuple) -> tuple:
-        """The gradients of those inputs."""
+        """Return the gradients of the parameters, averaged, and of the inputs."""
         if self.refusal:
             raise CapabilityError(self.refusal)
         if chainer.config.enable_backprop:
@@ -90,40 +95,50 @@ class _Means(chainer.FunctionNode):
                 "make the update by network.backend.wrap_optimizer(optimizer, network)"
                 ".update(loss_function, *batch)"
             )
-        names, inside = list(self.parameters), [*self.parameters.values(), *self.inputs_inside]
-        pairs = zip(self.outputs_inside, gradients, strict=True)
-        outputs, entering = zip(*(pair for pair in pairs if pair[1] is not None), strict=True)
-        wanted = [inside[index] for index in indexes]
-        found = chainer.grad(outputs, wanted, [each * self.weight for each in entering])
-        by_index = dict(zip(indexes, found, strict=True))
-        own = {names[index]: by_index.pop(index) for index in indexes if index < len(names)}
-        averaged = self._averaged(own)
-        before = {
-            index: None if each is None else each / self.weight for index, each in by_index.items()
-        }
-        return tuple(
-            averaged[names[index]] if index < len(names) else before[index] for index in indexes
-        )
+        # Inputs of this node are the parameters, then the inputs of the network.
+        inside = [*self.parameters.values(), *self.inputs_inside]
+        outputs = []
+        weighted = []
+        for output, gradient in zip(self.outputs_inside, gradients, strict=True):
+            if gradient is not None:
+                outputs.append(output)
+                weighted.append(gradient * self.weight)
+        results = chainer.grad(outputs, [inside[index] for index in indexes], weighted)
+        names = list(self.parameters)
+        of_parameters = {}
+        of_inputs = []
+        for index, gradient in zip(indexes, results, strict=True):
+            if index < len(names):
+                of_parameters[names[index]] = gradient
+            else:
+                of_inputs.append(None if gradient is None else gradient / self.weight)
+        means = self._means(of_parameters)
+        # `indexes` are in ascending order: parameters first.
+        return (*(means[name] for name in of_parameters), *of_inputs)
 
-    def _averaged(self, gradients: dict[str, Any]) -> dict[str, Any]:
+    def _means(self, gradients: dict[str, Any]) -> dict[str, Any]:
         if not gradients:
             return gradients
-        raw = {name: None if each is None else arrays.raw(each) for name, each in gradients.items()}
-        means = self.network.parallelism.mean_gradients(raw)
-        return {
-            name: None if each is None else chainer.Variable(each) for name, each in means.items()
-        }
+        raw: dict[str, Any] = dict.fromkeys(gradients)
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                raw[name] = arrays.raw(gradient)
+        means: dict[str, Any] = dict(self.network.parallelism.mean_gradients(raw))
+        for name, mean in means.items():
+            if mean is not None:
+                means[name] = chainer.Variable(mean)
+        return means
 
 
-class _OfAll(chainer.FunctionNode):
+class _RefuseBackward(chainer.FunctionNode):
     """Outputs of the whole batch, which came from other processes without a graph."""
 
     def forward(self, inputs: tuple) -> tuple:
-        """As they are."""
+        """Return the inputs as they are."""
         return inputs
 
     def backward(self, indexes: tuple[int, ...], gradients: tuple) -> NoReturn:
-        """Refuse."""
+        """Raise an error."""
         raise CapabilityError(
             "a backward pass of your own, and outputs of the whole batch have no graph: leave "
             "takes_whole out, or state the loss as a function, loss = in_replicas(loss_function), "

@@ -1,4 +1,4 @@
-"""Processes over a communicator of ChainerMN's."""
+"""Process groups over a ChainerMN communicator."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class ChainerMNProcessGroup(MPIProcessGroup):
     """The processes of a ChainerMN communicator; messages go from host to host, by its MPI.
 
     Args:
-        communicator: What ``chainermn.create_communicator`` gave a program; where gradients go by
-            ChainerMN, it adds them. Without, all processes that were started together, and a
+        communicator: The result of ``chainermn.create_communicator``; it adds the gradients where
+            ChainerMN does. When None, the group has all processes that were started together, and a
             communicator for the device of each network: ``"naive"`` on the host, ``"pure_nccl"`` on
             a GPU.
-        timeout: Seconds after which a process that does not come is given up.
+        timeout: Seconds after which the group stops waiting for a process.
     """
 
     engine = "ChainerMN"
@@ -30,13 +30,12 @@ class ChainerMNProcessGroup(MPIProcessGroup):
         super().__init__(world.Dup(), timeout)  # so that messages of others do not mix with these
 
     def communicator_for(self, device: str) -> Any:
-        """What adds the gradients of a network on that device; every process makes the call."""
+        """Return the communicator for networks on a device; every process makes the call."""
         if self._given is not None:
             return self._given
         chainer.get_device(device).use()
-        return chainermn.create_communicator(
-            "naive" if device == arrays.HOST else "pure_nccl", mpi_comm=self.comm
-        )
+        name = "naive" if device == arrays.HOST else "pure_nccl"
+        return chainermn.create_communicator(name, mpi_comm=self.comm)
 
 
 ChainerMNProcesses = ChainerMNProcessGroup  # deprecated alias

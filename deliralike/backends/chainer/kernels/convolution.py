@@ -1,10 +1,9 @@
-"""Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of
-matrix products.
+"""Convolution in any number of dimensions, its transpose and its weight's gradient.
 
-With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each
-function's derivatives are the other two functions, to any order. Columns lie as ``(channels *
-kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which makes every
-step one product without a copy; outside, shapes are as usual.
+The three form a triple. With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of x,
+w and y, so each function's derivatives are the other two functions, to any order. Columns lie as
+``(channels * kernel, batch * windows)`` and results as ``(channels, batch, ...)`` in memory, which
+makes every step one matrix product without a copy; outside, shapes are as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from deliralike.nn.geometry import Pads
 
 @dataclass(frozen=True)
 class Geometry:
-    """How windows lie over an input: everything that a convolution is told."""
+    """The positions of windows over an input: all settings of a convolution."""
 
     stride: tuple[int, ...]
     pads: Pads
@@ -34,35 +33,34 @@ class Geometry:
     count: tuple[int, ...]
 
     def windows(self) -> Windows:
-        """The windows over the padded input."""
+        """Return the windows over the padded input."""
         return Windows(self.kernel, self.stride, self.dilation, self.count)
 
     def plain(self) -> bool:
-        """Whether each window is one element, in order: then the columns are the input itself."""
-        return (
-            self.size == self.count
-            and set(self.kernel) == {1} == set(self.stride)
-            and not any(map(any, self.pads))
-        )
+        """Return whether each window is one element, in order, so that columns equal the input."""
+        if self.size != self.count or self.is_padded():
+            return False
+        return set(self.kernel) == {1} == set(self.stride)
+
+    def is_padded(self) -> bool:
+        """Return whether there is any padding."""
+        return any(map(any, self.pads))
 
     def inner(self) -> tuple:
-        """The part of the padded input that is the input."""
-        return (
-            ...,
-            *(
-                slice(before, before + n)
-                for (before, _), n in zip(self.pads, self.size, strict=True)
-            ),
-        )
+        """Return the index of the input within the padded input."""
+        axes = zip(self.pads, self.size, strict=True)
+        return (..., *(slice(before, before + n) for (before, _), n in axes))
 
     def padded(self) -> tuple[int, ...]:
-        """The size with padding."""
+        """Return the size with padding."""
         return tuple(n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True))
 
 
 class Convolve(chainer.FunctionNode):
-    """``C(x, w)``: ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out,
-    *count)``.
+    """The convolution ``C(x, w)``.
+
+    Shapes:
+        ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out, *count)``.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -71,23 +69,28 @@ class Convolve(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (x, w), groups = inputs, self.geometry.groups
-        y = _product(w.reshape(groups, w.shape[0] // groups, -1), _columns(x, self.geometry))
-        return (_channels_second(y, (w.shape[0], x.shape[0], *self.geometry.count)),)
+        x, w = inputs
+        g = self.geometry
+        weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
+        y = _product(weight, _columns(x, g))
+        return (_channels_second(y, (w.shape[0], x.shape[0], *g.count)),)
 
     def backward(self, indexes, gradients):
-        (x, w), (gy,) = self.get_retained_inputs(), gradients
-        found = {}
+        x, w = self.get_retained_inputs()
+        (gy,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Transposed(self.geometry).apply((gy, w))[0]
+            results += Transposed(self.geometry).apply((gy, w))
         if 1 in indexes:
-            found[1] = WeightGradient(self.geometry).apply((x, gy))[0]
-        return tuple(found[index] for index in indexes)
+            results += WeightGradient(self.geometry).apply((x, gy))
+        return tuple(results)
 
 
 class Transposed(chainer.FunctionNode):
-    """The transpose of ``C`` in `x`: ``(batch, out, *count)`` and the weight give ``(batch, in,
-    *size)``.
+    """The transpose of ``C`` in `x`.
+
+    Shapes:
+        ``(batch, out, *count)`` and the weight give ``(batch, in, *size)``.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -96,24 +99,29 @@ class Transposed(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (y, w), g = inputs, self.geometry
+        y, w = inputs
+        g = self.geometry
         weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
         columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
-        return (_add_columns(columns, (w.shape[1] * g.groups, y.shape[0]), g),)
+        channels = w.shape[1] * g.groups
+        return (_add_columns(columns, (channels, y.shape[0]), g),)
 
     def backward(self, indexes, gradients):
-        (y, w), (gx,) = self.get_retained_inputs(), gradients
-        found = {}
+        y, w = self.get_retained_inputs()
+        (gx,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Convolve(self.geometry).apply((gx, w))[0]
+            results += Convolve(self.geometry).apply((gx, w))
         if 1 in indexes:
-            found[1] = WeightGradient(self.geometry).apply((gx, y))[0]
-        return tuple(found[index] for index in indexes)
+            results += WeightGradient(self.geometry).apply((gx, y))
+        return tuple(results)
 
 
 class WeightGradient(chainer.FunctionNode):
-    """The transpose of ``C`` in `w`: ``(batch, in, *size)`` and ``(batch, out, *count)`` give the
-    weight's shape.
+    """The transpose of ``C`` in `w`.
+
+    Shapes:
+        ``(batch, in, *size)`` and ``(batch, out, *count)`` give the weight's shape.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -122,62 +130,71 @@ class WeightGradient(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0, 1))
-        (x, y), g = inputs, self.geometry
+        x, y = inputs
+        g = self.geometry
         w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
         return (w.reshape(y.shape[1], x.shape[1] // g.groups, *g.kernel),)
 
     def backward(self, indexes, gradients):
-        (x, y), (gw,) = self.get_retained_inputs(), gradients
-        found = {}
+        x, y = self.get_retained_inputs()
+        (gw,) = gradients
+        results = []
         if 0 in indexes:
-            found[0] = Transposed(self.geometry).apply((y, gw))[0]
+            results += Transposed(self.geometry).apply((y, gw))
         if 1 in indexes:
-            found[1] = Convolve(self.geometry).apply((x, gw))[0]
-        return tuple(found[index] for index in indexes)
+            results += Convolve(self.geometry).apply((x, gw))
+        return tuple(results)
 
 
 def _columns(x: Any, g: Geometry) -> Any:
-    """What each window holds; (groups, in/groups * kernel, batch * windows)."""
+    """Return the elements of each window: (groups, in/groups * kernel, batch * windows)."""
     if g.plain():
         return _channels_first(x, g.groups)
-    xp, x = array_module(x), x.swapaxes(0, 1)
-    if any(map(any, g.pads)):
+    xp = array_module(x)
+    x = x.swapaxes(0, 1)
+    if g.is_padded():
         padded = xp.zeros((*x.shape[:2], *g.padded()), x.dtype)
         padded[g.inner()] = x
         x = padded
-    columns = xp.empty((x.shape[0], math.prod(g.kernel), x.shape[1], *g.count), x.dtype)
-    for place, window in enumerate(g.windows().slices()):
-        columns[:, place] = x[window]
-    return columns.reshape(g.groups, columns.shape[0] // g.groups * columns.shape[1], -1)
+    channels, batch = x.shape[:2]
+    positions = math.prod(g.kernel)
+    columns = xp.empty((channels, positions, batch, *g.count), x.dtype)
+    for position, window in enumerate(g.windows().slices()):
+        columns[:, position] = x[window]
+    return columns.reshape(g.groups, channels // g.groups * positions, -1)
 
 
 def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
-    """The transpose of `_columns`; `shape` is (in, batch)."""
+    """Compute the transpose of `_columns`; `shape` is (in, batch)."""
     if g.plain():
         return _channels_second(columns, (*shape, *g.size))
     columns = columns.reshape(shape[0], -1, shape[1], *g.count)
     x = array_module(columns).zeros((*shape, *g.padded()), columns.dtype)
-    for place, window in enumerate(g.windows().slices()):
-        x[window] += columns[:, place]
+    for position, window in enumerate(g.windows().slices()):
+        x[window] += columns[:, position]
     return x[g.inner()].swapaxes(0, 1)
 
 
 def _channels_first(y: Any, groups: int) -> Any:
-    """(batch, channels, ...) as (groups, channels/groups, batch * ...); a view when it lies so in
-    memory already.
+    """Reshape (batch, channels, ...) to (groups, channels/groups, batch * ...).
+
+    The result is a view where the memory has that order already.
     """
     return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, -1)
 
 
 def _channels_second(y: Any, shape: Sequence[int]) -> Any:
-    """The other way round, always a view; `shape` is (channels, batch, ...)."""
+    """Reshape to (batch, channels, ...), always as a view; `shape` is (channels, batch, ...)."""
     return y.reshape(shape).swapaxes(0, 1)
 
 
 def _product(x: Any, y: Any) -> Any:
-    """The matrix product of each group; half precision is summed up in single precision, as on a
-    GPU.
+    """Return the matrix product of each group.
+
+    Half precision is summed in single precision, as on a GPU.
     """
-    if x.dtype == np.float16 and array_module(x) is np:
-        return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
-    return array_module(x).matmul(x, y)
+    xp = array_module(x)
+    if x.dtype == np.float16 and xp is np:
+        product = np.matmul(x.astype(np.float32), y.astype(np.float32))
+        return product.astype(np.float16)
+    return xp.matmul(x, y)

@@ -1,9 +1,8 @@
-"""Functions that Chainer lacks or computes otherwise, as its function nodes; every one can be
-differentiated twice.
-"""
+"""Function nodes that Chainer lacks or computes otherwise; all can be differentiated twice."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,8 @@ class Sigmoid(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_outputs((0,))
-        (x,), xp = inputs, array_module(inputs[0])
+        (x,) = inputs
+        xp = array_module(x)
         small = xp.exp(-xp.abs(x))  # at most 1: no overflow on either side
         y = 1 / (1 + small)
         return (xp.asarray(xp.where(x < 0, small * y, y)),)
@@ -37,8 +37,10 @@ class Softplus(chainer.FunctionNode):
 
     def forward(self, inputs):
         self.retain_inputs((0,))
-        (x,), xp = inputs, array_module(inputs[0])
-        return (xp.asarray(xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))),)
+        (x,) = inputs
+        xp = array_module(x)
+        tail = xp.log1p(xp.exp(-xp.abs(x)))
+        return (xp.asarray(xp.maximum(x, 0) + tail),)
 
     def backward(self, indexes, gradients):
         (x,) = self.get_retained_inputs()
@@ -50,18 +52,25 @@ class Mean(chainer.FunctionNode):
 
     def __init__(self, axis: tuple[int, ...] | None, keepdims: bool) -> None:
         super().__init__()
-        self.axis, self.keepdims = axis, keepdims
+        self.axis = axis
+        self.keepdims = keepdims
 
     def forward(self, inputs):
         (x,) = inputs
         return (array_module(x).asarray(x.mean(self.axis, keepdims=self.keepdims)),)
 
     def backward(self, indexes, gradients):
-        (gy,), shape = gradients, self.inputs[0].shape
-        axes = range(len(shape)) if self.axis is None else {axis % len(shape) for axis in self.axis}
-        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-        count = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
-        return (F.broadcast_to(F.reshape(gy, kept) * (1.0 / count), shape),)
+        (gy,) = gradients
+        shape = self.inputs[0].shape
+        axes = set(range(len(shape)))
+        if self.axis is not None:
+            axes = {axis % len(shape) for axis in self.axis}
+        kept = list(shape)
+        for axis in axes:
+            kept[axis] = 1
+        count = math.prod(shape[axis] for axis in axes)
+        share = F.reshape(gy, tuple(kept)) * (1.0 / count)
+        return (F.broadcast_to(share, shape),)
 
 
 class Pad(chainer.FunctionNode):
@@ -69,35 +78,34 @@ class Pad(chainer.FunctionNode):
 
     def __init__(self, pads: Pads, value: float = 0.0) -> None:
         super().__init__()
-        self.pads, self.value = tuple(pads), value
+        self.pads = tuple(pads)
+        self.value = value
 
     def forward(self, inputs):
-        (x,), xp = inputs, array_module(inputs[0])
-        inner = x[
-            tuple(
-                slice(max(-b, 0), n - max(-a, 0))
-                for n, (b, a) in zip(x.shape, self.pads, strict=True)
-            )
-        ]
+        (x,) = inputs
+        inner = x[_without_margins(x.shape, self._opposite())]
         if all(before <= 0 and after <= 0 for before, after in self.pads):
             return (inner,)
-        y = xp.full(
-            [n + b + a for n, (b, a) in zip(x.shape, self.pads, strict=True)], self.value, x.dtype
-        )
-        y[
-            tuple(
-                slice(max(b, 0), n - max(a, 0))
-                for n, (b, a) in zip(y.shape, self.pads, strict=True)
-            )
-        ] = inner
+        shape = [n + sum(pads) for n, pads in zip(x.shape, self.pads, strict=True)]
+        y = array_module(x).full(shape, self.value, x.dtype)
+        y[_without_margins(y.shape, self.pads)] = inner
         return (y,)
 
     def backward(self, indexes, gradients):
-        return Pad([(-before, -after) for before, after in self.pads]).apply(gradients)
+        return Pad(self._opposite()).apply(gradients)
+
+    def _opposite(self) -> list[tuple[int, int]]:
+        return [(-before, -after) for before, after in self.pads]
+
+
+def _without_margins(shape: Sequence[int], margins: Pads) -> tuple[slice, ...]:
+    """Return the index of an array without its positive margins, before and after on each axis."""
+    axes = zip(shape, margins, strict=True)
+    return tuple(slice(max(before, 0), n - max(after, 0)) for n, (before, after) in axes)
 
 
 # Selecting
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 class Select(chainer.FunctionNode):
@@ -105,25 +113,31 @@ class Select(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int) -> None:
         super().__init__()
-        self.index, self.axis = index, axis
+        self.index = index
+        self.axis = axis
 
     def forward(self, inputs):
-        return (array_module(inputs[0]).take(inputs[0], self.index, axis=self.axis),)
+        (x,) = inputs
+        return (array_module(x).take(x, self.index, axis=self.axis),)
 
     def backward(self, indexes, gradients):
         return Collect(self.index, self.axis, self.inputs[0].shape[self.axis]).apply(gradients)
 
 
 class Collect(chainer.FunctionNode):
-    """The transpose of `Select`: what was taken from one position is summed there."""
+    """The transpose of `Select`: gradients of the same position are summed."""
 
     def __init__(self, index: Any, axis: int, length: int) -> None:
         super().__init__()
-        self.index, self.axis, self.length = index, axis, length
+        self.index = index
+        self.axis = axis
+        self.length = length
 
     def forward(self, inputs):
-        (gy,), index = inputs, self.index
-        before, after = gy.shape[: self.axis], gy.shape[self.axis + index.ndim :]
+        (gy,) = inputs
+        index = self.index
+        before = gy.shape[: self.axis]
+        after = gy.shape[self.axis + index.ndim :]
         gy = gy.reshape(*before, index.size, *after)
         collect = _collect_host if isinstance(gy, np.ndarray) else _collect_gpu
         return (collect(gy, index.ravel(), self.axis, self.length),)
@@ -133,23 +147,37 @@ class Collect(chainer.FunctionNode):
 
 
 def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
-    times = index.size // length if length and index.size % length == 0 else 0
-    if (
-        times and (index == np.arange(index.size) // times).all()
-    ):  # each in turn, equally often: nearest upsampling
-        return gy.reshape(*gy.shape[:axis], length, times, *gy.shape[axis + 1 :]).sum(axis + 1)
-    gx = np.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
-    if index.size:
-        if (index[1:] < index[:-1]).any():
-            order = np.argsort(index, kind="stable")
-            index, gy = index[order], np.take(gy, order, axis)
-        starts = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
-        gx[(slice(None),) * axis + (index[starts],)] = np.add.reduceat(gy, starts, axis)
+    before = gy.shape[:axis]
+    after = gy.shape[axis + 1 :]
+    repeats = _repeats(index, length)
+    if repeats:
+        return gy.reshape(*before, length, repeats, *after).sum(axis + 1)
+    gx = np.zeros((*before, length, *after), gy.dtype)
+    if not index.size:
+        return gx
+    if (index[1:] < index[:-1]).any():
+        order = np.argsort(index, kind="stable")
+        index = index[order]
+        gy = np.take(gy, order, axis)
+    starts = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
+    positions = (slice(None),) * axis + (index[starts],)
+    gx[positions] = np.add.reduceat(gy, starts, axis)
     return gx
 
 
+def _repeats(index: np.ndarray, length: int) -> int:
+    """Return how often an index repeats each position in turn, as in nearest upsampling; else 0."""
+    if not length or index.size % length:
+        return 0
+    repeats = index.size // length
+    if repeats and (index == np.arange(index.size) // repeats).all():
+        return repeats
+    return 0
+
+
 def _collect_gpu(gy: Any, index: Any, axis: int, length: int) -> Any:
-    gx = cuda.cupy.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
+    shape = (*gy.shape[:axis], length, *gy.shape[axis + 1 :])
+    gx = cuda.cupy.zeros(shape, gy.dtype)
     cuda.cupy.add.at(gx, (slice(None),) * axis + (index,), gy)
     return gx
 
@@ -159,16 +187,14 @@ class SelectAlong(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int) -> None:
         super().__init__()
-        self.index, self.axis = index, axis
+        self.index = index
+        self.axis = axis
 
     def forward(self, inputs):
         (x,) = inputs
-        inner = x[
-            tuple(
-                slice(None) if a == self.axis else slice(n) for a, n in enumerate(self.index.shape)
-            )
-        ]
-        return (array_module(x).take_along_axis(inner, self.index, self.axis),)
+        inner = [slice(size) for size in self.index.shape]
+        inner[self.axis] = slice(None)
+        return (array_module(x).take_along_axis(x[tuple(inner)], self.index, self.axis),)
 
     def backward(self, indexes, gradients):
         return CollectAlong(self.index, self.axis, self.inputs[0].shape).apply(gradients)
@@ -179,20 +205,24 @@ class CollectAlong(chainer.FunctionNode):
 
     def __init__(self, index: Any, axis: int, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.index, self.axis, self.shape = index, axis, shape
+        self.index = index
+        self.axis = axis
+        self.shape = shape
 
     def forward(self, inputs):
-        (gy,), xp = inputs, array_module(inputs[0])
-        where = list(xp.ogrid[tuple(slice(n) for n in self.index.shape)])
-        where[self.axis] = self.index
+        (gy,) = inputs
+        xp = array_module(gy)
+        grid = list(xp.ogrid[tuple(slice(n) for n in self.index.shape)])
+        grid[self.axis] = self.index
+        positions = tuple(grid)
         gx = xp.zeros(self.shape, gy.dtype)
         if self.index.shape[self.axis] == 1:  # nothing is taken twice
-            gx[tuple(where)] = gy
+            gx[positions] = gy
         elif xp is np:
-            flat = np.ravel_multi_index(tuple(where), self.shape).ravel()
+            flat = np.ravel_multi_index(positions, self.shape).ravel()
             gx.ravel()[:] = np.bincount(flat, weights=gy.ravel(), minlength=gx.size)
         else:
-            cuda.cupy.add.at(gx, tuple(where), gy)
+            cuda.cupy.add.at(gx, positions, gy)
         return (gx,)
 
     def backward(self, indexes, gradients):
@@ -204,11 +234,13 @@ class PickSum(chainer.FunctionNode):
 
     def __init__(self, where: tuple, weights: Any) -> None:
         super().__init__()
-        self.where, self.weights = where, weights
+        self.where = where
+        self.weights = weights
 
     def forward(self, inputs):
         (x,) = inputs
-        return (array_module(x).asarray((x[self.where] * self.weights).sum(), dtype=x.dtype),)
+        total = (x[self.where] * self.weights).sum()
+        return (array_module(x).asarray(total, dtype=x.dtype),)
 
     def backward(self, indexes, gradients):
         return PickSpread(self.where, self.weights, self.inputs[0].shape).apply(gradients)
@@ -219,7 +251,9 @@ class PickSpread(chainer.FunctionNode):
 
     def __init__(self, where: tuple, weights: Any, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.where, self.weights, self.shape = where, weights, shape
+        self.where = where
+        self.weights = weights
+        self.shape = shape
 
     def forward(self, inputs):
         (gy,) = inputs
@@ -232,12 +266,13 @@ class PickSpread(chainer.FunctionNode):
 
 
 # Batch statistics
-# -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def batch_norm_node(eps: float, ndim: int) -> chainer.FunctionNode:
-    """Chainer's batch normalisation over all axes but the second; after `apply` it has `mean` and
-    (biased) `var`.
+    """Return Chainer's batch normalisation over all axes but the second.
+
+    After `apply` the node has `mean` and (biased) `var`.
     """
     return _norms.BatchNormalization(eps, axis=(0, *range(2, ndim)), impl_selector=_general)
 
@@ -247,9 +282,7 @@ def _general(*_: Any) -> Any:
 
 
 class Statistics(chainer.FunctionNode):
-    """Mean and biased variance of each channel, computed elsewhere; here they get their
-    derivative.
-    """
+    """Mean and biased variance of each channel, computed elsewhere, with their derivative."""
 
     def __init__(self, mean: Any, var: Any) -> None:
         super().__init__()
@@ -260,14 +293,18 @@ class Statistics(chainer.FunctionNode):
         return self.values
 
     def backward(self, indexes, gradients):
-        (x,), (g_mean, g_var) = self.get_retained_inputs(), gradients
-        axes, shape = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
+        (x,) = self.get_retained_inputs()
+        g_mean, g_var = gradients
+        axes = (0, *range(2, x.ndim))
+        per_channel = (1, -1) + (1,) * (x.ndim - 2)
         count = x.size // x.shape[1]
         gx = None
         if g_mean is not None:
-            gx = F.broadcast_to(F.reshape(g_mean * (1.0 / count), shape), x.shape)
+            gx = F.broadcast_to(F.reshape(g_mean * (1.0 / count), per_channel), x.shape)
         if g_var is not None:
-            centred = x - F.broadcast_to(Mean(axes, True).apply((x,))[0], x.shape)
-            from_var = centred * F.broadcast_to(F.reshape(g_var * (2.0 / count), shape), x.shape)
+            (mean,) = Mean(axes, True).apply((x,))
+            centred = x - F.broadcast_to(mean, x.shape)
+            factor = F.reshape(g_var * (2.0 / count), per_channel)
+            from_var = centred * F.broadcast_to(factor, x.shape)
             gx = from_var if gx is None else gx + from_var
         return (gx,)

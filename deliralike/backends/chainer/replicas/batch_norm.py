@@ -1,6 +1,4 @@
-"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics
-of all replicas.
-"""
+"""Differentiable sums over replicas, and Chainer's batch normalisation with their statistics."""
 
 from __future__ import annotations
 
@@ -12,10 +10,11 @@ from typing import Any
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.parallel.replicas.context import current
+from deliralike.parallel.replicas.context import Replica, current
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 
-F, L = chainer.functions, chainer.links
+F = chainer.functions
+L = chainer.links
 _FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
 
 
@@ -28,7 +27,9 @@ class AllSum(chainer.FunctionNode):
 
     def __init__(self, rendezvous: Rendezvous, index: int, topic: str) -> None:
         super().__init__()
-        self.rendezvous, self.index, self.topic = rendezvous, index, topic
+        self.rendezvous = rendezvous
+        self.index = index
+        self.topic = topic
 
     def forward(self, inputs):
         (x,) = inputs
@@ -40,13 +41,12 @@ class AllSum(chainer.FunctionNode):
         return (total,)
 
     def backward(self, indexes, gradients):
-        return AllSum(self.rendezvous, self.index, f"the derivative of {self.topic}").apply(
-            gradients
-        )
+        topic = f"the derivative of {self.topic}"
+        return AllSum(self.rendezvous, self.index, topic).apply(gradients)
 
 
 def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
-    """The sum over all replicas, differentiable: by `AllSum`, or as one graph over all replicas."""
+    """Return the differentiable sum over all replicas: by `AllSum`, or in one graph."""
 
     def in_own_graph(x: Any, topic: str) -> Any:
         return AllSum(rendezvous, index, topic).apply((x,))[0]
@@ -60,15 +60,15 @@ def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[A
 
 
 # Chainer's own batch normalisation
-# -----------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 @contextmanager
 def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
-    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics
-    of all replicas.
+    """Let batch normalisation links use the statistics of all replicas for a ``with`` block.
 
-    Links of subclasses that compute something else are left alone.
+    It changes links of Chainer and ChainerMN. Links of subclasses that compute something else are
+    left alone.
     """
     norms = [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
     for link in norms:
@@ -81,52 +81,59 @@ def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
 
 
 def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
-    here, config = current(), chainer.config
-    if (
-        here is None
-        or not config.train
-        or (here.count < 2 and isinstance(link, L.BatchNormalization))
-    ):
+    replica = current()
+    config = chainer.config
+    if replica is None or not config.train:
+        return type(link).forward(link, x, finetune=finetune)
+    # A single share needs no sums, except for a link of ChainerMN's, which on its own would wait
+    # for processes without samples.
+    if replica.count < 2 and isinstance(link, L.BatchNormalization):
         return type(link).forward(link, x, finetune=finetune)
     if link.avg_mean is None:
-        link._initialize_params(
-            tuple(size for axis, size in enumerate(x.shape) if axis not in link.axis)
-        )
-    # one share alone comes here with a link of ChainerMN's, which by itself would wait for
-    # processes without samples
+        shape = [size for axis, size in enumerate(x.shape) if axis not in link.axis]
+        link._initialize_params(tuple(shape))
     axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
-    topic = f"{type(link).__name__} {link.name or ''}".strip()
-    total = partial(here.all_sum, topic=f"{topic}: a sum")
-    count = sum(
-        here.exchange(f"{topic}: the number of values", math.prod(x.shape[axis] for axis in axes))
-    )
     gamma, beta = _scale_and_shift(link)
     wide = F.cast(x, gamma.dtype)
-    mean = total(F.sum(wide, axes)) * (1.0 / count)
-    var = total(F.sum(F.square(wide - _spread(mean, axes, x.shape)), axes)) * (1.0 / count)
+    topic = f"{type(link).__name__} {link.name or ''}".strip()
+    mean, var, count = _statistics(replica, topic, wide, axes)
     if not config.in_recomputing:
-        _move_statistics(link, mean.array, var.array * (count / max(count - 1.0, 1.0)), finetune)
-    return F.cast(
-        F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes), x.dtype
-    )
+        unbiased = var.array * (count / max(count - 1.0, 1.0))
+        _update_statistics(link, mean.array, unbiased, finetune)
+    y = F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes)
+    return F.cast(y, x.dtype)
+
+
+def _statistics(replica: Replica, topic: str, x: Any, axes: Sequence[int]) -> tuple[Any, Any, int]:
+    """Return mean and biased variance over the samples of all replicas, and their number."""
+    own_count = math.prod(x.shape[axis] for axis in axes)
+    count = sum(replica.exchange(f"{topic}: the number of values", own_count))
+    mean = replica.all_sum(F.sum(x, axes), f"{topic}: a sum") * (1.0 / count)
+    squares = F.square(x - _spread(mean, axes, x.shape))
+    var = replica.all_sum(F.sum(squares, axes), f"{topic}: a sum") * (1.0 / count)
+    return mean, var, count
 
 
 def _scale_and_shift(link: Any) -> tuple[Any, Any]:
-    """One and zero where the link has none."""
-    gamma, beta = getattr(link, "gamma", None), getattr(link, "beta", None)
-    like = link.avg_mean
-    return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(
-        like
-    ) if beta is None else beta
+    """Return scale and shift, one and zero where the link has none."""
+    gamma = getattr(link, "gamma", None)
+    beta = getattr(link, "beta", None)
+    if gamma is None:
+        gamma = link.xp.ones_like(link.avg_mean)
+    if beta is None:
+        beta = link.xp.zeros_like(link.avg_mean)
+    return gamma, beta
 
 
 def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
-    """Values of each channel over an array's shape."""
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-    return F.broadcast_to(F.reshape(values, kept), shape)
+    """Broadcast values of each channel to an array's shape."""
+    kept = list(shape)
+    for axis in axes:
+        kept[axis] = 1
+    return F.broadcast_to(F.reshape(values, tuple(kept)), shape)
 
 
-def _move_statistics(link: Any, mean: Any, var: Any, finetune: bool) -> None:
+def _update_statistics(link: Any, mean: Any, var: Any, finetune: bool) -> None:
     if finetune:
         link.N += 1
     decay = 1.0 - 1.0 / link.N if finetune else link.decay

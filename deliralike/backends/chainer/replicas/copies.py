@@ -1,6 +1,4 @@
-"""Copies of a network that own their storage, and how they follow what the user changes on the
-first one.
-"""
+"""Copies of a network that own their storage and follow the user's changes of the original."""
 
 from __future__ import annotations
 
@@ -20,11 +18,8 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
 from deliralike.errors import StructureError
 
-_NAMES = (
-    "_params",
-    "_persistent",
-    "_children",
-)  # of a link's parameters, persistent values and children
+# The sets of names of a link's parameters, persistent values and children.
+_NAMES = ("_params", "_persistent", "_children")
 _HOOKS = "_local_link_hooks"
 _PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType, Variable)
 # Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its
@@ -36,95 +31,98 @@ class Copies:
     """A network and its copies, link by link.
 
     Parameters, persistent values and arrays are copied; settings and other objects are shared,
-    unless links or parameters are in them. Update rules stay with the root alone.
+    unless they contain links or parameters. Only the root keeps its update rules.
 
     Attributes:
         links: For each link of the root, in Chainer's order, that link and its copies.
-        parameters: The same for each parameter.
+        parameters: For each parameter of the root, that parameter and its copies.
     """
 
     def __init__(self, root: chainer.Link, devices: Sequence[str]) -> None:
-        """Copy the root to each device but the first, which is its own; nothing is drawn, the root
-        stays as it is.
+        """Copy the root to each device except the first, which is the root's own.
+
+        Nothing is drawn, and the root does not change.
         """
         self.root = root
         self._memos: list[dict[int, Any]] = []
         with _bare(root):
-            self.networks = [root, *(self._copied(device) for device in devices[1:])]
+            self.networks = [root, *(self._copy_to(device) for device in devices[1:])]
         self.links = _aligned(_unique(network.links()) for network in self.networks)
         self.parameters = _aligned(_unique(_parameters(network)) for network in self.networks)
         self._hooks: list[tuple] = [()] * len(self.links)
         self._follow_hooks()
         self.remember()
 
-    def _copied(self, device: str) -> chainer.Link:
-        memo = {id(value): value for link in self.root.links() for value in _shared(link)}
-        memo |= {
-            id(hooks): OrderedDict()
-            for link in self.root.links()
-            if (hooks := vars(link).get(_HOOKS)) is not None
-        }
-        new = copy.deepcopy(self.root, memo)
+    def _copy_to(self, device: str) -> chainer.Link:
+        memo: dict[int, Any] = {}
+        for link in self.root.links():
+            memo.update((id(value), value) for value in _shared(link))
+            hooks = vars(link).get(_HOOKS)
+            if hooks is not None:
+                memo[id(hooks)] = OrderedDict()
+        network = copy.deepcopy(self.root, memo)
         self._memos.append(memo)
-        return new if new.device == chainer.get_device(device) else new.to_device(device)
+        if network.device == chainer.get_device(device):
+            return network
+        return network.to_device(device)
 
     # Following
-    # -----------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def remember(self) -> None:
-        """Take what the root's links hold now for known: what a run has changed in each copy is the
-        copy's own.
+        """Record the present attributes of the root's links.
+
+        Attributes that a run has changed in each copy are the copy's own.
         """
-        self._seen = [dict(vars(link)) for link, *_ in self.links]
+        self._attributes = [dict(vars(link)) for link, *_ in self.links]
         self._hooks = [_hooks(link) for link, *_ in self.links]
-        self._structure_seen = self._structure()
+        self._former_structure = self._structure()
 
     def follow(self) -> bool:
-        """Carry over what has changed on the root since; False if its links or parameters are
-        others now.
+        """Copy what has changed on the root since `remember`.
+
+        Returns:
+            False if the root has other links or parameters now.
         """
-        if self._structure() != self._structure_seen:
+        if self._structure() != self._former_structure:
             return False
-        for (link, *others), seen in zip(self.links, self._seen, strict=True):
-            now = vars(link)
-            changed = [
-                name for name, value in now.items() if name not in seen or seen[name] is not value
-            ]
-            gone = [name for name in seen if name not in now]
-            if changed or gone:
-                self._carry(link, others, [name for name in changed if name != _HOOKS], gone)
+        for links, former in zip(self.links, self._attributes, strict=True):
+            self._follow_attributes(links, former)
         self._follow_hooks()
         self._follow_parameters()
         self.copy_persistent()
         return True
 
     def _structure(self) -> list[int]:
-        """Which links and parameters there are, as numbers that can be compared."""
+        """Return the identities of the links and parameters."""
         return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
 
-    def _carry(
-        self,
-        link: chainer.Link,
-        others: Sequence[chainer.Link],
-        changed: list[str],
-        gone: list[str],
-    ) -> None:
+    def _follow_attributes(self, links: Sequence[chainer.Link], former: dict[str, Any]) -> None:
+        """Set and delete attributes of the copies of a link as on the link itself."""
+        link, *others = links
+        present = vars(link)
+        changed = []
+        for name, value in present.items():
+            if name != _HOOKS and (name not in former or former[name] is not value):
+                changed.append(name)
+        deleted = [name for name in former if name not in present]
         for other, memo in zip(others, self._memos, strict=True):
             for name in changed:
-                value = vars(link)[name]
-                vars(other)[name] = (
-                    copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
-                )
-            for name in gone:
+                value = present[name]
+                if _holds_own(value):
+                    value = copy.deepcopy(value, memo.copy())
+                vars(other)[name] = value
+            for name in deleted:
                 vars(other).pop(name, None)
 
     def _follow_hooks(self) -> None:
-        for (link, *others), seen in zip(self.links, self._hooks, strict=True):
-            if (hooks := _hooks(link)) != seen:
-                for other, memo in zip(others, self._memos, strict=True):
-                    vars(other)[_HOOKS] = OrderedDict(
-                        (name, _hook_of_copy(hook, memo)) for name, hook in hooks
-                    )
+        for (link, *others), former in zip(self.links, self._hooks, strict=True):
+            hooks = _hooks(link)
+            if hooks == former:
+                continue
+            for other, memo in zip(others, self._memos, strict=True):
+                copies = [(name, _hook_of_copy(hook, memo)) for name, hook in hooks]
+                vars(other)[_HOOKS] = OrderedDict(copies)
 
     def _follow_parameters(self) -> None:
         for parameter, *others in self.parameters:
@@ -135,39 +133,40 @@ class Copies:
                     copy_parameter(parameter, other)
 
     # Parameters
-    # ------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
-    def left_behind(self) -> chainer.Parameter | None:
-        """A parameter of the root whose values a copy does not have; None where all do.
+    def stale_parameter(self) -> chainer.Parameter | None:
+        """Return a parameter of the root whose values a copy does not have; None where all do.
 
         Chainer counts no changes of an array, so values are compared, which takes as long as
-        copying them. Copies are always written together, so the first one tells of all.
+        copying them. Copies are always written at the same time, so only the first one is compared.
         """
-        pairs = ((parameter, others[0]) for parameter, *others in self.parameters if others)
-        return next((parameter for parameter, other in pairs if _differs(parameter, other)), None)
+        for parameter, *others in self.parameters:
+            if others and _differs(parameter, others[0]):
+                return parameter
+        return None
 
-    def share(self, given: Copies) -> None:
-        """Hold the very arrays that the copies of a network hold whose parameters the root
-        shares.
-        """
-        for (_, *others), (_, *theirs) in zip(self.parameters, given.parameters, strict=True):
-            for other, its in zip(others, theirs, strict=True):
-                if its.is_initialized:
-                    other.array = its.array
+    def share(self, original: Copies) -> None:
+        """Use the arrays of another network's copies, where the root shares its parameters."""
+        for own, theirs in zip(self.parameters, original.parameters, strict=True):
+            for target, source in zip(own[1:], theirs[1:], strict=True):
+                if source.is_initialized:
+                    target.array = source.array
 
     # Persistent values
-    # -----------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def copy_persistent(self) -> None:
-        """The root's persistent values to every copy."""
+        """Copy the root's persistent values to every copy."""
         for link, *others in self.links:
             for name in link._persistent:
                 for other in others:
                     _copy_persistent(link, other, name)
 
     def average_persistent(self, sizes: Sequence[int]) -> None:
-        """Average floating persistent values over those that took part, weighted by their shares,
-        on the root.
+        """Average floating persistent values on the root, weighted by the sizes of the shares.
+
+        Only the copies that took part count.
         """
         for links in self.links:
             for name in links[0]._persistent:
@@ -180,43 +179,47 @@ def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequen
     first = values[0]
     if not arrays.is_array(first):
         if any(value != first for value in values):
-            vars(link)[name] = sum(
-                value * size for value, size in zip(values, sizes, strict=True)
-            ) / sum(sizes)
+            weighted = [value * size for value, size in zip(values, sizes, strict=True)]
+            vars(link)[name] = sum(weighted) / sum(sizes)
         return
     device = chainer.backend.get_device_from_array(first)
     values = [device.send(value) for value in values]
     if all((value == first).all() for value in values[1:]):
-        return  # nobody has moved it: no rounding either
-    first[...] = sum(value * (size / sum(sizes)) for value, size in zip(values, sizes, strict=True))
+        return  # no replica has changed it: no rounding either
+    total = sum(sizes)
+    first[...] = sum(value * (size / total) for value, size in zip(values, sizes, strict=True))
 
 
 def _is_floating(value: Any) -> bool:
-    return value.dtype.kind == "f" if arrays.is_array(value) else isinstance(value, float)
+    if arrays.is_array(value):
+        return value.dtype.kind == "f"
+    return isinstance(value, float)
 
 
 def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None:
-    value, before = vars(link)[name], vars(other).get(name)
+    value = vars(link)[name]
+    former = vars(other).get(name)
     if not arrays.is_array(value):
         vars(other)[name] = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
-    elif arrays.is_array(before) and before.shape == value.shape and before.dtype == value.dtype:
-        chainer.backend.copyto(before, value)
+    elif arrays.is_array(former) and former.shape == value.shape and former.dtype == value.dtype:
+        chainer.backend.copyto(former, value)
     else:
         vars(other)[name] = other.device.send(value.copy())
 
 
 # Parameters
-# ----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------
 
 
 def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None:
-    """The values of one parameter to another, in the storage that it has."""
+    """Copy the values of one parameter into the storage of another."""
     if source.array is None:
         return
     if target.array is None:
-        start, target.initializer = target.initializer, _CopyOf(source.array)
+        initializer = target.initializer
+        target.initializer = _CopyOf(source.array)
         target.initialize(source.shape)
-        target.initializer = start
+        target.initializer = initializer
     elif target.shape == source.shape and target.dtype == source.dtype:
         chainer.backend.copyto(target.array, source.array)
     else:  # an array of another kind has taken the place of the source's
@@ -225,16 +228,18 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
 
 
 def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
-    """Whether values differ; those that are not a number are equal."""
+    """Return whether values differ; two NaNs count as equal."""
     if not (parameter.is_initialized and other.is_initialized):
         return False
     if parameter.shape != other.shape or parameter.dtype != other.dtype:
         return True
-    mine, theirs = parameter.array, parameter.device.send(other.array)
-    unequal = mine != theirs
+    values = parameter.array
+    other_values = parameter.device.send(other.array)
+    unequal = values != other_values
     if not unequal.any():
         return False
-    return bool((unequal & ~((mine != mine) & (theirs != theirs))).any())
+    both_nan = (values != values) & (other_values != other_values)
+    return bool((unequal & ~both_nan).any())
 
 
 class _CopyOf(chainer.Initializer):
@@ -249,89 +254,86 @@ class _CopyOf(chainer.Initializer):
 
 
 class _SharedStart(chainer.Initializer):
-    """Start values for a parameter and its copies: whoever comes first draws them, all others take
-    the same.
+    """Start values for a parameter and its copies.
+
+    The first thread draws them, the others copy them.
     """
 
-    def __init__(self, start: Any) -> None:
-        super().__init__(getattr(start, "dtype", None))
-        self.start, self.drawing, self.value = start, Lock(), None
+    def __init__(self, initializer: Any) -> None:
+        super().__init__(getattr(initializer, "dtype", None))
+        self.initializer = initializer
+        self.value: Any = None
+        self._lock = Lock()
 
     def __call__(self, array: Any) -> None:
-        with self.drawing:
+        with self._lock:
             if self.value is None:
-                self.start(array)
+                self.initializer(array)
                 self.value = array.copy()
             else:
                 chainer.backend.copyto(array, self.value)
 
 
 @contextmanager
-def starting_together(copies: Copies) -> Iterator[None]:
-    """Parameters without a shape yet take the same start values in all copies, drawn once, in the
-    order of layers.
+def equal_start_values(copies: Copies) -> Iterator[None]:
+    """Draw start values once for parameters without a shape, equal in all copies.
 
     Layers run in the same order everywhere, so the draws come in the order in which one network
     would make them.
     """
-    pending = [parameters for parameters in copies.parameters if not parameters[0].is_initialized]
-    starts = [
-        (parameters, parameters[0].initializer, _SharedStart(parameters[0].initializer))
-        for parameters in pending
-    ]
-    for parameters, _, together in starts:
-        _set_start(parameters, together)
+    pending = []
+    for parameters in copies.parameters:
+        if not parameters[0].is_initialized:
+            shared = _SharedStart(parameters[0].initializer)
+            pending.append((parameters, shared))
+            _set_initializer(parameters, shared)
     try:
         yield
     finally:
-        for parameters, start, together in starts:
-            if together.value is not None:
-                for parameter in (each for each in parameters if not each.is_initialized):
-                    parameter.initialize(together.value.shape)
-            _set_start(parameters, start)
+        for parameters, shared in pending:
+            if shared.value is not None:
+                for parameter in parameters:
+                    if not parameter.is_initialized:
+                        parameter.initialize(shared.value.shape)
+            _set_initializer(parameters, shared.initializer)
 
 
-def _set_start(parameters: Iterable[chainer.Parameter], start: Any) -> None:
+def _set_initializer(parameters: Iterable[chainer.Parameter], initializer: Any) -> None:
     for parameter in parameters:
-        parameter.initializer = start
+        parameter.initializer = initializer
 
 
 @contextmanager
 def _bare(root: chainer.Link) -> Iterator[None]:
-    """The parameters without update rules and gradients, which no copy needs."""
+    """Remove update rules and gradients, which no copy needs, for a ``with`` block."""
     with ExitStack() as stack:
         for parameter in _unique(_parameters(root)):
-            stack.callback(
-                partial(
-                    _set_state,
-                    parameter,
-                    parameter.update_rule,
-                    parameter._grad,
-                    parameter._grad_valid,
-                )
-            )
+            state = (parameter.update_rule, parameter._grad, parameter._grad_valid)
+            stack.callback(_set_state, parameter, *state)
             _set_state(parameter, None, None, True)
         yield
 
 
 def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool) -> None:
-    parameter.update_rule, parameter._grad, parameter._grad_valid = rule, gradient, is_valid
+    parameter.update_rule = rule
+    parameter._grad = gradient
+    parameter._grad_valid = is_valid
 
 
-# Taking a network apart
-# ----------------------------------------------------------------------------------------------
+# The parts of a network
+# ------------------------------------------------------------
 
 
 def _unique(things: Iterable[Any]) -> list[Any]:
-    """Each once, in order."""
+    """Return each object once, in order."""
     return list({id(thing): thing for thing in things}.values())
 
 
 def _aligned(columns: Iterable[list[Any]]) -> list[tuple]:
-    """What stands for each other in a network and its copies.
+    """Return the corresponding objects of a network and its copies.
 
     Raises:
-        StructureError: A copy is built otherwise.
+        StructureError: A copy is built differently.
     """
     first, *others = map(list, columns)
     for replica, column in enumerate(others, start=1):
@@ -349,48 +351,43 @@ def _listed(things: Sequence[Any]) -> str:
 
 
 def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:
-    """The parameters link by link, a shared one as often as it is held."""
-    return (vars(link)[name] for link in network.links() for name in sorted(link._params))
+    """Return the parameters link by link, a shared one as often as it is held."""
+    for link in network.links():
+        for name in sorted(link._params):
+            yield vars(link)[name]
 
 
 def _shared(link: chainer.Link) -> Iterator[Any]:
-    """What a link's copies share with it."""
+    """Return the values that a link's copies share with it."""
     for name, value in vars(link).items():
         if name not in _NAMES and name not in link._persistent and not _holds_own(value):
             yield value
 
 
 def _holds_own(value: Any) -> bool:
-    """Whether a copy needs a copy of this: arrays, links and parameters, at whatever depth."""
-    return (
-        arrays.is_array(value)
-        and not isinstance(value, Variable)
-        or _holds_links(value, set())
-        or _holds_arrays(value)
-    )
+    """Return whether a copy needs its own copy of a value: it holds arrays, links or parameters."""
+    return _holds_links(value, set()) or _holds_arrays(value)
 
 
 def _holds_arrays(value: Any) -> bool:
-    items = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple | set)
-        else ()
-    )
-    return any(
-        arrays.is_array(item) and not isinstance(item, Variable) or _holds_arrays(item)
-        for item in items
-    )
+    """Return whether a value is an array other than a variable, or a container of such."""
+    if arrays.is_array(value):
+        return not isinstance(value, Variable)
+    if isinstance(value, dict):
+        return any(map(_holds_arrays, value.values()))
+    if isinstance(value, list | tuple | set):
+        return any(map(_holds_arrays, value))
+    return False
 
 
-def _holds_links(value: Any, seen: set[int]) -> bool:
+def _holds_links(value: Any, visited: set[int]) -> bool:
+    """Return whether a value is a link or parameter, or refers to one."""
     if isinstance(value, chainer.Link | chainer.Parameter):
         return True
-    if isinstance(value, _PLAIN) or id(value) in seen:
+    if isinstance(value, _PLAIN) or id(value) in visited:
         return False
-    seen.add(id(value))
-    return any(_holds_links(part, seen) for part in _parts(value))
+    visited.add(id(value))
+    return any(_holds_links(part, visited) for part in _parts(value))
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -410,4 +407,6 @@ def _hooks(link: chainer.Link) -> tuple:
 
 
 def _hook_of_copy(hook: Any, memo: dict[int, Any]) -> Any:
-    return copy.deepcopy(hook, memo.copy()) if isinstance(hook, _HOOKS_OF_ONE_LINK) else hook
+    if isinstance(hook, _HOOKS_OF_ONE_LINK):
+        return copy.deepcopy(hook, memo.copy())
+    return hook

@@ -1,4 +1,4 @@
-"""Replicated networks on Chainer, by the name that its users know."""
+"""Replicated networks on Chainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from deliralike.backends.chainer.network import (
 )
 from deliralike.backends.chainer.random import Draws, drawing
 from deliralike.backends.chainer.replicas.batch_norm import all_sum, synchronised_links
-from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, starting_together
+from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, equal_start_values
 from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
 from deliralike.errors import DeviceError, SettingError
 from deliralike.network.base import _bind_arguments
@@ -40,28 +40,27 @@ from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, bl
 
 
 class _ReplicatedType(ChainerNetworkType):
-    """Builds the wrapper; the network inside has its paths and start values already."""
+    """The metaclass of the wrapper; the network inside has its paths and start values already."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
 
 
 class ChainerReplicas(Replicas, ChainerSingle):
-    """How a replicated network of Chainer computes: in threads, with the settings of the calling
-    one.
-    """
+    """The computations of a replicated Chainer network: threads with the caller's settings."""
 
     def __init__(self, network: Any) -> None:
         super().__init__(network)
-        self._draws: list[Draws] = []  # of each replica, in the run that goes on
+        self._draws: list[Draws] = []  # of each replica in the present run
         self._reports: Any = None
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def prepare_run(self) -> None:
-        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers
-        mean new replicas.
+        """Follow changes of the root: settings, hooks and frozen parameters.
+
+        New layers lead to new replicas.
         """
         network = self.network
         network._refuse_other_device()
@@ -71,7 +70,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """See `Replicas.run`; one call after another.
+        """Run a function in the replicas, one call after another; see `Replicas.run`.
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
@@ -83,15 +82,16 @@ class ChainerReplicas(Replicas, ChainerSingle):
             return self._run(function, shares, in_threads)
 
     def refuse_stale_replicas(self) -> None:
-        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes
-        of an array.
+        """Raise an error if the replicas lack the root's parameter values.
+
+        Chainer counts no changes of an array, so values are compared.
         """
-        stale = self.network._copies.left_behind()
-        if stale is not None:
-            names = {
-                id(parameter): name for name, parameter in reversed(self.network._tables[0].items())
-            }
-            raise self.stale_parameter(names[id(stale)])
+        stale = self.network._copies.stale_parameter()
+        if stale is None:
+            return
+        table = self.network._tables[0]
+        name = next(name for name, parameter in table.items() if parameter is stale)
+        raise self.stale_parameter(name)
 
     def _run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool
@@ -102,23 +102,23 @@ class ChainerReplicas(Replicas, ChainerSingle):
         links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
         synchronised = [link for link in links if self.is_synchronised(link)]
         try:
-            with starting_together(copies), synchronised_links(synchronised):
+            with equal_start_values(copies), synchronised_links(synchronised):
                 results = super().run(function, shares, in_threads)
         finally:
             copies.remember()
-        self._reports.settle()
+        self._reports.combine()
         if any(draws.used for draws in self._draws):
-            np.random.randint(2**31)  # the seed that was foreseen
+            np.random.randint(2**31)  # the number that `draw_seed` has returned
         return results
 
     def is_synchronised(self, link: chainer.Link) -> bool:
-        """Whether a batch normalisation has the statistics of the whole batch."""
+        """Return whether a batch normalisation has the statistics of the whole batch."""
         return self.settings.buffers == "sync"
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
     ) -> Any:
-        """``function(replica network, share)`` in one replica, on its device."""
+        """Return ``function(replica network, share)`` of one replica, on its device."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
         draws = drawing(self._draws[context.position], context)
@@ -128,48 +128,44 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
-        """The differentiable sum over all replicas."""
+        """Return the differentiable sum over all replicas."""
         return all_sum(rendezvous, replica_index, in_threads)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """The calling thread's settings and hooks."""
+        """Return the calling thread's settings and hooks as a context for other threads."""
         return settings_of_this_thread()
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
-        """BLAS threads shared out among the replicas; one replica alone keeps all."""
+        """Divide the BLAS threads among the replicas; a single replica keeps all."""
         if replicas == 1:
             return nullcontext()
         return blas_threads(max(1, blas_threads_now() // replicas))
 
     def draw_seed(self) -> int:
-        """The number that NumPy's generator would give next; it is drawn only if a replica makes
-        use of it.
+        """Return the number that NumPy's generator would draw next.
+
+        It is drawn only if a replica uses it.
         """
-        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
+        rand: Any = np.random.rand  # a method of NumPy's global generator
+        return int(copy.deepcopy(rand.__self__).randint(2**31))
 
     # Parameters, gradients and buffers
-    # -------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients in each replica but the root, by neutral name."""
+        """Return the gradients in each replica but the root, by neutral name."""
         for table in self.network._tables[1:]:
-            yield {
-                name: parameter.grad
-                for name, parameter in table.items()
-                if parameter.is_initialized
-            }
+            initialized = [(name, each) for name, each in table.items() if each.is_initialized]
+            yield {name: parameter.grad for name, parameter in initialized}
 
     def accumulate_gradients(self) -> None:
-        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in
-        the replicas.
-        """
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear theirs."""
         network = self.network
         for parameter, *others in network._copies.parameters:
             for other in others:
                 if other.is_initialized and other.grad is not None:
-                    parameter.grad = network.backend.add(
-                        parameter.grad, other.grad, network.device_name
-                    )
+                    total = network.backend.add(parameter.grad, other.grad, network.device_name)
+                    parameter.grad = total
         self.clear_replica_gradients()
 
     def clear_replica_gradients(self) -> None:
@@ -181,17 +177,16 @@ class ChainerReplicas(Replicas, ChainerSingle):
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
         network = self.network
-        wanted = None if names is None else {id(network._tables[0][name]) for name in names}
+        table = network._tables[0]
+        selected = None if names is None else {id(table[name]) for name in names}
         for parameter, *others in network._copies.parameters:
-            if wanted is None or id(parameter) in wanted:
+            if selected is None or id(parameter) in selected:
                 for other in others:
                     copy_parameter(parameter, other)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the persistent values of all replicas the same, by the policy in
-        `ReplicaSettings`.
-        """
-        if self.settings.buffers == "mean" and sum(sizes):
+        """Equalize the persistent values of all replicas, by the policy in `ReplicaSettings`."""
+        if self.settings.buffers == "mean" and sum(sizes) > 0:
             self.network._copies.average_persistent(sizes)
         self.network._copies.copy_persistent()
 
@@ -238,7 +233,7 @@ class DataParallelChainerNetwork(
         ((5, 2), ['/W', '/b'])
     """
 
-    _parallelism = ChainerReplicas
+    _parallelism: ClassVar[type[ChainerReplicas]] = ChainerReplicas
     native_optimizer = "DataParallelChainerOptimizer"
 
     def __init__(
@@ -251,17 +246,14 @@ class DataParallelChainerNetwork(
     ) -> None:
         AbstractChainerNetwork.__init__(self)
         names = tuple(self.backend.check_device(device) for device in devices)
-        output = None if output_device is None else self.backend.check_device(output_device)
+        if output_device is not None:
+            output_device = self.backend.check_device(output_device)
         self.settings = ReplicaSettings.of(
-            devices=names, output_device=output, dim=batch_dim, **settings
+            devices=names, output_device=output_device, dim=batch_dim, **settings
         )
-        root = (
-            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
-        )
+        root = _wrapped(module)
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
-        object.__setattr__(
-            self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root
-        )
+        object.__setattr__(self, "module", _unwrapped(root))
         object.__setattr__(self, "_one_at_a_time", OneAtATime())
         self._refuse_other_device()
         self._refuse_replicated()
@@ -271,7 +263,7 @@ class DataParallelChainerNetwork(
     def of(
         cls, network: AbstractChainerNetwork, settings: ReplicaSettings
     ) -> DataParallelChainerNetwork:
-        """A network, replicated as these settings say."""
+        """Replicate a network with given settings."""
         others = {field.name: getattr(settings, field.name) for field in fields(settings)}
         devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
         return cls(network, devices, output, dim, **others)
@@ -302,16 +294,21 @@ class DataParallelChainerNetwork(
         self._copies.remember()
 
     @property
+    def parallelism(self) -> ChainerReplicas:
+        """The computations of this network's replicas."""
+        return self._parallelism(self)
+
+    @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
 
     # Training mode
-    # ---------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
-        """The root's."""
+    def training(self) -> bool:
+        """Whether the root is in training mode."""
         return self.root.training
 
     @training.setter
@@ -319,57 +316,55 @@ class DataParallelChainerNetwork(
         self.root.training = value
 
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
-        """The root's."""
+        """Return the root's blocks."""
         return self.root.named_blocks()
 
     # Chainer's own interface, which is the module's
-    # -------------------------------------------------------------------
+    # ------------------------------------------------------------
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
-        """The parameters that an optimizer updates: the root's."""
-        return iter(
-            {id(parameter): parameter for parameter in self.module.params(include_uninit)}.values()
-        )
+        """Return the parameters that an optimizer updates: the root's."""
+        parameters = self.module.params(include_uninit)
+        return iter({id(parameter): parameter for parameter in parameters}.values())
 
     def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
-        """The module's, without a prefix."""
+        """Return the module's parameters, without a prefix."""
         return self.module.namedparams(include_uninit)
 
     def links(self, skipself: bool = False) -> Iterator[chainer.Link]:
-        """This link in the place of the module, then the links below it."""
+        """Return this link in the place of the module, then the links below it."""
         if not skipself:
             yield self
         yield from self.module.links(skipself=True)
 
     def namedlinks(self, skipself: bool = False) -> Iterator[tuple[str, chainer.Link]]:
-        """This link in the place of the module, then the links below it, without a prefix."""
+        """Return this link in the place of the module, then the links below it, unprefixed."""
         if not skipself:
             yield "/", self
         yield from self.module.namedlinks(skipself=True)
 
     def children(self) -> Iterator[chainer.Link]:
-        """The module's."""
+        """Return the module's children."""
         return self.module.children()
 
     def __getitem__(self, name: Any) -> Any:
-        """The module's child of that name."""
+        """Return the module's child of that name."""
         return self.module[name]
 
     @property
     def device(self) -> Any:
-        """The root's."""
+        """The device of the root."""
         return self.module.device
 
     def serialize(self, serializer: Any) -> None:
-        """The module's entries, without a prefix; what is loaded goes to every replica."""
+        """Serialize the module's entries, without a prefix; loaded ones go to every replica."""
         self.module.serialize(serializer)
-        if not isinstance(
-            serializer, chainer.Serializer
-        ):  # which writes: replicas left behind stay an error
+        # A serializer that writes changes nothing: stale replicas stay an error.
+        if not isinstance(serializer, chainer.Serializer):
             self.parallelism.copy_state()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
-        """Take over another network's parameters, in every replica."""
+        """Copy another network's parameters into every replica."""
         self.module.copyparams(getattr(link, "module", link), copy_persistent)
         self.parallelism.copy_state()
 
@@ -384,32 +379,29 @@ class DataParallelChainerNetwork(
                 parameter.cleargrad()
 
     def zerograds(self) -> None:
-        """Set the gradients to zero in every replica; those of parameters without a shape are
-        cleared.
-        """
+        """Set the gradients to zero in every replica; clear those of parameters without a shape."""
         self.cleargrads()
-        for parameter in (each for parameters in self._copies.parameters for each in parameters):
-            if parameter.is_initialized:
-                parameter.grad = parameter.xp.zeros_like(parameter.array)
+        for parameters in self._copies.parameters:
+            for parameter in parameters:
+                if parameter.is_initialized:
+                    parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
-        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied.
+        """Return a replicated copy of the module; see ``chainer.Link.copy``.
 
-        With ``"share"`` each replica shares the arrays of the replica that it copies, too.
+        Tied parameters stay tied. With ``"share"`` each new replica shares the arrays of the
+        replica that it copies, too.
         """
         module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
         if mode != "copy":
             tie_as(self.module, module, {})
-        wrapped = (
-            module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
-        )
-        made = type(self).of(wrapped, self.settings)
+        network = type(self).of(_wrapped(module), self.settings)
         if mode == "share":
-            made._copies.share(self._copies)
-        return made
+            network._copies.share(self._copies)
+        return network
 
     def device_resident_accept(self, visitor: Any) -> None:
-        """Refuse to move: each replica has the device that it was made for.
+        """Raise an error on a move: each replica has the device for which it was made.
 
         Raises:
             DeviceError: Another device than the root's.
@@ -421,7 +413,7 @@ class DataParallelChainerNetwork(
             )
 
     def __repr__(self) -> str:
-        """The devices, and the tree of the network inside."""
+        """Return the devices, and the tree of the network inside."""
         inside = repr(self.root).replace("\n", "\n  ")
         return (
             f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
@@ -429,16 +421,13 @@ class DataParallelChainerNetwork(
 
     __str__ = __repr__
 
-    # By the names of delira's
-    # ----------------------------------------------------------------------------------------
+    # The names of delira
+    # ------------------------------------------------------------
 
     @property
     def modules(self) -> list[chainer.Link]:
         """The module and its copies, one for each device."""
-        return [
-            each.native if isinstance(each, WrappedChainerNetwork) else each
-            for each in self.replicas
-        ]
+        return [_unwrapped(replica) for replica in self.replicas]
 
     @property
     def devices(self) -> list[str]:
@@ -454,7 +443,7 @@ class DataParallelChainerNetwork(
     def _scatter(
         cls, inputs: tuple, kwargs: dict[str, Any], target_devices: Sequence[Any], dim: int = 0
     ) -> tuple[list[tuple], list[dict[str, Any]]]:
-        """The positional and keyword arguments of each device.
+        """Return the positional and keyword arguments of each device.
 
         Better than in delira: positional and keyword arguments share one count; nothing is lost,
         doubled or empty.
@@ -466,16 +455,23 @@ class DataParallelChainerNetwork(
 
     @classmethod
     def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
-        """The replicas' outputs as one, on a device; the outputs themselves stay where they are."""
+        """Return the replicas' outputs as one, on a device; the replicas' own are not moved."""
         return gather(predictions, dim, target_device, backend=cls.backend)
 
 
 def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
-    """The replicated networks in a link, itself included."""
+    """Return the replicated networks in a link, itself included."""
     return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
 
 
+def _wrapped(link: chainer.Link) -> AbstractChainerNetwork:
+    return link if isinstance(link, AbstractChainerNetwork) else WrappedChainerNetwork(link)
+
+
+def _unwrapped(network: chainer.Link) -> chainer.Link:
+    return network.native if isinstance(network, WrappedChainerNetwork) else network
+
+
 def _by_name(network: Any) -> dict[str, chainer.Parameter]:
-    return {
-        name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter
-    }
+    slots = network.neutral_slots().items()
+    return {name: slot.native for name, slot in slots if slot.is_parameter}

@@ -1,4 +1,4 @@
-"""Chainer's own optimizers over replicated networks, by the names that delira's users know."""
+"""Chainer's own optimizers over replicated networks, under the names of delira."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from deliralike.optim.loss import Loss
 
 
 class ParallelOptimizerCumulateGradientsHook:
-    """Optimizer hook: adds the replicas' gradients to the root's before the update, and clears them
-    in the replicas.
+    """Optimizer hook: adds the replicas' gradients to the root's before the update.
 
-    For any Chainer optimizer whose target is a replicated network or holds some. Add it before
-    other hooks, so that these see the accumulated gradients.
+    The replicas' gradients are cleared. For any Chainer optimizer whose target is a replicated
+    network or holds some. Add it before other hooks, so that these see the accumulated gradients.
 
     Better than in delira: losses that are means inside the replicas are weighted by share (see
     `in_replicas`), a parameter without a gradient in some replica is no error, and a gradient that
@@ -86,7 +85,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
     optimizer: chainer.Optimizer
 
     def __init__(self, optimizer: chainer.Optimizer) -> None:
-        """Wrap an optimizer; nothing of it changes."""
+        """Wrap an optimizer, which does not change."""
         if not isinstance(optimizer, chainer.Optimizer):
             raise OptimizerError(
                 "DataParallelChainerOptimizer wraps an optimizer such as "
@@ -97,7 +96,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
 
     @property
     def _optimizer(self) -> chainer.Optimizer:
-        """The optimizer inside, by the name that it has in delira."""
+        """The optimizer inside, under the name that it has in delira."""
         return self.optimizer
 
     @classmethod
@@ -117,18 +116,20 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         return cls(optim_cls(*args, **kwargs))
 
     def __getattribute__(self, name: str) -> Any:
-        """The optimizer's inside, but for what this class defines."""
+        """Return an attribute of this class, or else of the optimizer inside."""
         if name in _OWN or name.startswith("__"):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "optimizer"), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it on the optimizer inside."""
+        """Set an attribute of the optimizer inside."""
         setattr(self.optimizer, name, value)
 
     def setup(self, link: chainer.Link) -> DataParallelChainerOptimizer:
-        """Set the optimizer inside up for a network that is replicated or holds such; returns this
-        optimizer.
+        """Set the optimizer inside up for a network that is or holds a replicated one.
+
+        Returns:
+            This optimizer.
         """
         self.optimizer.setup(link)
         self.optimizer.add_hook(ParallelOptimizerCumulateGradientsHook())
@@ -138,23 +139,25 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
     def add_hook(
         self, hook: Callable[..., Any], name: str | None = None, timing: str = "auto"
     ) -> None:
-        """Add a hook; those before the update see accumulated gradients, those after it come before
-        the copy.
+        """Add a hook.
+
+        A hook before the update sees accumulated gradients; one after it runs before the copy.
         """
         self.optimizer.add_hook(hook, name, timing)
-        after = self.optimizer._hookable._post_update_hooks
-        if ParallelOptimizerUpdateModelParameters.name in after:
-            after.move_to_end(ParallelOptimizerUpdateModelParameters.name)
+        post_update_hooks = self.optimizer._hookable._post_update_hooks
+        if ParallelOptimizerUpdateModelParameters.name in post_update_hooks:
+            post_update_hooks.move_to_end(ParallelOptimizerUpdateModelParameters.name)
 
     def update(self, lossfun: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> None:
-        """One step: on ``lossfun(*args)``, or on gradients that are there already.
+        """Make one step: on ``lossfun(*args)``, or on present gradients.
 
         Args:
             lossfun: As for any Chainer optimizer, or a loss from `in_replicas`, which is computed
                 in the replicas.
 
         Raises:
-            ShapeError: The loss is no scalar, as when each replica has computed its own.
+            ShapeError: The loss is no scalar, for example because each replica has computed its
+                own.
         """
         if isinstance(lossfun, Loss):
             self.optimizer.target.cleargrads()
@@ -162,7 +165,10 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
             lossfun = None
         elif lossfun is not None:
             lossfun = _Scalar(lossfun)
-        self.optimizer.update(lossfun, *args, **kwargs) if lossfun else self.optimizer.update()
+        if lossfun is None:
+            self.optimizer.update()
+        else:
+            self.optimizer.update(lossfun, *args, **kwargs)
 
     def _backward_in_replicas(self, loss: Loss, *batch: Any) -> None:
         def backward(value: Any) -> None:
@@ -179,7 +185,7 @@ _OWN = frozenset([*vars(DataParallelChainerOptimizer), "optimizer"])
 
 
 class _Scalar:
-    """A loss function that must give one number."""
+    """A loss function whose result must be one number."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

@@ -1,6 +1,4 @@
-"""What of Chainer's is each thread's own, and how a replica's thread gets that of the calling
-thread.
-"""
+"""The thread-local settings of Chainer, and how they pass to the threads of replicas."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ _reports = chainer.reporter
 
 
 def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
-    """A context for another thread, in which Chainer's settings and hooks are those of this one,
-    user's own included.
+    """Return a context for another thread with this thread's Chainer settings and hooks.
 
-    Hooks are the same objects: in several threads at once they are called in any order.
+    The user's own settings are included. Hooks are the same objects: in several threads at once
+    they are called in any order.
     """
     settings = dict(vars(chainer.config._local))
     hooks = {
@@ -30,20 +28,20 @@ def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
     mode = {"allowed": _running.allowed, "last": _running.last}
 
     @contextmanager
-    def carry() -> Iterator[None]:
+    def thread_context() -> Iterator[None]:
         with (
-            _held(vars(chainer.config._local), settings),
-            _held(vars(_thread), hooks),
-            _held(vars(_running), mode),
+            _entries_set(vars(chainer.config._local), settings),
+            _entries_set(vars(_thread), hooks),
+            _entries_set(vars(_running), mode),
         ):
             yield
 
-    return carry
+    return thread_context
 
 
 @contextmanager
-def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Set entries for a ``with`` block, then restore all that was there."""
+def _entries_set(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Set entries of a dict for a ``with`` block, then restore its former content."""
     before = dict(values)
     values.update(wanted)
     try:
@@ -54,8 +52,7 @@ def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Reports:
-    """What the replicas report to Chainer's reporter, each for itself; afterwards it becomes one
-    report.
+    """The reports of the replicas to Chainer's reporter, which are combined into one report.
 
     A link of a replica reports under the name that the root's link has.
     """
@@ -63,65 +60,63 @@ class Reports:
     def __init__(
         self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]
     ) -> None:
-        """Look at the calling thread's reporter, if it has one."""
-        reporters = _reports._get_reporters()
-        self.target = reporters[-1] if reporters else None
+        """Use the calling thread's reporter, if it has one."""
         self.shares = shares
-        self.reporters = (
-            [] if self.target is None else [self._reporter(links, wrapper) for _ in shares]
-        )
+        self.reporters: list[Any] = []
+        reporters = _reports._get_reporters()
+        self.target: Any = reporters[-1] if reporters else None
+        if self.target is not None:
+            self.reporters = [self._reporter(links, wrapper) for _ in shares]
 
     def _reporter(self, links: Sequence[tuple], wrapper: chainer.Link) -> Any:
-        new, names = _reports.Reporter(), dict(self.target._observer_names)
+        """Return a reporter in which copies of a link have the name of the original."""
+        names = dict(self.target._observer_names)
         if id(wrapper) in names:
-            names |= {
-                id(each): names[id(wrapper)]
-                for link in links[:2]
-                for each in link
-                if _is_root(link[0], wrapper)
-            }
-        names |= {
-            id(each): names[id(link)]
-            for link, *copies in links
-            if id(link) in names
-            for each in copies
-        }
-        new._observer_names = names
-        return new
+            for root, *copies in links[:2]:
+                if _is_root(root, wrapper):
+                    names.update((id(link), names[id(wrapper)]) for link in (root, *copies))
+        for original, *copies in links:
+            if id(original) in names:
+                names.update((id(link), names[id(original)]) for link in copies)
+        reporter = _reports.Reporter()
+        reporter._observer_names = names
+        return reporter
 
     @contextmanager
     def of(self, index: int) -> Iterator[None]:
-        """Reports of one replica."""
+        """Collect the reports of one replica for a ``with`` block."""
         if not self.reporters:
             yield
             return
-        with _held(vars(_reports._thread_local), {"reporters": [self.reporters[index]]}):
+        reporters = {"reporters": [self.reporters[index]]}
+        with _entries_set(vars(_reports._thread_local), reporters):
             yield
 
-    def settle(self) -> None:
-        """Report to the calling thread's reporter: of numbers the mean weighted by share, else the
-        first replica's.
+    def combine(self) -> None:
+        """Report to the calling thread's reporter: the mean of numbers, weighted by share.
+
+        Of anything else it reports the first replica's value.
         """
-        for name in dict.fromkeys(
-            name for reporter in self.reporters for name in reporter.observation
-        ):
-            found = [
-                (each.observation[name], share)
-                for each, share in zip(self.reporters, self.shares, strict=True)
-                if name in each.observation
-            ]
-            self.target.observation[name] = _mean(found)
+        if self.target is None:
+            return
+        observations: dict[str, list[tuple[Any, int]]] = {}
+        for reporter, share in zip(self.reporters, self.shares, strict=True):
+            for name, value in reporter.observation.items():
+                observations.setdefault(name, []).append((value, share))
+        for name, weighted in observations.items():
+            self.target.observation[name] = _mean(weighted)
 
 
 def _is_root(link: chainer.Link, wrapper: Any) -> bool:
     return link is wrapper.root or link is wrapper.module
 
 
-def _mean(found: Iterable[tuple[Any, int]]) -> Any:
-    values, shares = zip(*found, strict=True)
+def _mean(weighted: Iterable[tuple[Any, int]]) -> Any:
+    values, shares = zip(*weighted, strict=True)
     if len(values) == 1 or not all(map(_is_number, values)):
         return values[0]
-    weights = [share / (sum(shares) or len(shares)) for share in shares]
+    total = sum(shares) or len(shares)
+    weights = [share / total for share in shares]
     return sum(value * weight for value, weight in zip(values, weights, strict=True))
 
 
