@@ -70,7 +70,7 @@ def main() -> None:
 
 
 # What is measured
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _measured(group: TorchProcessGroup, title: str) -> Times:
@@ -148,7 +148,7 @@ def _with_threads(count: int, step: Callable[[], object]) -> Callable[[], None]:
 
 
 # What is made of it
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:

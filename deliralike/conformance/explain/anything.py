@@ -234,7 +234,7 @@ def _named(value: float) -> str:
 
 
 # Running the formula with one thing changed
-# ---------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _with_weight(formula: Formula, name: str, change: Change, call: Call) -> Any:
@@ -287,7 +287,7 @@ def _first_replaced(outputs: Any, by: Any) -> Any:
 
 
 # What is done to one array
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _scaling(run: Callable[..., Any]) -> Formula:

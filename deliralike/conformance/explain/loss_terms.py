@@ -127,7 +127,7 @@ def _joined(loss: Composition, total: Total) -> Array:
 
 
 # Terms as formulas of the network's output
-# ---------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _or_one(value: Any) -> Any:
 
 
 # What the candidate may have instead
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:

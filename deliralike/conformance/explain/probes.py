@@ -198,7 +198,7 @@ def _shifted(leaf: Any, shift: float) -> Any:
 
 
 # Tensors together
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _distance(wanted: Mapping[str, np.ndarray], came: Mapping[str, np.ndarray]) -> float:

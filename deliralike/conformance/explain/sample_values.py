@@ -66,7 +66,7 @@ def explain(reference: np.ndarray, candidate: np.ndarray, limit: float) -> Expla
 
 
 # Types and labels
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _roundings(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -116,7 +116,7 @@ def _labels(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 # Scales and shifts
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _affine(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -253,7 +253,7 @@ def _own_scales(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]
 
 
 # Layout and geometry
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _channel_axes(x: np.ndarray) -> list[int]:
@@ -424,7 +424,7 @@ def _windows(large: np.ndarray, small: np.ndarray) -> Iterator[tuple[int, int, n
 
 
 # Sample by sample
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _sample_by_sample(x: np.ndarray, y: np.ndarray, limit: float) -> Iterator[tuple[float, str]]:

@@ -162,7 +162,7 @@ def _or_zeros(gradient: np.ndarray | None, like: np.ndarray) -> np.ndarray:
 
 
 # Combinations
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def combined(parts: Sequence[Step], weights: Sequence[float] | np.ndarray) -> Step:

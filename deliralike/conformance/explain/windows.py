@@ -567,7 +567,7 @@ def adaptive_max_pool(b: Bound) -> Known:
 
 
 # Resizing: every convention is one matrix for each axis
-# ---------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _nearest(

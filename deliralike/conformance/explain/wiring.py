@@ -211,7 +211,7 @@ def _is_called(wiring: Wiring, source: str) -> bool:
 
 
 # What the candidate calls besides
-# --------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
@@ -262,7 +262,7 @@ def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
 
 
 # What has changed
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:

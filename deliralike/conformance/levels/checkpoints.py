@@ -304,7 +304,7 @@ class _Way:
 
 
 # Training, and what may be lost of it
-# ----------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _default_optimizer(network: AbstractNetwork) -> AbstractOptimizer:
@@ -400,7 +400,7 @@ def _without(names: set[str], tensors: Arrays) -> Arrays:
 
 
 # Tensors
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _held(network: AbstractNetwork) -> Arrays:

@@ -12,7 +12,7 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import Plant, with_methods
 
 # The core: queries, keys and values (batch, heads, tokens, width)
-# ------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _swapped(nn: Any, x: Any) -> Any:
@@ -148,7 +148,7 @@ def _no_padding(nn: Any, mask: Any, q: Any) -> Any:
 
 
 # What surrounds it
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _seen(allowed: Callable[[np.ndarray], np.ndarray]) -> Plant:

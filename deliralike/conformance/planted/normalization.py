@@ -10,7 +10,7 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import Plant, with_methods, with_settings
 
 # Batch norm, step by step
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _own(norm: Any, x: Any) -> tuple[Any, Any]:
@@ -344,7 +344,7 @@ _BATCH_NORM = [
 ]
 
 # Norms of each sample
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _standardised(
