@@ -1,6 +1,4 @@
-"""What replicas may do otherwise, on every backend: weights of shares, masks, sums, hooks and
-copies of parameters.
-"""
+"""Changes to replicas on every backend: share weights, masks, sums, hooks and parameter copies."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ Gradients = dict[str, Any]
 
 @dataclass(frozen=True)
 class Weighted(InReplicas):
-    """A loss in replicas whose shares count as `weigh` says: from the sizes of the shares to what
-    each counts.
-    """
+    """A loss in replicas whose shares are weighted by `weigh`, a function of the shares' sizes."""
 
     weigh: Callable[[Sequence[int]], Sequence[float]] = field(default=tuple)
 
@@ -37,15 +33,14 @@ class Weighted(InReplicas):
 
 
 def of_share(loss: LossFunction) -> LossFunction:
-    """The loss of one share by itself: a mean by the share's own denominator, where the loss is a
-    mean.
-    """
+    """Return the loss of one share alone; a mean is taken by the share's own denominator."""
     return as_loss(loss).whole
 
 
 def masks_from(function: LossFunction, first: Callable[[Replica], Any]) -> LossFunction:
-    """A loss function that, in a replica, draws masks as if its share began with another sample of
-    the batch.
+    """Return a loss function that draws a replica's masks for shares that begin elsewhere.
+
+    `first` gives the number of the sample of the batch at which the share begins.
     """
 
     def changed(network: Any, *share: Any) -> Any:
@@ -271,9 +266,7 @@ class Stale(CopyParameters):
 def hooked(
     network: Any, before: Callable[[Any], Any], after: Callable[[Any], Any] = CopyParameters
 ) -> Any:
-    """A replicated network whose optimizers begin with other hooks: each is made from the
-    network.
-    """
+    """Return a replicated network whose optimizers begin with other hooks, made from the network."""
     if network.parallelism.replica_count == 1:
         return network
     return with_parallelism(

@@ -91,9 +91,7 @@ def _attention(
     dropped: bool = True,
     **methods: Callable[..., Any],
 ) -> Plant:
-    """Attention with another core, other queries, keys and values, another mask or another way to
-    join the heads.
-    """
+    """Plant attention with another core, mask, inputs or way to join the heads."""
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
         nn = self.nn
@@ -152,8 +150,9 @@ def _no_padding(nn: Any, mask: Any, q: Any) -> Any:
 
 
 def _seen(allowed: Callable[[np.ndarray], np.ndarray]) -> Plant:
-    """Tokens see others by their distance; what is forbidden counts a little, so that no row is
-    empty.
+    """Plant a mask by the distance of tokens.
+
+    Forbidden tokens count a little, so that no row is empty.
     """
 
     def mask(self, tokens, like):

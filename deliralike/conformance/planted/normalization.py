@@ -380,9 +380,7 @@ def _group_norm(**mistakes: Any) -> Plant:
 
 
 def _interleaved_groups(self, x):
-    """Channels 0, 3 are a group, and 1, 4: the order of a reshape to (channels per group,
-    groups).
-    """
+    """Group channels 0 and 3, 1 and 4: the order of a reshape to (channels per group, groups)."""
     batch, channels, *size = x.shape
     split = self.nn.reshape(x, (batch, channels // self.num_groups, self.num_groups, -1))
     return _scaled(

@@ -1,6 +1,4 @@
-"""Mistakes of replicas: in the loss over shares, in samples, statistics, masks, gradients and
-copies of parameters.
-"""
+"""Mutants of replicas: in losses, samples, statistics, masks, gradients and parameter copies."""
 
 from __future__ import annotations
 
@@ -73,8 +71,9 @@ class Statistical(Network):
 
 
 def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject:
-    """A right candidate with batch norm, dropout, class weights, ignored labels, momentum and
-    clipping.
+    """Return a right candidate in which every mutant can show.
+
+    It has batch norm, dropout, class weights, ignored labels, momentum and clipping.
     """
     network = Statistical.on(backend, seed=3, dtype="float64")()
     return Subject(
@@ -90,9 +89,7 @@ def batch(samples: int = 7) -> Batch:
 
 
 def sum_and_weight(network: Any, x: Any, labels: Any) -> tuple[Any, Any]:
-    """Cross-entropy with class weights and ignored labels: the sum, and what it is to be divided
-    by.
-    """
+    """Return the sum of a cross-entropy with class weights and ignored labels, and its divisor."""
     nn, scores = network.nn, network(x)
     total = nn.cross_entropy(
         scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED, reduction="sum"
@@ -153,9 +150,7 @@ def _as_replica(change: Change) -> Plant:
 
 
 def _samples(choose: Callable[[int, int], Any]) -> Plant:
-    """Over replicas, other samples of the batch: ``choose(samples, replicas)`` gives their
-    numbers.
-    """
+    """Plant other samples over replicas: ``choose(samples, replicas)`` gives their numbers."""
 
     def plant(subject: Subject) -> Subject:
         def loss(network: Any, *batch: Any) -> Any:
@@ -233,9 +228,7 @@ def _stale(subject: Subject) -> Subject:
 
 
 def _hooks_before_accumulation(replace_all: bool) -> Plant:
-    """The hooks that an optimizer has been given see the gradients of single replicas: of each, or
-    of the root.
-    """
+    """Plant hooks of an optimizer that get the gradients of each replica, or of the root alone."""
 
     def changed(
         make: Callable[[AbstractNetwork], AbstractOptimizer], network: Any

@@ -19,9 +19,7 @@ def _embedding_of(
     rows: Callable[[Any, Any], Any] = lambda nn, rows: rows,
     padding: Callable[[Any, Any], Any] = lambda nn, rows: nn.stop_gradient(rows),
 ) -> Plant:
-    """Rows of a table, with one part of another kind; what becomes of the padding's row comes
-    last.
-    """
+    """Plant an embedding in which one part differs; `padding` treats the row of the padding."""
 
     def forward(self, tokens):
         nn = self.nn
@@ -156,9 +154,7 @@ def _cut(nn, hidden, cell):
 def _unit(
     nn: Any, x: Sequence[Any], h: Sequence[Any], hidden: Any, again: Callable[[Any], Any]
 ) -> Any:
-    """The right one: parts r, z, n from the input and from the hidden state give the new hidden
-    state.
-    """
+    """Return the right new hidden state from parts r, z, n of the input and the hidden state."""
     r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
     return (1.0 - z) * nn.tanh(x[2] + r * h[2]) + z * hidden
 

@@ -1,6 +1,4 @@
-"""Mistakes of wiring: what is left out, done twice, in another order, or cut off from the
-gradient.
-"""
+"""Mutants of wiring: calls left out, repeated, reordered or cut off from the gradient."""
 
 from __future__ import annotations
 

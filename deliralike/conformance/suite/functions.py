@@ -1,6 +1,4 @@
-"""Checks of the functions of `nn` that need no windows: all primitives, and what is written once on
-top of them.
-"""
+"""Checks of the functions of `nn` without windows: all primitives, and functions built on them."""
 
 from __future__ import annotations
 
@@ -423,9 +421,7 @@ def stop_gradient(backend: Backend) -> None:
 
 @check("functions", "L0")
 def types_of_results(backend: Backend) -> None:
-    """Comparisons give flags, argmax whole numbers, and `cast`, `constant` and `zeros` what they
-    are asked for.
-    """
+    """Comparisons give flags, argmax whole numbers; casts and constants follow the request."""
     nn, dtype = backend.nn, dtype_of(backend)
     x, index = native(backend, _X), native(backend, np.arange(3))
 
@@ -473,9 +469,7 @@ def concrete(backend: Backend) -> None:
 
 @check("functions", "L7")
 def far_tails(backend: Backend) -> None:
-    """What would overflow or be rounded away: sigmoid, softplus, log_softmax and log of their
-    kind.
-    """
+    """Far values neither overflow nor are rounded away in sigmoid, softplus, log and others."""
     nn, far = backend.nn, np.array([-800.0, -20.0, 20.0, 800.0])
     for name, call, wanted in (
         ("sigmoid", nn.sigmoid, [0.0, 2.0611536181902037e-09, 0.9999999979388463, 1.0]),
@@ -517,8 +511,9 @@ def repeated_positions(backend: Backend) -> None:
 
 @check("functions", "L7")
 def large_means(backend: Backend) -> None:
-    """A variance in two passes, or as exact: a mean ten thousand times the spread takes no digits
-    from it.
+    """A mean ten thousand times the spread takes no digits from the variance.
+
+    So it is computed in two passes, or as exactly.
     """
     if dtype_of(backend) != "float64":
         return
