@@ -1,5 +1,6 @@
-"""How pytest finds the conformance suite's options: ``pytest --pyargs deliralike.conformance
---backend NAME``.
+"""The options of the conformance suite, registered with pytest.
+
+They serve ``pytest --pyargs deliralike.conformance --backend NAME``.
 
 A module of its own, since pytest imports it in every run of an environment that deliralike is
 installed in: all other runs neither import deliralike nor see an option of it.

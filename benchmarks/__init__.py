@@ -1,3 +1,1 @@
-"""Benchmarks: each is a ratio against the raw framework or a plain copy, measured in the same
-run.
-"""
+"""Benchmarks: each is a ratio against the raw framework or a plain copy, taken in the same run."""

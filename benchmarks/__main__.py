@@ -1,5 +1,6 @@
-"""Runs the benchmarks: ``python -m benchmarks [NAME ...]``; exit code 1 when a limit is
-exceeded.
+"""Run the benchmarks: ``python -m benchmarks [NAME ...]``.
+
+The exit code is 1 when a limit is exceeded.
 """
 
 import importlib

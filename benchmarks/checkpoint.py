@@ -1,5 +1,6 @@
-"""Writing and reading a checkpoint against plain files of the same bytes, which reach the disk as
-well.
+"""Writing and reading a checkpoint against plain files of the same bytes.
+
+Both sides wait until the bytes are on the disk.
 """
 
 import os

@@ -80,8 +80,9 @@ _networks: list[tuple[torch.nn.Module, torch.Tensor]] = []
 
 
 def _finish() -> None:
-    """Let every network wait for its messages: MPI would write into the memory of heat's when it is
-    long freed.
+    """Let every network of heat wait for its messages.
+
+    MPI would otherwise write into the memory of a network that has long been freed.
     """
     while _networks:
         network, images = _networks.pop()

@@ -16,15 +16,14 @@ STEPS = 200
 
 
 def run() -> list[Ratio]:
-    """The hooks' time for two replicas; the bytes that replicas take, by those of the
-    parameters.
-    """
+    """Return the hooks' time for two replicas, and the replicas' bytes over the parameters'."""
     return [*map(_hooks, DEVICES), *_memory("torch"), *_memory("chainer")]
 
 
 def _hooks(name: str) -> Ratio:
-    """Accumulating reads twice and writes once, copying reads and writes once: 2.5 times one read
-    and one write.
+    """Return the hooks' time over its bound: 2.5 times one read and one write.
+
+    Accumulating reads twice and writes once; copying reads and writes once.
     """
     backend, network = backends.get(name), zoo.build("resnet18", backend=name)
     network = DataParallel(network, [DEVICES[name]] * 2)
@@ -97,9 +96,7 @@ _LARGE = {"in_features": 512, "hidden": (2048, 2048), "out_features": 512}
 
 
 def print_memory(name: str, replicas: int) -> None:
-    """Resident bytes of this process after some steps and after many more, and the largest, as a
-    line of JSON.
-    """
+    """Print as JSON this process's resident bytes after some steps, after many, and the most."""
     backend = backends.get(name)
     network = DataParallel(zoo.build("mlp", backend=name, **_LARGE), [DEVICES[name]] * replicas)
     optimizer = backend.optimizer(rule("sgd", lr=0.001), network)
@@ -113,8 +110,9 @@ def print_memory(name: str, replicas: int) -> None:
 
 
 def _resident(field: str) -> int:
-    """Bytes by the kernel's count. What `getrusage` calls the largest includes the process that
-    started this one.
+    """Return a field of the kernel's memory figures of this process, in bytes.
+
+    The largest value of `getrusage` would include the process that started this one.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))

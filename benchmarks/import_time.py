@@ -1,5 +1,6 @@
-"""Importing deliralike and looking at the zoo, against importing NumPy alone, each in a fresh
-process.
+"""The time of importing deliralike and listing the zoo against importing NumPy alone.
+
+Each runs in a fresh process.
 """
 
 import subprocess

@@ -1,5 +1,6 @@
-"""Scatter and gather of a nest of 100 leaves over two devices, against PyTorch's, JAX's trees and a
-loop by hand.
+"""Scatter and gather of a nest of 100 leaves over two devices.
+
+The peers are PyTorch's scatter and gather, JAX's trees and a loop by hand.
 """
 
 from collections.abc import Callable
@@ -21,9 +22,7 @@ REPEATS = 5  # of one contest, so that the clock's own time does not count
 
 
 def run() -> list[Ratio]:
-    """PyTorch's tensors against PyTorch and by hand, JAX's and NumPy's arrays against JAX's
-    trees.
-    """
+    """Compare tensors with PyTorch and a loop, and JAX's and NumPy's arrays with JAX's trees."""
     tensors, arrays, host = (
         _nest(leaf) for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host)
     )
@@ -67,8 +66,9 @@ def _ours(nest: dict, backend: Any) -> Callable[[], object]:
 
 
 def _of_torch(nest: dict) -> Callable[[], object]:
-    """PyTorch's recursion as it is. Its copies between devices want GPUs; here both devices are the
-    CPU: views.
+    """Return PyTorch's own recursion over the nest.
+
+    Its copies between devices need GPUs. Here both devices are the CPU, and the copies are views.
     """
 
     class Chunks:

@@ -1,5 +1,4 @@
-"""The training step in two processes against PyTorch's own DistributedDataParallel, which is made
-and stepped by hand.
+"""The training step in two processes against PyTorch's DistributedDataParallel, stepped by hand.
 
 A ResNet-18 on 32x32 and an MLP with large layers, 32 samples in each process. Both step in turn in
 the same processes, with batch norm by share, as PyTorch has it. Written once, the step also gives

@@ -1,5 +1,6 @@
-"""The cost of a proof: ResNet-50 on every backend in float64 against one forward and backward pass
-of the slowest.
+"""The cost of a proof: ResNet-50 on every backend in float64 against one pass of the slowest.
+
+A pass is one forward and one backward.
 
 Each backend runs in a process of its own, so that memory is its own. A layer deep in the network
 has another epsilon, so that the comparison climbs to the place: structure, semantics in both modes,
@@ -22,9 +23,7 @@ MISTAKEN = "layer4.1.bn2"
 
 
 def run() -> list[Ratio]:
-    """The time of all comparisons over one pass of the slowest backend, and the most memory of
-    each.
-    """
+    """Return the comparisons' time over one pass of the slowest backend, and the most memory."""
     names = ("torch", "chainer", "jax")
     passes = {name: _in_process("pass", name)["seconds"] for name in names}
     proofs = {name: _in_process("proof", name) for name in names}
@@ -71,9 +70,7 @@ def _network(name: str):
 
 
 def _pass(name: str) -> None:
-    """One forward and backward pass as a comparison makes it: compiled where that is what the
-    backend does.
-    """
+    """Make one forward and backward pass as a comparison does, compiled where possible."""
     from deliralike.training import classification_loss
 
     network = _network(name)

@@ -1,5 +1,6 @@
-"""The training step of ResNet-18 (batch 32, 3x64x64) over two CPU replicas against one replica that
-has both cores.
+"""The training step of ResNet-18 over two CPU replicas against one replica that has both cores.
+
+The batch holds 32 images of 3x64x64.
 
 The loss is computed inside the replicas. JAX's part runs in a process of its own: virtual devices
 are asked for before JAX starts. Two processes under PyTorch's DistributedDataParallel are the peer
@@ -29,9 +30,7 @@ VIRTUAL = "JAX_NUM_CPU_DEVICES"
 
 
 def run() -> list[Ratio]:
-    """Ratios of times: replicas by one replica, by replicas one after the other, by two
-    processes.
-    """
+    """Return times of replicas over one replica, over replicas in turn, over two processes."""
     ratios = [_against_one(name) for name in ("torch", "chainer")]
     ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
     ratios += [_against_by_hand("chainer")]
@@ -84,8 +83,9 @@ def _against_by_hand(name: str) -> Ratio:
 
 
 def _on_gpu() -> list[Ratio]:
-    """On a GPU, repeated where there is one only: against the bare network, and against PyTorch's
-    DataParallel.
+    """Compare, where a GPU is, with the bare network and with PyTorch's DataParallel.
+
+    A single GPU is taken twice.
     """
     found = [device for device in backends.get("torch").devices() if device.startswith("cuda")]
     if not found:

@@ -1,5 +1,6 @@
-"""A training step on 1, 2 and 4 ranks, beside what the model of step time says from the same run's
-figures.
+"""A training step on 1, 2 and 4 ranks, beside the prediction of the model of step time.
+
+The model is given figures of the same run.
 
 A ResNet-18 on 32x32 and an MLP with large layers, a batch of 64 that the ranks share. The model is
 given the seconds of forward, backward and update by hand, without messages, while the other ranks
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 # What is measured
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _measured(group: TorchProcessGroup, title: str) -> Times:
@@ -148,7 +149,7 @@ def _with_threads(count: int, step: Callable[[], object]) -> Callable[[], None]:
 
 
 # What is made of it
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _ratios(title: str, found: Mapping[tuple[str, int], Times]) -> list[Ratio]:

@@ -1,5 +1,6 @@
-"""Whole runs on the digits over a slow link, two nodes of two processes: what sends less against
-what sends everything.
+"""Whole runs on the digits over a slow link between two nodes of two processes each.
+
+They compare the ways that send less with the way that sends everything.
 
 50 ms from node to node and back, 100 Mbit/s. The nodes are network namespaces of this machine
 (Linux, as root). One run of each way, and again; what is timed begins when networks and wrappers

@@ -1,5 +1,6 @@
-"""The training step of ResNet-18 (batch 16, 3x64x64, SGD with momentum) against the same network
-written by hand.
+"""The training step of ResNet-18 against the same network written by hand.
+
+The batch holds 16 images of 3x64x64; the optimizer is SGD with momentum.
 """
 
 import importlib

@@ -1,5 +1,6 @@
-"""The only clock: two contestants in turn, and the ratio pair by pair, so that a drifting machine
-cancels out.
+"""The only clock: two contestants run in turn, and the ratio is taken pair by pair.
+
+So a machine that becomes slower during the run slows both.
 """
 
 import gc
@@ -69,8 +70,9 @@ def compare_fresh(
 def _round(
     ours: Contestant, theirs: Contestant, pairs: int, warmup: int = 3
 ) -> list[tuple[float, float]]:
-    """Run both in turn, changing who goes first; the garbage collector waits outside of what is
-    timed.
+    """Run both in turn, changing who goes first.
+
+    The garbage collector runs between the measurements only.
     """
     for _ in range(warmup):
         ours(), theirs()

@@ -1,5 +1,4 @@
-"""The trainer against loops written by hand and against peers, on networks so small that overhead
-shows.
+"""The trainer against loops by hand and against peers, on networks so small that overhead shows.
 
 The worst case is a multilayer perceptron, whose whole step takes a sixth of a millisecond; LeNet
 is the smallest network that people train.

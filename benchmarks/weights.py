@@ -1,5 +1,6 @@
-"""Converting a file of weights against copying its bytes: read, copied, and on the disk in the end
-as ours are.
+"""Converting a file of weights against copying its bytes.
+
+Both sides read, copy and wait until the bytes are on the disk.
 """
 
 import shutil

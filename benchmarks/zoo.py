@@ -1,5 +1,4 @@
-"""Networks of the zoo against the reference implementations: forward passes, training steps, and
-memory.
+"""Networks of the zoo against reference implementations: forward passes, training steps, memory.
 
 On PyTorch torchvision's and MONAI's, eager and compiled; on JAX networks written by hand with flax;
 on Chainer its own ResNet-50 (which has its strides in the first convolution of a block, so 6 %
@@ -29,16 +28,15 @@ LIMITS = {"torch": 1.02, "chainer": 1.02, "jax": 1.05}
 
 
 def run() -> list[Ratio]:
-    """All ratios but those of compiled networks, which take many minutes to compile: see
-    `zoo_compiled`.
-    """
+    """Return all ratios except those of compiled networks: see `zoo_compiled`."""
     torch = [ratio for name in ON_TORCH for ratio in (*on_torch(name), saved_for_backward(name))]
     return [*torch, *on_chainer(), *on_jax()]
 
 
 def on_torch(name: str, compiled: bool = False, rounds: int = 3, pairs: int = 8) -> list[Ratio]:
-    """Forward pass without a graph, and a training step, with PyTorch's own loss and optimizer on
-    both sides.
+    """Compare the forward pass without a graph, and a training step, with the reference network.
+
+    Both sides use PyTorch's own loss and optimizer.
     """
     label = f"{name}, torch{' compiled' if compiled else ''}"
     timed = partial(compare_fresh, rounds=rounds, pairs=pairs, limit=LIMITS["torch"])
@@ -108,7 +106,7 @@ def _labels(batch: int) -> np.ndarray:
 
 
 # PyTorch
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _torch_networks(name: str) -> tuple[Any, Any]:
@@ -176,7 +174,7 @@ def _saved_bytes(network: Any, images: np.ndarray) -> int:
 
 
 # The neutral optimizers
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _neutral_step(

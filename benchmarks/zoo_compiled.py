@@ -1,5 +1,6 @@
-"""The networks of `benchmarks.zoo` under ``torch.compile``; compiling them takes about a quarter of
-an hour.
+"""The networks of `benchmarks.zoo` under ``torch.compile``.
+
+Compiling them takes about a quarter of an hour.
 """
 
 from benchmarks.timing import Ratio

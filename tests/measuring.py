@@ -181,9 +181,10 @@ def named(nodeid):
     parameters.
 
     Example:
-        >>> named("tests/nn/test_pooling.py::test_odd[jax-3]"), named("tests/fuzz/test_fuzz.py::test_files@fuzz")
-        (('tests/nn/test_pooling.py::test_odd', 'jax'), ('tests/fuzz/test_fuzz.py::test_files',
-        'none'))
+        >>> named("tests/nn/test_pooling.py::test_odd[jax-3]")
+        ('tests/nn/test_pooling.py::test_odd', 'jax')
+        >>> named("tests/fuzz/test_fuzz.py::test_files@fuzz")
+        ('tests/fuzz/test_fuzz.py::test_files', 'none')
     """
     test, parameters = re.fullmatch(r"([^[@]*)(.*)", nodeid, re.DOTALL).groups()
     found = set(re.findall(r"torch|chainer|jax", parameters))

@@ -1,3 +1,1 @@
-"""ResNet-18 as a user of each framework would write it by hand: what our networks are compared
-with.
-"""
+"""ResNet-18 as a user of each framework would write it by hand: the peer of our networks."""

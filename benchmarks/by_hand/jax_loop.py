@@ -1,6 +1,4 @@
-"""An epoch of small networks as a user would write it in flax.nnx and optax: one compiled program a
-step.
-"""
+"""An epoch of small networks in flax.nnx and optax by hand: one compiled program per step."""
 
 import jax
 import numpy as np

@@ -1,6 +1,4 @@
-"""One training step of a flax network with optax: one compiled program over channels-last
-images.
-"""
+"""A training step of a flax network with optax: one compiled program, channels-last images."""
 
 import jax
 import numpy as np

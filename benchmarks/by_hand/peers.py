@@ -19,8 +19,9 @@ def lightning(
     momentum: float,
     epochs: int,
 ):
-    """A function that trains by Lightning's Trainer, everything that is not training switched
-    off.
+    """Return a function that trains by Lightning's Trainer without its logging and checkpoints.
+
+    Everything that is not training is switched off.
     """
     import lightning
     import torch

@@ -1,5 +1,6 @@
-"""ResNet-18's training step in plain PyTorch over two processes: DistributedDataParallel on gloo,
-one thread each.
+"""ResNet-18's training step in plain PyTorch over two processes.
+
+DistributedDataParallel sums over gloo; each process has one thread.
 """
 
 import multiprocessing
@@ -13,8 +14,9 @@ import numpy as np
 
 @contextmanager
 def two_processes(images: np.ndarray, labels: np.ndarray) -> Iterator[Callable[[], float]]:
-    """A function that makes one step in both processes, half of the batch in each, and waits for
-    both.
+    """Yield a function that makes one step in both processes and waits for both.
+
+    Each process takes half of the batch.
     """
     context = multiprocessing.get_context("spawn")
     port = _free_port()

@@ -1,5 +1,6 @@
-"""How far a candidate is from a reference: relative L2 differences of outputs, gradients and loss
-curves.
+"""How far a candidate is from a reference: relative L2 differences.
+
+They are taken of outputs, gradients and loss curves.
 
 Meant for float64, where right backends agree to about 1e-15 and the subtlest mistakes show at 1e-6
 and above.
@@ -130,9 +131,7 @@ def compare(
 def differences(
     reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0
 ) -> dict[str, float]:
-    """The relative difference of each tensor; those that are null on both sides are left out. See
-    `compare`.
-    """
+    """Return the relative difference of each tensor that is not null on both sides: see `compare`."""
     sizes = _sizes(reference)
     null = _null(sizes) & _null(_sizes(candidate))
     names = [name for name in {**reference, **candidate} if name not in null]
@@ -166,8 +165,9 @@ def relative_difference(reference: Any, candidate: Any) -> float:
 
 
 def _by_step(history: History) -> dict[str, float]:
-    """Each step's loss by itself: in a curve as a whole, the large ones at the start would hide all
-    others.
+    """Return the loss of each step under a name of its own.
+
+    In one tensor, the large losses at the start would hide all the others.
     """
     return {f"step {step.step}": step.loss for step in history.steps}
 

@@ -1,6 +1,4 @@
-"""What plain comparisons would see: ``allclose`` on outputs, gradients and loss curves in float32,
-as is usual.
-"""
+"""The usual comparison: ``allclose`` on outputs, gradients and loss curves in float32."""
 
 from __future__ import annotations
 

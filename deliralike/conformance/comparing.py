@@ -86,8 +86,7 @@ def compare(
     seed: int = 0,
     progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
-    """Prove that two networks are the same network, or name the first place where they differ and
-    say why.
+    """Prove that two networks compute the same, or name the first place where they differ, and why.
 
     Both are copied and compared in float64; neither changes.
 
@@ -248,7 +247,7 @@ class _Comparison:
         )
 
     # Levels
-    # ------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
         self.settings.progress(f"{name} {TITLES[name]}")
@@ -335,14 +334,16 @@ class _Comparison:
         return semantics.compared(mine, theirs, self.correspondence)
 
     def _elements(self) -> int | None:
-        """How many elements of each layer's output are looked at: all where another layout would
-        pick others.
+        """Return how many elements of each layer's output are compared; None for all of them.
+
+        All are needed where another layout would select other elements.
         """
         return semantics.ELEMENTS if self.match is None else None
 
     def _why_undecided(self) -> str:
-        """Why a difference says nothing: numbers that are not finite, or a network that draws
-        random numbers.
+        """Return why a difference has no meaning; an empty text where it has one.
+
+        The reasons are numbers that are not finite, and a network that draws random numbers.
         """
         for mode in self.modes.values():
             if where := semantics.not_finite(mode.reference.recording):
@@ -396,9 +397,7 @@ class _Comparison:
             }
 
     def _places(self) -> Level:
-        """Level L3: in training; in evaluation too where training shows nothing, or nothing that is
-        understood.
-        """
+        """Return level L3 (places): in training, and in evaluation where training explains nothing."""
         self._begin("L3")
         findings: dict[tuple[str, str, str], Finding] = {}
         for name in (name for name, mode in self.modes.items() if not mode.agrees):

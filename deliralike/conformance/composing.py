@@ -1,6 +1,4 @@
-"""What two loss functions make of the same output of a network: the data for
-`explain.loss_terms`.
-"""
+"""The terms of two loss functions at the same network output: data for `explain.loss_terms`."""
 
 from __future__ import annotations
 

@@ -19,14 +19,13 @@ from deliralike.network.base import AbstractNetwork
 
 
 class Correspondence:
-    """Two networks with the same names and layouts, as those written once are. Paths are those
-    within a unit.
+    """Two networks with equal names and layouts, as those written once have.
+
+    Paths are within a unit.
     """
 
     def tap(self, path: str) -> str | None:
-        """The name of the tap that a call of a block of the reference is; None where the block is
-        looked into.
-        """
+        """Return the name of a block's tap; None where the block is looked into instead."""
         return path or None
 
     def tap_of(self, path: str) -> str | None:
@@ -214,8 +213,9 @@ class Matched(Correspondence):
         return Observed(outputs, inputs, parameters, self._below(around, one.state))
 
     def _between(self, what: str, value: Any, given: Mapping[str, Call]) -> Any:
-        """What a unit computes between its taps: the input of one, laid out as that; an output, or
-        the unit's own.
+        """Return a value that a unit computes between its taps, in the reference's layout.
+
+        It is the input of a tap, the output of one, or the unit's own output.
         """
         if (name := what.removeprefix("the input of ")) != what:
             return self._into(name).back(_shaped(value, (given[name].args, given[name].kwargs)))
@@ -277,8 +277,7 @@ class _Way:
 
 
 def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Transform]:
-    """The order of columns around a block, where one side flattens pictures in another order than
-    the other.
+    """Return how columns are reordered around a block where the sides flatten pictures differently.
 
     It shows in the weight of the layer that follows. A block without weights gives back what it
     got.
@@ -297,8 +296,9 @@ def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Tr
 
 
 def _shaped(values: Any, likes: Any) -> Any:
-    """A nest with arrays in the shapes of those of another, where they have as many elements on
-    other axes.
+    """Return a nest whose arrays have the shapes of another nest's arrays.
+
+    Only arrays with as many elements on other axes are reshaped.
     """
     leaves, structure = nest.flatten(values)
     wanted = nest.leaves(likes)

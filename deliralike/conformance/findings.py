@@ -19,8 +19,7 @@ _FAR = 0.3  # from here on the nearest convention says nothing
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a place differs: the known convention or cause whose result is nearest to the
-    candidate's.
+    """Why a place differs: the known convention whose result is nearest to the candidate's.
 
     Attributes:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
@@ -86,9 +85,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """The place, with what differs there and in which mode: ``"bn1 (BatchNorm2d), forward,
-        train"``.
-        """
+        """The place, tensor and mode of the difference: ``"bn1 (BatchNorm2d), forward, train"``."""
         kind = f" ({self.kind})" if self.kind else ""
         what = "forward" if self.kind and self.what == "output" else self.what
         return ", ".join(
@@ -97,8 +94,9 @@ class Finding:
 
     @property
     def size(self) -> str:
-        """How much it differs, as the end of a sentence; nothing for names and shapes, which differ
-        or do not.
+        """Return how much it differs, as the end of a sentence.
+
+        The text is empty for names and shapes, which differ or do not.
         """
         if self.level == "L0":
             return ""
@@ -143,8 +141,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Observed:
-    """What one block computed, judged alone; all of it as NumPy arrays in neutral names and
-    layouts.
+    """The results of one block judged alone, as NumPy arrays in neutral names and layouts.
 
     Attributes:
         outputs: A nest of arrays.
@@ -161,8 +158,9 @@ class Observed:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def values(self) -> dict[str, np.ndarray]:
-        """What was computed forward, by name: ``"output"`` (with its path in a nest), then the
-        state.
+        """Return the results of the forward pass by name.
+
+        ``"output"`` (with its path in a nest) comes first, then the state.
         """
         outputs = {
             path: leaf
@@ -172,8 +170,9 @@ class Observed:
         return {**outputs, **self.state}
 
     def gradients(self) -> dict[str, np.ndarray | None]:
-        """What was computed backward, by name, such as ``"gradient of weight"`` or ``"gradient of
-        args[0]"``.
+        """Return the results of the backward pass by name.
+
+        Names are such as ``"gradient of weight"`` or ``"gradient of args[0]"``.
         """
         return {
             f"gradient of {name}": value
@@ -204,8 +203,7 @@ def is_number(leaf: Any) -> bool:
 
 @dataclass(frozen=True)
 class Accused:
-    """A block, or a function of `nn`, that differs at equal inputs: all that is known for
-    explaining it.
+    """A block, or a function of `nn`, that differs at equal inputs, with all data to explain it.
 
     Attributes:
         path: Where it is in the reference.

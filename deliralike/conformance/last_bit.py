@@ -15,8 +15,9 @@ SLIGHT = 1e-4  # differences that are larger are never taken for magnified round
 
 
 def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
-    """A floating array, each element one rounding (relative) away; zeros stay zeros, and all else
-    as it is.
+    """Return a floating array with each element one relative rounding away.
+
+    Zeros stay zeros, and any other value stays as it is.
     """
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
@@ -37,8 +38,9 @@ def parameter_slots(network: AbstractNetwork) -> list[Slot]:
 
 
 def allowed(moved: float) -> float:
-    """What two right networks may differ by, where an error in the last bit moves one of them by so
-    much.
+    """Return how far two right networks may differ.
+
+    An error in the last bit moves one of them by `moved`.
     """
     return min(MARGIN * moved, SLIGHT)
 

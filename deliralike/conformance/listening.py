@@ -47,8 +47,7 @@ class _Heard(Exception):
 def handed(
     loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any, ...]
 ) -> tuple[Any, Any] | None:
-    """What a loss hands to the network at its first call, ``(args, kwargs)``; None where it calls
-    only parts of it.
+    """Return ``(args, kwargs)`` of a loss's first call of the network; None if it calls parts only.
 
     Args:
         loss: ``loss(network, *batch)``; it gets no further than that call.

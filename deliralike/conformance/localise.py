@@ -1,5 +1,6 @@
-"""The places where a candidate differs, each block and function judged alone at the reference's
-inputs (level L3).
+"""The places where a candidate differs: level L3, with each block judged alone.
+
+Each block and function gets the reference's inputs.
 
 A unit is looked into tap by tap: a block that differs is a unit in its turn, and where none of its
 taps differ but the block does, it is accused itself. So the deepest accusation wins, and only the
@@ -131,9 +132,7 @@ class _Search:
         self.correspondence = correspondence
 
     def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
-        """The places within a unit, and the unit itself where what it does between its taps
-        differs.
-        """
+        """Yield the places within a unit, and the unit itself where its own code differs."""
         calls = record(unit, cotangent).calls
         weights = cotangents(unit, calls, cotangent)
         try:
@@ -195,8 +194,9 @@ class _Search:
         path: str,
         what: str,
     ) -> Iterator[Place]:
-        """The places within a unit of which the candidate raises an error: each block is looked
-        into by itself.
+        """Yield the places within a unit in which the candidate raises an error.
+
+        Each block is looked into by itself.
         """
         inner = [
             place
@@ -222,8 +222,7 @@ class _Search:
         weights: Mapping[str, Around],
         cotangent: Any,
     ) -> tuple[Mapping[str, Call], Forced, Forced]:
-        """Both sides forced; by blocks alone where the candidate calls other functions, that cannot
-        take what is given.
+        """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
 
         Raises:
             Exception: What the candidate raises.
@@ -360,8 +359,9 @@ class _Search:
         expected: Forced,
         found: Forced,
     ) -> str:
-        """The side whose own `stop_gradient` makes the difference: without it both have the same
-        gradients.
+        """Return the side whose own `stop_gradient` makes the difference.
+
+        Without it both have the same gradients.
         """
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
         if any(map(stops, found.others)):
@@ -423,8 +423,9 @@ def _filled(network: AbstractNetwork, values: Any) -> Any:
 
 
 def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:
-    """What a unit computes forward that differs, in the order of the candidate's calls, and by how
-    much.
+    """Return the forward results of a unit that differ, with their distances.
+
+    They have the order of the candidate's calls.
     """
     left, right = mine.values(), theirs.values()
     shared = [name for name in left if name in right]
@@ -478,8 +479,9 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
 def first_difference(
     reference: Observed, candidate: Observed, allowed: Allowed | None = None
 ) -> tuple[str, float]:
-    """The first tensor that differs, forward before backward, and by how much; what one side lacks
-    is left out.
+    """Return the first tensor that differs, forward before backward, and its distance.
+
+    What one side lacks is left out.
 
     Args:
         allowed: Tensors that may differ by more than the usual limit, and by how much.
@@ -513,8 +515,7 @@ def _rounding(
     cotangent: Any,
     expected: Forced,
 ) -> dict[str, Allowed]:
-    """What rounding may do to each tensor of each tap, by experiment: an error in the last bit of
-    every input.
+    """Return how far an error in the last bit of every input moves each tensor of each tap.
 
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
@@ -535,8 +536,9 @@ def _rounding(
 
 
 def _in_words(what: str) -> str:
-    """``"output['the input of head'][0][0]"`` as ``"the input of head"``; of several inputs the
-    position stays.
+    """Return ``"the input of head"`` for ``"output['the input of head'][0][0]"``.
+
+    Of several inputs the position stays.
     """
     found = re.fullmatch(r"output\['(the input of [^']+)'\]\[0\](\[.*\])", what)
     if found is None:
@@ -555,8 +557,9 @@ def joined(path: str, name: str) -> str:
 
 
 def settings(block: Any) -> dict[str, Any]:
-    """The settings of a layer, as the layer of `nn` of its name takes them: what it was made with,
-    else attributes.
+    """Return the settings of a layer by the names of the layer of `nn` of its class.
+
+    They are the arguments that it was made with, or else its attributes.
     """
     layer = LAYERS.get(type(block).__name__)
     if layer is None:
@@ -595,8 +598,9 @@ def _at_hand(unit: Unit, calls: Mapping[str, Call]) -> dict[str, np.ndarray]:
 def _instead_of(
     calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
 ) -> tuple[str, Any] | None:
-    """The function whose result the reference has where the candidate has another, without calling
-    that function.
+    """Return the function whose result the reference has and the candidate has not.
+
+    The candidate gets another result without a call of that function.
     """
     expected: Any = mine.values().get(what)
     came = theirs.values().get(what)

@@ -1,6 +1,4 @@
-"""What a network computes in one training step, plain or replicated, as NumPy arrays by kind and
-name.
-"""
+"""One training step of a plain or replicated network, as NumPy arrays by kind and name."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ _LONG = 2.0**20
 
 
 def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
-    """Outputs, loss, gradients and buffers after one step in training mode; the network is left as
-    it was.
+    """Return outputs, loss, gradients and buffers after one step in training mode.
+
+    The network is left as it was.
 
     The gradient is what an optimizer moves the parameters by, so that of a replicated network has
     gone all its way: through the replicas' backward passes and through the hooks that accumulate
@@ -53,8 +52,9 @@ def take_updates(
     batch: tuple[Any, ...],
     steps: Sequence[int] = (0, 1),
 ) -> Step:
-    """The first two updates of the parameters by each optimizer, on one batch; the network is left
-    as it was.
+    """Return the first two updates of the parameters by each optimizer, on one batch.
+
+    The network is left as it was.
 
     Two, since what a replica did not take over from the first shows in the second.
 

@@ -131,8 +131,9 @@ class Proof(Report):
 
     @property
     def verdict(self) -> str:
-        """``"diverges"`` when a level failed; ``"proved"`` when none did and L1 passed with a
-        number to show.
+        """The verdict: ``"diverges"`` or ``"proved"``, else undecided.
+
+        A failed level diverges; without one, L1 (values) must have passed with a number.
 
         A level that was not reached proves nothing and denies nothing.
         """
@@ -155,8 +156,7 @@ class Proof(Report):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, the most telling first: structure, layers judged alone, semantics, then the
-        others.
+        """All findings, the most telling first: structure, blocks, semantics, then others.
 
         Those of levels that failed come before those of levels that passed.
         """
@@ -205,9 +205,7 @@ class Proof(Report):
 
 @dataclass(frozen=True)
 class Proofs(Report):
-    """Several proofs together: one network on many backends, or over one, two and three
-    replicas.
-    """
+    """Several proofs of one network: on many backends, or over one, two and three replicas."""
 
     proofs: tuple[Proof, ...]
 

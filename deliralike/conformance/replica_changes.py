@@ -1,6 +1,4 @@
-"""What replicas may do otherwise, on every backend: weights of shares, masks, sums, hooks and
-copies of parameters.
-"""
+"""Changes to replicas on every backend: share weights, masks, sums, hooks and parameter copies."""
 
 from __future__ import annotations
 
@@ -20,14 +18,12 @@ Gradients = dict[str, Any]
 
 
 # Losses
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Weighted(Loss):
-    """A loss in replicas whose shares count as `weigh` says: from the sizes of the shares to what
-    each counts.
-    """
+class Weighted(InReplicas):
+    """A loss in replicas whose shares are weighted by `weigh`, a function of the shares' sizes."""
 
     per_replica: bool = True
     weigh: Callable[[Sequence[int]], Sequence[float]] = field(default=tuple)
@@ -38,15 +34,14 @@ class Weighted(Loss):
 
 
 def of_share(loss: LossFunction) -> LossFunction:
-    """The loss of one share by itself: a mean by the share's own denominator, where the loss is a
-    mean.
-    """
+    """Return the loss of one share alone; a mean is taken by the share's own denominator."""
     return as_loss(loss).whole
 
 
 def masks_from(function: LossFunction, first: Callable[[Replica], Any]) -> LossFunction:
-    """A loss function that, in a replica, draws masks as if its share began with another sample of
-    the batch.
+    """Return a loss function that draws a replica's masks for shares that begin elsewhere.
+
+    `first` gives the number of the sample of the batch at which the share begins.
     """
 
     def changed(network: Any, *share: Any) -> Any:
@@ -79,7 +74,7 @@ def _as_other(here: Replica, other: Replica) -> Iterator[None]:
 
 
 # Statistics over all replicas
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def without_gradient_of_others(here: Replica, nn: Any) -> Replica:
@@ -153,7 +148,7 @@ UNBIASED_BY_SHARE = with_counts(
 
 
 # Hooks of optimizers
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Accumulated(AccumulateGradients):
@@ -272,9 +267,7 @@ class Stale(CopyParameters):
 def hooked(
     network: Any, before: Callable[[Any], Any], after: Callable[[Any], Any] = CopyParameters
 ) -> Any:
-    """A replicated network whose optimizers begin with other hooks: each is made from the
-    network.
-    """
+    """Return a replicated network whose optimizers begin with other hooks, made from the network."""
     if network.parallelism.replica_count == 1:
         return network
     return with_parallelism(

@@ -1,6 +1,4 @@
-"""The score of the proof: planted mistakes detected, located and explained, and right candidates
-left in peace.
-"""
+"""The score of the proof: mutants detected, located and explained, and no false alarm."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ class Score:
 
     @property
     def passed(self) -> bool:
-        """Whether all mistakes were detected, 95 % located, 90 % explained, and no right candidate
-        accused.
-        """
+        """Whether all mutants are detected, 95 % located, 90 % explained, without a false alarm."""
         total = self.rows()[-1]
         located, explained = total.located / total.planted, total.explained / total.planted
         return (
@@ -184,8 +180,7 @@ def score(
     everywhere: bool = True,
     report: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Score:
-    """Plant every mistake in a right candidate on each backend, and compare right candidates with
-    other seeds.
+    """Compare a right candidate with every mutant on each backend, and with itself on other seeds.
 
     Args:
         on: Names of backends; all that are available when empty.

@@ -20,8 +20,9 @@ _NAMES = {"data": "inputs", "label": "target", "labels": "target"}
 
 @dataclass(frozen=True)
 class Stream:
-    """Batches, each a dict of arrays by field: ``"inputs"`` and ``"target"``, or the keys that the
-    batches have.
+    """Batches, each a dict of arrays by field.
+
+    The fields are ``"inputs"`` and ``"target"``, or the batches' own keys.
 
     Attributes:
         batches: They, in order.
@@ -46,9 +47,7 @@ class Stream:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The number of the first sample of each batch, and the number of all samples at the
-        end.
-        """
+        """The number of the first sample of each batch, and at the end that of all samples."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
 
     def __len__(self) -> int:
@@ -67,8 +66,9 @@ class Stream:
         )
 
     def named_as(self, other: Stream) -> Stream:
-        """The same with the field names of another stream: by name where those are the same, else
-        by position.
+        """Return the stream with another's field names.
+
+        Fields correspond by name if the names are the same, else by position.
         """
         if set(self.fields) == set(other.fields) or len(self.fields) != len(other.fields):
             return self
@@ -77,8 +77,9 @@ class Stream:
 
 
 def read(source: Iterable[Any], batches: int | None = None) -> Stream:
-    """The batches of a source as they come, at most `batches` of them; a source without an end
-    needs that number.
+    """Return the batches of a source in order, at most `batches` of them.
+
+    A source without an end needs that number.
 
     A batch is a tuple or list of fields of which the last is the target, a dict of fields, an array
     by itself, or a list of samples that are tuples or dicts, as Chainer's iterators give it. Arrays
@@ -153,8 +154,9 @@ def _loaded() -> list[Backend]:
 
 
 def _as_numpy(loaded: list[Backend], found: list[Backend], leaf: Any) -> Any:
-    """An array of any loaded framework as a NumPy one of its own storage; anything else as it
-    is.
+    """Return an array of any loaded framework as a NumPy array with storage of its own.
+
+    Anything else stays as it is.
     """
     if isinstance(leaf, np.ndarray | np.generic):
         return np.array(leaf)

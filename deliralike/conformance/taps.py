@@ -1,5 +1,4 @@
-"""Taps: what goes into each block and function of a network and comes out of it, recorded, forced
-and judged.
+"""Taps: the inputs and outputs of each block and function, recorded, forced and judged.
 
 A unit is a network or a block of one with its inputs. Its taps are the calls made while it runs: of
 blocks, and of functions of `nn` between them; what happens inside of a tapped call belongs to that
@@ -151,8 +150,9 @@ class Forced:
 
 
 def record(unit: Unit, cotangent: Any = None) -> Recording:
-    """Run a unit as it is; gradients are those of the sum of its outputs times a cotangent, or of
-    its output itself.
+    """Run a unit as it is, and record its calls and gradients.
+
+    Gradients are those of the sum of its outputs times a cotangent, or of its output itself.
 
     Args:
         unit: Its network is left as it was.
@@ -181,8 +181,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
 
 
 def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
-    """The gradient of the unit's scalar at each tap's inputs and output; None where they are no
-    floating arrays.
+    """Return the gradient of the unit's scalar at each tap's inputs and output.
+
+    It is None where they are no floating arrays.
     """
     zeros = {
         name: (_zeros((call.args, call.kwargs)), _zeros(call.output))
@@ -211,8 +212,7 @@ def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> 
 def force(
     unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any = None
 ) -> Forced:
-    """What each tap, and the unit between them (`UNIT`), computes by itself when all of them get
-    these inputs.
+    """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
     Args:
         unit: Its network is left as it was.
@@ -266,8 +266,7 @@ def stops(name: str) -> bool:
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:
-    """Run a unit that gives a loss, and note the output of every call of a block, also of those
-    within others.
+    """Run a unit that gives a loss, and record the output of every block call, nested ones too.
 
     Args:
         unit: Its network is left as it was.
@@ -316,8 +315,9 @@ def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any
 def _observed(
     unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
 ) -> dict[str, Observed]:
-    """What a forced run gave, sorted by what computed it; parameters and buffers go to the block
-    that holds them.
+    """Return the results of a forced run, sorted by what computed them.
+
+    Parameters and buffers go to the block that holds them.
     """
     output, own = found.beside[:2]
     of_given, of_inputs = found.inputs[2:]
@@ -356,9 +356,7 @@ def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Gradients of floating arrays by their paths, such as ``"args[0]"``; zeros where nothing
-    depends on an array.
-    """
+    """Return gradients of floating arrays by paths, such as ``"args[0]"``; unused ones are zeros."""
     leaves = [
         pair for root, nested in values.items() for pair in nest.leaves_with_paths(nested, root)
     ]
@@ -372,8 +370,9 @@ def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]
 def _run(
     unit: Unit, function: Callable[..., Any], *inputs: Any
 ) -> tuple[Gradients, dict[str, np.ndarray]]:
-    """Gradients of a function in the unit's mode, and the buffers afterwards; the network is left
-    as it was.
+    """Return the gradients of a function in the unit's mode, and the buffers afterwards.
+
+    The network is left as it was.
     """
     network = unit.network
     before = _buffers(network)
@@ -396,9 +395,7 @@ def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
 
 @contextmanager
 def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[None]:
-    """Let each call that is a tap go through a function; what happens inside of such a call does
-    not.
-    """
+    """Route each call that is a tap through a function, but no call inside of such a call."""
     counts: Counter[str] = Counter()
     inside = False
 
@@ -437,9 +434,7 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
 
 
 def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """Arguments by position, with the defaults: however a function is called, the same stand in the
-    same places.
-    """
+    """Return arguments by position, with the defaults, however a function is called."""
     try:
         bound = inspect.signature(call).bind(*args, **kwargs)
     except TypeError:
@@ -468,8 +463,9 @@ def _held(network: AbstractNetwork) -> dict[int, Held]:
 def _with(
     network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]
 ) -> Any:
-    """A nest with ``change(leaf, array)`` where there is an array; as it is where it is built in
-    another way.
+    """Return a nest with ``change(leaf, array)`` where there is an array.
+
+    A nest of another structure stays as it is.
     """
     leaves, structure = nest.flatten(values)
     if len(leaves) != len(arrays):
@@ -482,8 +478,9 @@ def _with(
 
 
 def _same(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
-    """For each leaf the position of the first one that is the same array; its own for a plain
-    value.
+    """Return for each leaf the position of the first leaf that is the same array.
+
+    A plain value has its own position.
     """
     first: dict[int, int] = {}
     positions = enumerate(nest.leaves(values))
@@ -492,8 +489,9 @@ def _same(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
 
 
 def _tied(values: Any, same: tuple[int, ...]) -> Any:
-    """A nest in which leaves that are to be one object are one; as it is where it is built in
-    another way.
+    """Return a nest in which leaves that should be one object are one.
+
+    A nest of another structure stays as it is.
     """
     leaves, structure = nest.flatten(values)
     if len(leaves) != len(same):
@@ -502,8 +500,9 @@ def _tied(values: Any, same: tuple[int, ...]) -> Any:
 
 
 def _instead(own: Any, given: Any) -> Any:
-    """A given array in the place of another; floating ones as a new one, so that code may write in
-    place.
+    """Return a given array in the place of another; a floating one as a new array.
+
+    So code may write into it in place.
 
     One with more or fewer axes is reshaped, as where one side flattens before a layer and the other
     within it. Where that cannot be, its own stays: what follows could not go on with the given one.
@@ -518,8 +517,9 @@ def _instead(own: Any, given: Any) -> Any:
 
 
 def _weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
-    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other
-    sizes.
+    """Return the sum of a nest's arrays times weights.
+
+    It is 0.0 where there are none, or weights of other sizes.
     """
     nn, held = network.backend.nn, _held(network)
     leaves = nest.leaves(values)

@@ -195,7 +195,7 @@ def test_a_block_with_two_names_is_followed_once_a_call(backend):
 
 
 # Functions of nn
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_functions_are_followed_and_replaced(backend):
@@ -246,7 +246,7 @@ def test_other_threads_are_not_followed():
 
 
 # Types
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *((name, Deep) for name in NAMES)])
@@ -297,7 +297,7 @@ def test_both_widths_compute_what_they_say(backend):
 
 
 # Gradients
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):

@@ -20,8 +20,13 @@ jax = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
 x, y = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
 trainer = training.Trainer(jax, rules.rule("sgd", lr=0.1))
 trainer.fit((x, y))
-uses = [lambda: jax(jax.backend.array(x)), lambda: trainer.fit((x, y)), lambda: list(trainer.predict(x)),
-        lambda: jax.load_neutral_state(jax.neutral_state()), lambda: zoo.build("mlp", backend="jax")]
+uses = [
+    lambda: jax(jax.backend.array(x)),
+    lambda: trainer.fit((x, y)),
+    lambda: list(trainer.predict(x)),
+    lambda: jax.load_neutral_state(jax.neutral_state()),
+    lambda: zoo.build("mlp", backend="jax"),
+]
 if os.fork() == 0:
     for use in uses:
         try:

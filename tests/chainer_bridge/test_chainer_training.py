@@ -197,7 +197,9 @@ from deliralike.backends.chainer import bridge
 bridge.install()
 import chainer, json, numpy as np
 options = {"n_processes": 2}
-ordered = chainer.iterators.MultiprocessIterator(np.arange(13), 5, repeat=False, shuffle=False, **options)
+ordered = chainer.iterators.MultiprocessIterator(
+    np.arange(13), 5, repeat=False, shuffle=False, **options
+)
 batches = [[int(sample) for sample in batch] for batch in ordered]
 ordered.finalize()
 shuffled = chainer.iterators.MultiprocessIterator(np.arange(15), 5, shuffle=True, **options)

@@ -83,7 +83,7 @@ def trained(tmp_path_factory):
 
 
 # The demo
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @OF_DEMO
@@ -183,7 +183,7 @@ def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
 
 
 # Training and prediction
-# -----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @OF_TRAINED
@@ -271,7 +271,7 @@ def test_weights_are_converted_for_an_architecture_and_checked(trained, tmp_path
 
 
 # The zoo
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_zoo_lists_every_network_with_its_published_count():
@@ -288,7 +288,7 @@ def test_a_network_is_shown_with_settings_layers_and_source():
 
 
 # Mistakes
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 #: What is wrong with a command, and what is said of it.
@@ -385,7 +385,7 @@ def test_ctrl_c_ends_cleanly(monkeypatch):
 
 
 # Processes of their own
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_an_error_in_a_process_of_its_own_has_no_traceback(tmp_path):
@@ -398,9 +398,9 @@ def test_an_error_in_a_process_of_its_own_has_no_traceback(tmp_path):
         env={**os.environ, "PYTHONPATH": ROOT},
     )
     assert (result.returncode, result.stdout) == (2, "")
-    assert (
-        result.stderr
-        == "deliralike: UnknownName: network: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?\n"
+    assert result.stderr == (
+        "deliralike: UnknownName: network: the zoo has no 'resnet81'. "
+        "Did you mean 'resnet8' or 'resnet18'?\n"
     )
 
 

@@ -146,7 +146,7 @@ def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
 
 
 # Folds
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_folds_end_with_a_table_and_are_not_repeated(place):
@@ -180,7 +180,7 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
 
 
 # The list of runs
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 #: Tests that share the runs of `several` share a process, so that they are made once.
@@ -260,7 +260,7 @@ def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
 
 
 # Mistakes
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 #: What is wrong with a command, and what is said of it.

@@ -743,7 +743,7 @@ def gradients_of_branches_that_are_not_added(patch):
 
 
 # What else may go wrong
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @broken("arrays/types are kept and converted")
@@ -1031,7 +1031,7 @@ def a_layer_with_another_default(patch):
 
 
 # Every function and layer with a check of its own, wrong by little
-# -------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def slightly(result, how):

@@ -196,7 +196,7 @@ def test_a_single_value_tells_a_number_of_few_digits_only():
 
 
 # Dice: overlaps written anew, sample by sample
-# -----------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 P = probabilities(numbers(2, 3, 8, seed=4))
 REGIONS = np.moveaxis(np.eye(3)[np.arange(16).reshape(2, 8) * 7 % 3], -1, 1)
@@ -250,7 +250,7 @@ def test_dice(loss, words):
 
 
 # Focal losses and weights that are solved for
-# ------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def focal(z, alpha=0.25, gamma=2.0, detached=False):
@@ -320,7 +320,7 @@ def test_the_gradient_of_another_loss_under_the_right_value():
 
 
 # Sums of functions, by what the whole makes of the network's output
-# --------------------------------------------------
+# -----------------------------------------------------------------------------
 
 Z = numbers(5, 3, seed=7)
 

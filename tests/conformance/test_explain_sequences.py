@@ -9,7 +9,7 @@ from tests.conformance.accusing import explained, numbers
 from tests.conformance.test_explain_layers import known, sigmoid, softmax
 
 # LSTM and GRU
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 H = 3
 SERIES = numbers(4, 2, 2, seed=1)
@@ -110,7 +110,7 @@ def test_an_unknown_recurrence():
 
 
 # Attention
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 WIDTH, HEADS = 6, 2
 WORDS = numbers(2, 3, WIDTH, seed=2)

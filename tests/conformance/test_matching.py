@@ -56,7 +56,7 @@ def test_a_state_comes_back_as_it_went(name, ours, theirs):
 
 
 # How it is decided
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Chain(nn.Module):
@@ -216,7 +216,7 @@ def test_too_many_choices_are_refused():
 
 
 # Layouts and parts
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Hand(nnx.Module):
@@ -398,7 +398,7 @@ def test_a_second_name_of_a_tied_parameter_is_not_missing():
 
 
 # Blocks, corrections and what is left over
-# ----------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_blocks_follow_their_tensors_and_those_without_go_by_name_and_class():

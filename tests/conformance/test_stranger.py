@@ -78,7 +78,7 @@ def test_it_uses_nothing_that_the_guide_does_not_name():
 
 
 # Broken on purpose
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 # On the stranger these are not declared; `tests/conformance/test_suite.py` breaks one of our own

@@ -60,7 +60,7 @@ def test_our_backends_declare_all_but_what_is_listed(backend):
 
 
 # What a check is
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_every_check_has_a_place_in_the_matrix():
@@ -152,7 +152,7 @@ def test_finite_differences_are_of_fourth_order():
 
 
 # What counts as what
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Lacking(type(STRANGER)):
@@ -315,7 +315,7 @@ def test_what_goes_beyond_the_minimum_fails_when_it_is_broken(check, monkeypatch
 
 
 # The report
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_report_is_a_matrix(monkeypatch):
@@ -349,7 +349,7 @@ def test_the_report_is_a_matrix(monkeypatch):
 
 
 # Under pytest
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def pytest_run(folder, *arguments):
@@ -400,10 +400,14 @@ def test_a_command_without_a_backend_says_what_is_missing(tmp_path):
 
 def test_other_runs_are_left_alone(tmp_path):
     (tmp_path / "conftest.py").write_text(
-        "def pytest_addoption(parser):\n    parser.addoption('--backend')\n    parser.addoption('--report')\n"
+        "def pytest_addoption(parser):\n"
+        "    parser.addoption('--backend')\n"
+        "    parser.addoption('--report')\n"
     )
     (tmp_path / "test_other.py").write_text(
-        "import sys\n\ndef test_other(request):\n    assert request.config.getoption('--backend') == '3'\n"
+        "import sys\n\n"
+        "def test_other(request):\n"
+        "    assert request.config.getoption('--backend') == '3'\n"
         "    assert 'deliralike' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     run = pytest_run(tmp_path, "--backend", "3", "--report", "x")
@@ -413,7 +417,8 @@ def test_other_runs_are_left_alone(tmp_path):
 def test_two_lines_in_an_authors_own_tests(tmp_path):
     (tmp_path / "test_mine.py").write_text(
         "from deliralike.conformance.suite.plugin import conformance_tests\n"
-        "test_conformance = conformance_tests('tests.conformance.stranger:BACKEND', ['functions/exp', 'replicas/*'])\n"
+        "test_conformance = conformance_tests("
+        "'tests.conformance.stranger:BACKEND', ['functions/exp', 'replicas/*'])\n"
         "test_missing = conformance_tests('nowhere:BACKEND', 'arrays/*')\n"
     )
     run = pytest_run(tmp_path, "-rs")

@@ -139,12 +139,22 @@ def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
         import numpy
         sys.dont_write_bytecode = True
         def snapshot():
-            return (dict(os.environ), list(warnings.filters), random.getstate(), str(numpy.random.get_state()),
-                    numpy.geterr(), sorted(dir(numpy)), list(sys.meta_path), sys.getrecursionlimit(),
-                    threading.active_count())
+            return (
+                dict(os.environ),
+                list(warnings.filters),
+                random.getstate(),
+                str(numpy.random.get_state()),
+                numpy.geterr(),
+                sorted(dir(numpy)),
+                list(sys.meta_path),
+                sys.getrecursionlimit(),
+                threading.active_count(),
+            )
         writes = []
-        sys.addaudithook(lambda event, args: writes.append(args) if event == "open" and isinstance(args[1], str)
-                         and set(args[1]) & set("wax+") else None)
+        def record_writes(event, args):
+            if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+                writes.append(args)
+        sys.addaudithook(record_writes)
         before = snapshot()
         import deliralike
         deliralike.zoo.list()

@@ -133,7 +133,7 @@ def test_its_mode_is_switched_and_restored(network):
 
 
 # The constructor that hands its arguments to the base
-# ---------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def classifier(base):

@@ -74,7 +74,7 @@ def test_an_error_of_the_function_stays_what_it_is():
 
 
 # Classes that optree does not know
-# -----------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 Value = TypeVar("Value")
 

@@ -167,7 +167,7 @@ def test_a_native_network_without_steps_has_the_default_ones(backend):
 
 
 # Networks written once, replicated
-# -----------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Watched(Network):

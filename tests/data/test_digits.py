@@ -61,5 +61,8 @@ def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
 
 
 def test_scikit_learn_is_imported_only_when_data_are_loaded():
-    code = "import sys, deliralike.data, deliralike.training, deliralike.cli; sys.exit('sklearn' in sys.modules)"
+    code = (
+        "import sys, deliralike.data, deliralike.training, deliralike.cli; "
+        "sys.exit('sklearn' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

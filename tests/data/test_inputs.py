@@ -162,7 +162,10 @@ def test_inputs_that_are_refused_are_so_with_one_error(backend, subtests):
             fit(unchanging(backend)[0], inputs, CLASSES)
 
 
-OUTSIDE = "cross_entropy: target: {} is out of range, wanted whole numbers from 0 to 2 .or -100, which is ignored"
+OUTSIDE = (
+    "cross_entropy: target: {} is out of range, "
+    "wanted whole numbers from 0 to 2 .or -100, which is ignored"
+)
 FIT = "|^the whole number {} does not fit int32, which backend 'jax' computes in"
 REFUSED_LABELS = {
     "one more": (CLASSES + 1, IndexRangeError, OUTSIDE.format(3)),

@@ -309,7 +309,8 @@ import numpy as np, time
 from deliralike import data
 from tests.data.sources import Squares, marked
 if __name__ == "__main__":
-    batches = data.Loader(Squares(), 2, transform=marked, workers=2, worker_kind="process").batches()
+    loader = data.Loader(Squares(), 2, transform=marked, workers=2, worker_kind="process")
+    batches = loader.batches()
     print(*next(batches)["process"], *next(batches)["process"], flush=True)
     time.sleep(3600)
 """

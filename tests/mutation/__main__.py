@@ -218,9 +218,8 @@ def _report(arguments: argparse.Namespace) -> int:
         numbers = (count["mutants"], quick, short, killed, share, count[SURVIVED], count[UNREACHED])
         print(f"| {name} | {' | '.join(map(str, numbers))} |")
     unusable = [row["control"] for row in _controlled(arguments.results) if not row["passes"]]
-    print(
-        f"\n{sum(row['cost'] for row in rows) / 60:.1f} minutes of the processor; {len(unusable)} tests unusable"
-    )
+    minutes = sum(row["cost"] for row in rows) / 60
+    print(f"\n{minutes:.1f} minutes of the processor; {len(unusable)} tests unusable")
     for title, kept in (
         ("Killed by `all` only", "all"),
         ("Survived", SURVIVED),
@@ -228,7 +227,8 @@ def _report(arguments: argparse.Namespace) -> int:
     ):
         print(f"\n{title}:")
         for row in sorted((row for row in rows if row["result"] == kept), key=_key):
-            ran = f"{row['ran']} of {row['tests']} tests run within the budget, {row['reached']} reach it"
+            ran = f"{row['ran']} of {row['tests']} tests run within the budget"
+            ran += f", {row['reached']} reach it"
             said = row.get("test", ran if row["tests"] else "no test")
             print(f"- {row['file']}:{row['line']} `{row['before']}` -> `{row['after']}`: {said}")
     return 0

@@ -134,8 +134,10 @@ def _test(context: str) -> tuple[str, str]:
     """The name of the test, and what of it was under way.
 
     Example:
-        >>> _test("tests/test_a.py::test_b[x (y)] (setup)"), _test("tests/test_a.py::test_b[3]@slow|run")
-        (('tests/test_a.py::test_b[x (y)]', 'setup'), ('tests/test_a.py::test_b[3]', 'run'))
+        >>> _test("tests/test_a.py::test_b[x (y)] (setup)")
+        ('tests/test_a.py::test_b[x (y)]', 'setup')
+        >>> _test("tests/test_a.py::test_b[3]@slow|run")
+        ('tests/test_a.py::test_b[3]', 'run')
     """
     match = CONTEXT.fullmatch(context)
     return (match["test"], match["phase"]) if match else (context, "")

@@ -257,7 +257,8 @@ def test_annotations_and_messages_are_left_out():
 
 def test_the_lines_to_ask_about():
     tree = ast.parse(
-        "A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n"
+        "A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n"
+        "  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n"
     )
     of = {line: lines(tree, line) for line in (1, 4, 6, 9, 10, 13)}
     assert {line: (sorted(asked.own), asked.on_import) for line, asked in of.items()} == {

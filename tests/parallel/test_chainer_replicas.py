@@ -80,7 +80,7 @@ def same(found, wanted, tolerance=1e-12):
 
 
 # What a replica owns
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_replicas_on_one_device_share_no_array():
@@ -236,7 +236,7 @@ def test_functions_that_hold_the_network_are_the_replicas_own(way):
 
 
 # What follows the root
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Scaled(chainer.Chain):
@@ -390,7 +390,7 @@ def test_the_state_of_a_recurrent_link_is_each_replicas_own_and_is_reset_in_all(
 
 
 # Link hooks
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Counting(chainer.LinkHook):
@@ -436,7 +436,7 @@ def test_spectral_normalisation_works_in_replicas():
 
 
 # What reaches a replica's thread
-# -------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Watching(chainer.Link):
@@ -607,7 +607,7 @@ def test_after_an_error_the_network_runs_again(within):
 
 
 # Sums over replicas
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def in_each_replica(function, shares, in_threads=False):
@@ -676,7 +676,7 @@ def test_a_replica_that_does_not_come_to_a_sum_is_an_error(within):
 
 
 # Chainer's own batch normalisation
-# -----------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 NORMS = {
     "channels": lambda: L.BatchNormalization(3, decay=0.7, eps=1e-3),
@@ -766,7 +766,7 @@ def test_synchronisation_leaves_the_users_link_as_it_was(within):
 
 
 # Persistent values
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Counters(chainer.Link):
@@ -828,7 +828,7 @@ def test_averages_that_nobody_moved_are_not_rounded():
 
 
 # Native random layers
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Dropping(Network):
@@ -887,7 +887,7 @@ def test_a_call_without_random_layers_draws_nothing():
 
 
 # Gradients and optimizers
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class TwoParts(Network):
@@ -1064,7 +1064,7 @@ def test_without_the_copy_the_replicas_would_fall_behind():
 
 
 # Devices
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_a_replicated_network_does_not_move():

@@ -274,7 +274,7 @@ def test_a_native_optimizer_that_holds_its_state_goes_on_from_step_to_step(backe
 
 
 # prepare_batch
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def types_of(backend, prepared):

@@ -13,7 +13,10 @@ from deliralike.errors import StateError
 from deliralike.parallel import in_replicas
 from tests.parallel.networks import Small, batch_of, built, cross_entropy, optimizer_of, replicated
 
-MESSAGE = "has changed and was not copied to the replicas: update it by an optimizer over the replicated network"
+MESSAGE = (
+    "has changed and was not copied to the replicas: "
+    "update it by an optimizer over the replicated network"
+)
 
 
 def perceptron(backend, seed):
@@ -126,7 +129,7 @@ def test_weights_that_are_written_as_they_were_or_are_no_numbers_are_no_error(ba
 
 
 # Threads
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def in_threads(call, threads=4, times=15):

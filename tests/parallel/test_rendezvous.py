@@ -12,8 +12,10 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
 
 @pytest.fixture
 def hold(within):
-    """``hold(rendezvous, visits)``: each party runs its function of (exchange) in a thread; results or
-    errors in order."""
+    """Return ``hold(rendezvous, visits)``, which runs each party's function in a thread.
+
+    It returns the results or the errors in the order of the parties.
+    """
 
     def run_all(rendezvous, visits, leaves=True):
         outcomes = [None] * len(visits)

@@ -313,7 +313,7 @@ def test_contexts_that_were_entered_are_left_when_a_later_one_fails():
 
 
 # Threads that are kept
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_threads_are_kept_for_the_next_call_unless_their_job_broke_off(run):

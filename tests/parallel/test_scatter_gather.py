@@ -221,7 +221,7 @@ def test_the_comparison_of_nests_sees_every_difference(backend):
 
 
 # The partition
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def many(backend, count):
@@ -318,12 +318,15 @@ def test_numpy_arrays_of_text_and_objects_are_split_and_stay_numpy(backend, kind
 
 
 # Errors of scatter
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_arrays_that_disagree_on_the_batch_size_are_named(backend):
     batch = {"image": backend.array(np.zeros((4, 2))), "label": np.zeros(3)}
-    message = "the arrays of a batch must agree on their size along dim 0: batch['image'] has 4, batch['label'] has 3."
+    message = (
+        "the arrays of a batch must agree on their size along dim 0: "
+        "batch['image'] has 4, batch['label'] has 3."
+    )
     with pytest.raises(BatchError, match=f"^{re.escape(message)}$"):
         scatter(batch, many(backend, 2), backend=backend)
 
@@ -337,7 +340,10 @@ def test_arguments_that_disagree_are_named_as_one_writes_them(backend):
 @pytest.mark.parametrize("dim", [1, -2])
 def test_an_array_with_too_few_axes_is_named(backend, dim):
     batch = Pair(backend.array(np.zeros((2, 3))), [backend.array(np.zeros(3))])
-    message = f"batch.second[0] has shape (3,), so there is no dim {dim} to split it along: give another dim"
+    message = (
+        f"batch.second[0] has shape (3,), so there is no dim {dim} to split it along: "
+        "give another dim"
+    )
     with pytest.raises(BatchError, match=re.escape(message)):
         scatter(batch, many(backend, 2), dim, backend=backend)
 
@@ -371,7 +377,7 @@ def test_dim_is_a_whole_number():
 
 
 # The spec
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_a_spec_says_what_is_split_copied_and_kept(backend):
@@ -504,7 +510,7 @@ def test_an_unknown_word_is_an_error_with_a_suggestion(backend):
 
 
 # Gather
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def scalars_of(backend, *values):
@@ -585,7 +591,10 @@ def test_other_leaves_are_returned_once(backend, leaf):
     ids=repr,
 )
 def test_other_leaves_that_differ_are_an_error_or_a_list(backend, first, second):
-    message = f"output['n'] is {first!r} on replica 0 and {second!r} on replica 1: return an array, or gather with"
+    message = (
+        f"output['n'] is {first!r} on replica 0 and {second!r} on replica 1: "
+        "return an array, or gather with"
+    )
     with pytest.raises(StructureError, match=re.escape(message)):
         gather([{"n": first}, {"n": second}], backend=backend)
     found = gather([{"n": first}, {"n": second}], others="list", backend=backend)["n"]
@@ -729,7 +738,7 @@ def test_settings_that_make_no_sense_are_errors(outputs, options, message):
 
 
 # Gradients
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def there_and_back(backend, dim, count):

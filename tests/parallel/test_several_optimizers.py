@@ -48,7 +48,7 @@ def replicas_are_equal(network):
 
 
 # Unused and frozen parameters
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @WAYS
@@ -132,7 +132,7 @@ def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backe
 
 
 # Hooks of the user's
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def clip(optimizer, gradients):
@@ -156,7 +156,7 @@ def test_clipping_sees_the_accumulated_gradient(backend, wrap):
 
 
 # Several optimizers
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Adversaries(Network):
@@ -253,7 +253,7 @@ def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend, w
 
 
 # Gradients of gradients
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Smooth(Network):

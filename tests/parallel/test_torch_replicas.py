@@ -82,7 +82,7 @@ class Watched(nn.Module):
 
 
 # Storage, structure
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_every_replica_has_parameters_of_its_own_that_are_leaves():
@@ -335,7 +335,7 @@ def test_torchscript_modules_are_refused():
 
 
 # Hooks and reparametrisations
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
@@ -484,7 +484,7 @@ def test_weight_norms_train_as_on_one_device(norm, after, loss):
 
 
 # Lazily shaped parameters
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @both_losses
@@ -528,7 +528,7 @@ def test_making_lazy_parameters_leaves_other_buffers_alone():
 
 
 # What threads have of their own
-# --------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 MODES = {
@@ -595,7 +595,7 @@ def test_threads_are_shared_out_and_given_back():
 
 
 # Batch normalisation
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class OfMyOwn(nn.BatchNorm1d):
@@ -690,7 +690,7 @@ def test_gradients_of_gradients_are_those_of_one_device(loss, buffers):
 
 
 # Buffers
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Buffers(nn.Module):
@@ -797,7 +797,7 @@ def test_after_an_error_the_replicas_have_the_roots_buffers():
 
 
 # Gradients and optimizers
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @both_losses
@@ -956,7 +956,7 @@ def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
 
 
 # Chance
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_masks_of_our_dropout_are_reproducible_and_differ_between_replicas_and_calls():
@@ -984,7 +984,7 @@ def test_no_random_number_is_drawn_where_no_mask_is():
 
 
 # Compiled networks
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @both_losses

@@ -88,7 +88,10 @@ def test_the_first_batch_is_not_lost_over_mpi(of_two):
 
 def test_an_optimizer_of_all_processes_over_mpi_is_not_for_a_network_of_one(of_two):
     for rank, each in enumerate(of_two):
-        words = f"communicator has process {rank} of 2, and the network is process 0 of 1: give it Distributed"
+        words = (
+            f"communicator has process {rank} of 2, and the network is process 0 of 1: "
+            "give it Distributed"
+        )
         assert words in each["refused"]
 
 
@@ -103,7 +106,7 @@ def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
 
 
 @pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), pytest.param(4, 10, marks=long)])
-def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(
+def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(  # noqa: E501
     processes, count
 ):
     came = call("chainermn", processes, "tests.processes.multi_node:evaluated", count)

@@ -105,7 +105,10 @@ def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
-    wanted = "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: all need the same number"
+    wanted = (
+        "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: "
+        "all need the same number"
+    )
     assert [each["other lengths"] for each in various(engine)] == [wanted] * 4
 
 

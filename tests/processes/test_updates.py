@@ -162,7 +162,7 @@ def test_batch_norm_of_all_processes_is_an_error_on_jax():
 
 
 # Gradients that PyTorch adds during backward
-# ----------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("shares", "sums"), [([4, 3], 0), ([3, 0, 2, 2], steps.STEPS)])
@@ -205,7 +205,7 @@ def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine,
 
 
 # Sums that go on in the background
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)

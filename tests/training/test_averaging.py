@@ -305,7 +305,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 
 
 # The trainer
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(backend):

@@ -102,7 +102,8 @@ def test_a_bad_slope_is_found_between_the_layers_where_it_comes_in(backend):
     each = trainer(backend.name, [StopOnNaN()], kind=Root)
     history = stopped(
         each,
-        r"step 0 of epoch 0: the gradient of 'first.weight' \(4 of 6 are bad, the last is 'second.bias'\)",
+        "step 0 of epoch 0: the gradient of 'first.weight' "
+        r"\(4 of 6 are bad, the last is 'second.bias'\)",
     )
     assert np.isfinite(history.losses).all()
 

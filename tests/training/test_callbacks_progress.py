@@ -121,7 +121,10 @@ def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     code = """
         from tests.training.small_runs import Do, samples, trainer
         from deliralike.training import ProgressBar
-        trainer("torch", [ProgressBar("run")]).fit(samples(70), samples(5), epochs=20, batch_size=7).stopped
+        training, validation = samples(70), samples(5)
+        trainer("torch", [ProgressBar("run")]).fit(
+            training, validation, epochs=20, batch_size=7
+        ).stopped
     """
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))]

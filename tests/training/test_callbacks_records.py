@@ -148,7 +148,7 @@ def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_pa
 
 
 # Tables
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
@@ -214,7 +214,7 @@ def test_tables_are_those_of_the_history(tmp_path, backend):
 
 
 # TensorBoard
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def events(folder):

@@ -44,7 +44,7 @@ def there_and_back(folder, value):
 
 
 # Exactness
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 VALUES = {
     "texts": {
@@ -155,7 +155,7 @@ def test_a_state_that_holds_itself_is_refused(tmp_path):
 
 
 # Files
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_files_are_those_of_the_safetensors_library(tmp_path):
@@ -201,7 +201,7 @@ def test_a_second_write_replaces_the_first(tmp_path):
 
 
 # What is not a checkpoint
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def edited(path, **changes):
@@ -386,7 +386,7 @@ def test_an_empty_folder_may_become_a_checkpoint(tmp_path):
 
 
 # Failures of the disk
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace", "mkdir"])
@@ -446,7 +446,11 @@ def child(work, number=None):
         os._exit(0)
 
 def state(step):
-    return {"network": {"a": np.full(7, float(step))}, "optimizer.default": [np.arange(step)], "run": {"step": step}}
+    return {
+        "network": {"a": np.full(7, float(step))},
+        "optimizer.default": [np.arange(step)],
+        "run": {"step": step},
+    }
 
 def step_in(folder):
     found = checkpoint.read(folder)
@@ -461,8 +465,10 @@ for work in ("first", "second", "remove"):
         folder.parent.mkdir(parents=True)
         if work != "first":
             child(lambda: checkpoint.write(folder, state(1)))
-        act = (lambda: checkpoint.remove(folder)) if work == "remove" else (lambda: checkpoint.write(folder, state(2)))
-        finished = child(act, number)
+        if work == "remove":
+            finished = child(lambda: checkpoint.remove(folder), number)
+        else:
+            finished = child(lambda: checkpoint.write(folder, state(2)), number)
         try:
             found = step_in(folder)
         except checkpoint.CheckpointMissing:
@@ -470,7 +476,8 @@ for work in ("first", "second", "remove"):
         left = sorted(path.name for path in folder.parent.iterdir())
         child(lambda: checkpoint.write(folder, state(3)))  # goes on, and cleans up
         after = step_in(folder)
-        assert [path.name for path in folder.parent.iterdir()] == ["c"], list(folder.parent.iterdir())
+        remaining = [path.name for path in folder.parent.iterdir()]
+        assert remaining == ["c"], remaining
         print(work, number, int(finished), found, after, *left)
         if finished:
             break

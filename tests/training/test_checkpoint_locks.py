@@ -44,7 +44,8 @@ for number in range(4000):
         checkpoint.write(folder, {"network": {"a": np.full(50, mark)}, "run": {"mark": mark}})
         written += 1
     except CheckpointError as error:
-        assert "is being written by process" in str(error) or "by another process" in str(error), error
+        message = str(error)
+        assert "is being written by process" in message or "by another process" in message, error
         refused += 1
     if written >= 40 and refused:
         break
@@ -69,7 +70,7 @@ def trained(folder, **options):
     return trainer.fit(points, batch_size=3, **options)
 
 
-def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_over_when_that_is_dead(
+def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_over_when_that_is_dead(  # noqa: E501
     tmp_path,
 ):
     folder = tmp_path / "run"
@@ -78,7 +79,8 @@ def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_
     )
     child = int(holder.stdout.readline())
     try:
-        name = rf"process {holder.pid} on {re.escape(socket.gethostname())} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
+        host = re.escape(socket.gethostname())
+        name = rf"process {holder.pid} on {host} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
         with pytest.raises(
             CheckpointError, match=f"run is being written by {name}: wait for it, stop it, or give"
         ):

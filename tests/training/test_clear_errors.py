@@ -39,7 +39,7 @@ def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
 
 
 # Settings
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 ENDLESS = {
     "deep.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 3000 + "1" + "}" * 3000,
@@ -80,7 +80,7 @@ def test_a_setting_of_another_type_is_named(settings):
 
 
 # Records
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 GOOD = json.dumps({"kind": "epoch", "epoch": 0, "steps": 3, "held_out": {"loss": 0.25}})
 DAMAGED = [
@@ -120,7 +120,7 @@ def test_a_full_disk_is_told_with_the_files_name():
 
 
 # Names
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Named(Network):
@@ -143,7 +143,7 @@ def test_an_argument_may_be_called_cls(backend):
 
 
 # Before the first step, and during validation
-# ------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Steps(training.callbacks.Callback):
@@ -218,7 +218,7 @@ def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_
 
 
 # Pictures
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path):

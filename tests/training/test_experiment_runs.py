@@ -73,7 +73,7 @@ def same_run(found, wanted):
 
 
 # The folder
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_folder_says_everything_about_the_run(finished):
@@ -189,7 +189,7 @@ def test_a_machine_without_git_is_no_problem(tmp_path, monkeypatch):
 
 
 # Status
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_status_follows_the_run(tmp_path):
@@ -239,7 +239,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 
 
 # Going on
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(10, marks=pytest.mark.long)])
@@ -325,7 +325,7 @@ def test_a_run_stops_at_a_loss_that_is_not_a_number(tmp_path):
 
 
 # Data and code of one's own
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def dataset(count=40):
@@ -399,7 +399,7 @@ def test_a_network_over_two_devices_trains_as_on_one(tmp_path):
 
 
 # Folds
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -513,7 +513,7 @@ def test_folds_for_segmentation_are_runs_of_neighbours():
 
 
 # Beside each other
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
@@ -539,7 +539,7 @@ def test_segmentation_is_judged_by_the_overlap_of_its_classes():
 
 
 # Refused, or gone on with on purpose
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 SHORT = Settings(network="mlp", network_settings={"hidden": [5]}, batch_size=719, epochs=1)
 
@@ -591,7 +591,10 @@ def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
     experiment = Experiment({"network": "mlp", "epochs": 1}, dataset=named)
     folder = experiment.run(tmp_path / "run").folder
     assert 'data = "own:digits"' in (folder / "settings.toml").read_text()
-    message = "data: the run was made on data of its own, called 'digits', which are not kept: give them again"
+    message = (
+        "data: the run was made on data of its own, called 'digits', "
+        "which are not kept: give them again"
+    )
     for refused in (lambda: load_run(folder), lambda: Experiment(folder).run(folder, resume=True)):
         with pytest.raises(DataUnavailable, match=message):
             refused()

@@ -23,7 +23,7 @@ def gathered(metric, outputs, targets, batch=4):
 
 
 # Regression
-# ------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 ERRORS = {
     "mae": sklearn.metrics.mean_absolute_error,
@@ -65,7 +65,7 @@ def test_errors_of_nan_are_nan_and_shapes_must_agree(name):
 
 
 # Evidence
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_evidence_of_nothing_has_no_figure():
@@ -111,7 +111,7 @@ def test_what_is_no_metric_is_refused(wrong):
 
 
 # Intervals
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 RIGHT = np.random.default_rng(5).random(200) < 0.8
 
@@ -239,7 +239,7 @@ def test_intervals_that_make_no_sense_are_refused():
 
 
 # Names
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", metrics.known())
@@ -268,5 +268,8 @@ def test_unknown_names_and_settings_are_answered_with_the_nearest():
 
 
 def test_metrics_import_neither_scikit_learn_nor_scipy():
-    code = "import sys, deliralike.training.metrics; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    code = (
+        "import sys, deliralike.training.metrics; "
+        "sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

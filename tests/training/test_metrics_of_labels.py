@@ -38,7 +38,7 @@ BINARY, YES = draw(41, 2), labels_of(41, classes=2)
 
 
 # Accuracy and top-k
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_accuracy_is_that_of_scikit_learn():
@@ -82,7 +82,7 @@ def test_top_k_with_fewer_classes_than_k_is_refused():
 
 
 # Cross-entropy
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_cross_entropy_is_that_of_scikit_learn_from_logits_and_probabilities():
@@ -125,7 +125,7 @@ def test_a_label_of_probability_zero_is_an_infinite_loss():
 
 
 # ROC AUC and average precision
-# -----------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("average", ["macro", "weighted"])
@@ -254,7 +254,7 @@ def test_an_unknown_average_and_labels_that_are_not_0_or_1_are_refused():
 
 
 # Calibration
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_calibration_error_of_a_table_worked_out_by_hand():
@@ -287,7 +287,7 @@ def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
 
 
 # Confusion
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("scores", "labels"), [(SCORES, LABELS), (PICTURES, MASKS)])
@@ -309,7 +309,7 @@ def test_the_confusion_matrix_leaves_ignored_labels_out_and_names_classes():
 
 
 # What all of them have in common
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 OF_LABELS = [
     "accuracy",

@@ -29,7 +29,7 @@ PREDICTED, TRUE = masks_of(7, 7, 5), masks_of(7, 7, 5, seed=1)
 
 
 # Dice and IoU
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_background_can_be_left_out_of_figures_and_mean():
     }
 
 
-def test_a_class_absent_from_mask_and_prediction_has_no_figure_and_one_absent_from_one_counts_zero():
+def test_a_class_absent_from_mask_and_prediction_has_no_figure_and_one_absent_from_one_counts_zero():  # noqa: E501
     true = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]])
     predicted = np.array([[0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 1]])
     found = Dice()(scores_of(predicted, 3), true)
@@ -102,7 +102,7 @@ def test_settings_of_overlap_that_make_no_sense_are_refused():
 
 
 # Hausdorff
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def directed(first, second):

@@ -249,7 +249,10 @@ def test_a_checkpoint_without_fingerprints_goes_on_and_says_what_was_not_compare
     adam = rules.rule("adam", lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        message = "optimizer.default was a rule with momentum_buffer, here it is a rule with exp_avg, exp_avg_sq"
+        message = (
+            "optimizer.default was a rule with momentum_buffer, "
+            "here it is a rule with exp_avg, exp_avg_sq"
+        )
         with pytest.raises(CheckpointError, match=message):
             fitted(backend.name, epochs=2, resume=path, rule=adam)
         fitted(backend.name, epochs=2, resume=path, rule=adam, accept=["optimizer"])
@@ -274,7 +277,7 @@ def test_a_setting_that_a_run_changes_by_itself_is_not_compared(tmp_path):
 
 
 # Values as texts
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 SCRIPT = """
 import functools, threading
@@ -294,14 +297,26 @@ def made(limit):
 
 class Source:
     def __init__(self):
-        self.root, self.lock, self.names = "/tmp/%s/pictures" % np.random.randint(10**9), threading.Lock(), ["a", "b"]
+        self.root = "/tmp/%s/pictures" % np.random.randint(10**9)
+        self.lock = threading.Lock()
+        self.names = ["a", "b"]
         self.colours = {"red", "green", "blue"}
         self.me = self
     def __getitem__(self, index):
         return helper(index)
 
-for value in (made(3), functools.partial(made(2), 1), lambda x: x * 2, Source(), np.arange(5, dtype=">f4"),
-              [np.full(3, i) for i in range(40)], {"deep": [Source()]}, np.random.default_rng(0), object()):
+values = [
+    made(3),
+    functools.partial(made(2), 1),
+    lambda x: x * 2,
+    Source(),
+    np.arange(5, dtype=">f4"),
+    [np.full(3, i) for i in range(40)],
+    {"deep": [Source()]},
+    np.random.default_rng(0),
+    object(),
+]
+for value in values:
     for path, text in described("value", value).items():
         print(path, text)
 """
@@ -369,7 +384,7 @@ def test_arrays_above_the_limit_are_sampled_over_their_whole_length():
 
 
 # What a checkpoint may set
-# -------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 FORGED = {
     "another attribute": (
@@ -410,7 +425,7 @@ def test_a_state_sets_the_fields_of_a_run_alone(written, tmp_path, forge, messag
 
 
 # Networks and optimizers of a framework's own
-# ------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def torch_parts(rate, momentum):

@@ -45,7 +45,7 @@ FIVE = [name for name in STEMS if not name.startswith(("squeezenet", "alexnet", 
 
 
 # Bad input
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests):
@@ -104,7 +104,7 @@ def test_settings_that_make_no_sense_are_refused(subtests):
 
 
 # Stages, stem and head
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_there_are_stages_at_five_halvings(subtests):
@@ -163,7 +163,7 @@ def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
 
 
 # Old names
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatch):
@@ -190,7 +190,7 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
 
 
 # Auxiliary classifiers
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
@@ -231,7 +231,7 @@ def test_the_published_googlenet_is_counted_without_its_auxiliary_classifiers():
 
 
 # Start values
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Narrow(torch.nn.Linear):
@@ -283,7 +283,7 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
 
 
 # Shared blocks
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_shared_blocks_are_torchvisions():

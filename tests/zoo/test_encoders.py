@@ -20,7 +20,7 @@ from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.encoders import DECODERS, NARROW, SHORT, SHORT_BOTTLENECK, smp, without_dropout
 
 # Encoders of every family
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 PYRAMIDS = {
     "resnet50": (64, 256, 512, 1024, 2048),
@@ -196,7 +196,7 @@ def test_an_encoder_is_named_or_given():
 
 
 # Depth, dilation, joins
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
@@ -323,7 +323,7 @@ def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
 
 
 # Start values
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def short_resnet(network, head):
@@ -368,7 +368,7 @@ def test_start_values_have_the_spread_of_the_references(name):
 
 
 # Bad input
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 BAD = {
     "unknown encoder": (

@@ -21,7 +21,7 @@ def sample(shape=(2, 3, 33, 35), seed=5):
 
 
 # Features
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_features_are_those_of_the_wanted_stages_in_that_order(backend):
@@ -201,7 +201,7 @@ def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
 
 
 # A new head
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 TIED = ("gpt2", "gpt_mini masked")
 WIDER = ("vae", "conv_vae")  # the number of outputs is that of the inputs as well

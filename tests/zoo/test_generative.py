@@ -19,7 +19,7 @@ from tests.zoo.case import close, evaluate, scrambled
 from tests.zoo.cases.generative import FULL, TINY, TINY_REFERENCE, discriminator, generator, unet
 
 # Full sizes
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def full_inputs(name):
@@ -65,7 +65,7 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 
 # Noise and time
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(subtests):
@@ -151,7 +151,7 @@ def test_noise_of_the_examples_shape_is_taken_as_well():
 
 
 # Bad input
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 SETTINGS = [
     ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
@@ -221,7 +221,7 @@ def test_time_steps_are_whole_numbers():
 
 
 # Training in turns
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Pair(Network):

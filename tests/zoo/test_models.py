@@ -60,7 +60,7 @@ def in_families(on_jax, elsewhere=FAMILIES):
 
 
 # Each name, at its full size
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_every_architecture_is_covered_by_a_case():
@@ -123,7 +123,7 @@ def test_tests_of_one_group_run_in_one_process(request):
 
 
 # Each case, on every backend
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.every_case

@@ -34,7 +34,7 @@ def test_multiply_adds_of_the_mixer_are_near_the_papers():
 
 
 # Start values
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", FAMILIES)
@@ -62,7 +62,7 @@ def test_heads_of_transformers_and_mixers_start_at_zero_as_the_references_do():
 
 
 # Position tables
-# ------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def test_tables_are_resampled_as_pytorch_does(subtests):
@@ -120,7 +120,7 @@ def test_part_of_a_state_gets_no_tables():
 
 
 # Stages, heads, other numbers of axes
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", FAMILIES)
@@ -188,7 +188,7 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(label, le
 
 
 # Bad input
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def build(name, **settings):

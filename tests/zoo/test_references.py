@@ -56,7 +56,7 @@ def test_training_gives_the_references_outputs_gradients_and_state(label):
 
 
 # At full size
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def reference_shapes(name):

@@ -1,6 +1,4 @@
-"""Causes that any block may have: something done to its inputs, its weights or its outputs before
-or after.
-"""
+"""Causes that any block may have: its inputs, weights or outputs are changed before or after it."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ Change = Callable[[Any, Any], Any]  # of `nn` and one array
 
 
 def around(accused: Accused, formula: Formula) -> Variants:
-    """The block's own formula with something done to weights, inputs or outputs, the likely ones
-    first.
-    """
+    """Yield the block's own formula with changed weights, inputs or outputs, the likely ones first."""
     for kind in ("float32", "float16", "bfloat16"):
         yield Variant(f"computed in {kind}", partial(_computed_in, kind, formula))
     if (
@@ -234,7 +230,7 @@ def _named(value: float) -> str:
 
 
 # Running the formula with one thing changed
-# ---------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _with_weight(formula: Formula, name: str, change: Change, call: Call) -> Any:
@@ -287,7 +283,7 @@ def _first_replaced(outputs: Any, by: Any) -> Any:
 
 
 # What is done to one array
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _scaling(run: Callable[..., Any]) -> Formula:

@@ -1,6 +1,4 @@
-"""Executes formulas on what an accused block was given, and says how far the result is from the
-candidate's.
-"""
+"""Run formulas on the inputs of a suspected block and measure their distance from the candidate."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ Tensors = dict[str, np.ndarray]
 
 
 class _Nothing(Network):
-    """A network without parameters: all arrays come as inputs, so that the gradient of each is at
-    hand.
+    """A network without parameters.
+
+    All arrays are inputs, so that the gradient of each is available.
     """
 
     def forward(self, x: Any) -> Any:
@@ -76,8 +75,9 @@ class Bench:
         self._native: Any = None
 
     def distances(self, tensors: Mapping[str, Any], names: Any = None) -> dict[str, float]:
-        """How far the candidate is from some tensors, by name; relative to the larger of candidate
-        and reference.
+        """Return how far the candidate is from some tensors, by name.
+
+        Distances are relative to the larger of candidate and reference.
         """
         return {
             name: self._distance(name, tensors) for name in (self.names if names is None else names)
@@ -93,9 +93,7 @@ class Bench:
             return None
 
     def everything(self, formula: Formula) -> Tensors | None:
-        """The same with the gradients of inputs and parameters, for the cotangent of the
-        accused.
-        """
+        """Return the same with the gradients of inputs and parameters for the block's cotangent."""
         cotangent = nest.leaves(self.accused.cotangent)
 
         def loss(network: Network, weights: Any, args: Any, kwargs: Any) -> Any:
@@ -121,9 +119,7 @@ class Bench:
         return forward | self._gradients(*found)
 
     def fitted(self, variant: Variant) -> Variant | None:
-        """A variant with a free number, at the number that comes nearest to the candidate's outputs
-        and buffers.
-        """
+        """Return a variant whose free number is fitted to the candidate's outputs and buffers."""
         target = self._vector(self.wanted)
 
         def predict(value: float) -> np.ndarray:
@@ -203,9 +199,7 @@ class Bench:
         )
 
     def _merged(self, tensors: Tensors) -> Tensors:
-        """With the gradients of one array that was given several times added up under its first
-        name.
-        """
+        """Return the tensors with the gradients of a repeated array summed under its first name."""
         merged = dict(tensors)
         for name, first in self._twice.items():
             if (value := merged.pop(name, None)) is not None:
@@ -239,8 +233,9 @@ def _present(tensors: Mapping[str, Any]) -> Tensors:
 
 
 def _repeated(accused: Accused) -> dict[str, str]:
-    """The names of gradients of arrays that came before, such as the tokens of self-attention, and
-    the first name.
+    """Return the first name of each array that is given again, by the later name.
+
+    Self-attention, for example, is given its tokens three times.
     """
     given = [
         *nest.leaves_with_paths(tuple(accused.args), "args"),

@@ -1,6 +1,4 @@
-"""The reference over replicas that do something wrong between them: masks, sums, accumulated
-gradients, copies.
-"""
+"""Faults between the replicas of a reference: in masks, sums, accumulated gradients and copies."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ class Between:
         return {kind: step[kind] for kind in ("loss", "gradient", "buffer")}
 
     # Gradients
-    # -------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     @cached_property
     def gradients(self) -> list[Step]:
@@ -167,7 +165,7 @@ class Between:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def of_updates(self) -> Iterator[Variant]:
         """Hooks at the wrong moment, and what replicas do not take over or do not clear."""

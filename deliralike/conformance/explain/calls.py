@@ -1,6 +1,4 @@
-"""Layers as calls of one function of `nn`: what is known of a function's conventions serves its
-layers too.
-"""
+"""Layers as calls of one function of `nn`, so that its known conventions serve its layers too."""
 
 from __future__ import annotations
 

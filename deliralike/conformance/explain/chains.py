@@ -1,6 +1,4 @@
-"""What native networks do between layers without a layer: activations, pooling and resizing, one
-after the other.
-"""
+"""Operations of native networks between layers: chains of activations, pooling and resizing."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ _WINDOWS = [
 
 
 def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Made]:
-    """Each source after an activation and resized to the shape of a target, or with a slope that
-    the target shows.
+    """Yield each source after an activation, resized to the shape of a target.
+
+    A slope is also tried where the target shows one.
     """
     for name, array in sources.items():
         if array.dtype.kind != "f" or target.dtype.kind != "f" or not np.isfinite(target).all():
@@ -45,8 +44,9 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
 
 
 def resized(sources: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, np.ndarray]:
-    """The sources as pictures of a target's size, by what was done: these may be joined with
-    others.
+    """Return the sources as pictures of a target's size, by what was done to them.
+
+    These may be joined with others.
     """
     found = {}
     for name, array in sources.items():
@@ -58,8 +58,9 @@ def resized(sources: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, 
 def _with_slope(
     words: str, name: str, array: np.ndarray, target: np.ndarray, resize: Change, is_linear: bool
 ) -> Iterator[Made]:
-    """Pooling by the maximum is no linear function, but leaves the order of numbers as it is, as a
-    leaky ReLU does.
+    """Yield leaky ReLUs with a fitted slope.
+
+    Pooling by the maximum is not linear, but keeps the order of numbers, as a leaky ReLU does.
     """
     above = resize(np.maximum(array, 0.0))
     below = resize(np.minimum(array, 0.0)) if is_linear else np.minimum(resize(array), 0.0)
@@ -80,9 +81,7 @@ def _flattened(shape: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[in
 
 
 def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
-    """Names, functions, and whether they are linear, of what takes pictures of one size to those of
-    another.
-    """
+    """Yield name, function and linearity of each change of pictures from one size to another."""
     fits = (
         array.ndim == len(shape) == 4 and array.shape[:2] == shape[:2] and array.dtype.kind == "f"
     )

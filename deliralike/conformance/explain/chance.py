@@ -1,6 +1,4 @@
-"""Conventions of dropout: what is dropped shows in the outputs, and so does what the rest is scaled
-with.
-"""
+"""Conventions of dropout: the outputs show what is dropped and how the rest is scaled."""
 
 from __future__ import annotations
 

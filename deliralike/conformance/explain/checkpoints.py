@@ -1,6 +1,4 @@
-"""Why a tensor comes back from a file as another one: what may become of it on the way, tried one
-by one.
-"""
+"""Why a tensor comes back from a file changed: the known ways, tried one by one."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ def fit(
     least: float = -np.inf,
     most: float = np.inf,
 ) -> tuple[float, float]:
-    """The number whose prediction is nearest to a target: Gauss and Newton's steps along one axis,
-    with secant slopes.
+    """Return the number whose prediction is nearest to a target.
+
+    It is found by Gauss-Newton steps along one axis, with secant slopes.
 
     Args:
         predict: From the number to a vector; not finite where it cannot be evaluated.

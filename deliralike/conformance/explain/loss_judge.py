@@ -1,5 +1,4 @@
-"""How near a loss is to another: by its value, and by its derivatives along a few random
-directions.
+"""How near one loss is to another: by values and by derivatives along random directions.
 
 The derivative of a formula along a direction is exact by a complex step: ``f(x + ih d) = f(x) + ih
 f'(x) d``. So each convention is one formula, without a gradient of its own.
@@ -99,8 +98,7 @@ def _at(loss: Callable[..., Any], value: float, x: np.ndarray) -> Any:
 
 
 class Judge:
-    """Losses of one prediction as vectors: the value, then the derivative along each of some fixed
-    directions.
+    """Losses of one prediction as vectors: the value, then derivatives along fixed directions.
 
     Args:
         point: The prediction.
@@ -202,8 +200,9 @@ def scaled(
 
 
 def factor_in_words(factor: float, names: dict[str, float], plain_ones: bool = True) -> str | None:
-    """``"times 0.5"``, ``"negated"``, ``"times 1.2 (N / (N - 1))"``; None for a number that nobody
-    would write.
+    """Return ``"times 0.5"``, ``"negated"`` or ``"times 1.2 (N / (N - 1))"``.
+
+    A number that nobody would write gives None.
     """
     for word, value in names.items():
         if abs(factor - value) <= 1e-9 * abs(value) and value not in (0.0, 1.0):

@@ -1,6 +1,4 @@
-"""Losses of whole-number labels: cross-entropy under other denominators, weights, labels and
-probabilities.
-"""
+"""Losses of whole-number labels: cross-entropy with other denominators, weights and labels."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ class Labels:
 
     @classmethod
     def of(cls, prediction: np.ndarray, target: np.ndarray, settings: Mapping[str, Any]) -> Labels:
-        """From a prediction ``(batch, classes, ...)``, a target and the settings of
-        `nn.cross_entropy`.
+        """Make labels from a prediction ``(batch, classes, ...)``, a target and settings.
+
+        The settings are those of `nn.cross_entropy`.
         """
         classes, given = prediction.shape[1], settings.get("weight")
         ignore = settings.get("ignore_index", IGNORED)

@@ -82,9 +82,7 @@ _FINISHES: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 def overlaps(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[Known]:
-    """What is known of the Dice loss and its like; the first one is the Dice loss of the
-    reference's settings.
-    """
+    """Yield the known overlap losses; the first is the Dice loss with the reference's settings."""
     smooth = float(settings.get("smooth", SMOOTH))
     background = bool(settings.get("include_background", True))
     usual = partial(dice, target=target, smooth=smooth, background=background)

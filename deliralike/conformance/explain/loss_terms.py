@@ -1,5 +1,4 @@
-"""Why a loss that is a sum of functions differs: which term, and how, by what the whole makes of
-the network's output.
+"""Why a loss that is a sum of functions differs: which term differs, and how.
 
 The whole loss is known on both sides: its value, and its gradient with respect to the network's
 output. The reference's is taken apart into its terms, each a formula of the network's output; so
@@ -127,14 +126,12 @@ def _joined(loss: Composition, total: Total) -> Array:
 
 
 # Terms as formulas of the network's output
-# ---------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A term with its formula, what it is given as a function of the network's output, and its
-    vector.
-    """
+    """A term with its formula, its input as a function of the network's output, and its vector."""
 
     term: Term
     loss: Loss
@@ -157,8 +154,9 @@ ACTIVATIONS: dict[str, Path] = {
 
 
 def _parts(loss: Composition, judge: Judge) -> Iterator[_Part]:
-    """The terms of which both the formula and what it is given are known; checked by what the
-    function gave.
+    """Yield the terms whose formula and input are both known.
+
+    They are checked against the value that the function returned.
     """
     for term in loss.terms:
         prediction, target = list(term.settings.values())[:2]
@@ -174,8 +172,9 @@ def _parts(loss: Composition, judge: Judge) -> Iterator[_Part]:
 
 
 def _ways(loss: Composition, given: Array) -> Iterator[tuple[str, Path]]:
-    """How the network's output becomes what a function is given: whole or a range of it, activated
-    or not.
+    """Yield the ways in which the network's output becomes the input of a function.
+
+    The output is taken whole or in part, with an activation or without.
     """
     start = 0
     for output in loss.outputs.values():
@@ -200,9 +199,7 @@ def _whole(start: int, shape: tuple[int, ...], z: Array) -> Array:
 
 
 def _ranges(whole: Array, given: Array) -> Iterator[Path]:
-    """Views of one array's size with the shape of another that lies in it, as found by
-    comparing.
-    """
+    """Yield views of the output that equal a given array, found by comparing values."""
     if whole.shape == given.shape:
         yield lambda x: x
     elif whole.size == given.size:
@@ -264,13 +261,11 @@ def _or_one(value: Any) -> Any:
 
 
 # What the candidate may have instead
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:
-    """Conventions without free numbers first, then factors of the terms, then numbers that are
-    searched for.
-    """
+    """Yield conventions without free numbers first, then factors of the terms, then fitted numbers."""
     places = [(part, (wanted - usual_total) / part.term.factor + part.vector) for part in parts]
     fixed, free = (
         {id(part): [one for one in _known(part) if one.is_free == is_free] for part in parts}
@@ -345,9 +340,7 @@ def _to(z: Array, kind: str) -> Array:
 
 
 def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:
-    """Other weights of the terms: left out, halved, all of them scaled; of the gradients alone
-    too.
-    """
+    """Yield other weights of the terms: zero, half, or all scaled; also of the gradients alone."""
     if not 1 < len(parts) < len(wanted) - 1:
         return
     scale = judge.sizes(wanted)

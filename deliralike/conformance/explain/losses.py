@@ -1,6 +1,4 @@
-"""Why a loss differs: every known loss of the same prediction and target, by its value and its
-gradient.
-"""
+"""Why a loss differs: every known loss of the same prediction and target, by value and gradient."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def nearest(candidates: Found, apart: float) -> Explanation | None:
 
 
 def _candidates(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarray) -> Found:
-    """Conventions without a free number first, since one with such a number may come near to
-    much.
-    """
+    """Yield conventions without a free number first: with one, many things come near."""
     for one in sorted(known, key=lambda one: one.is_free):
         yield from tried(judge, one, wanted)
     yield from gradient_scaled(judge, usual, wanted, "loss", plain_ones=False)
@@ -156,8 +152,9 @@ def halves(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarr
 def conventions(
     prediction: np.ndarray, target: np.ndarray, settings: Mapping[str, Any], kind: str = ""
 ) -> Iterator[Known]:
-    """All that are known for such a target, the likely ones first; the reference's function itself
-    is among them.
+    """Yield all conventions for such a target, the likely ones first.
+
+    The reference's own function is among them.
     """
     if kind in _OVERLAPS:
         yield from overlaps(target.astype(np.float64), settings)

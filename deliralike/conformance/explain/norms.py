@@ -24,8 +24,9 @@ def standardised(
     how: str = "",
     error: Any = None,
 ) -> Any:
-    """Mean 0 and variance 1 over some axes, by one of several rules; `error` is added to each
-    variance.
+    """Return an array of mean 0 and variance 1 over some axes, by one of several rules.
+
+    `error` is added to each variance.
     """
     mean = nn.mean(x, tuple(dims), keepdim=True)
     count = math.prod(x.shape[d] for d in dims)
@@ -78,8 +79,9 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def ruled(make: Callable[..., Any], eps: float) -> Iterator[tuple]:
-    """Another epsilon, another rule, and both; `make` takes what it is called with, then ``eps``
-    and the rule.
+    """Yield another epsilon, another rule, and both.
+
+    `make` takes the arguments of its call, then ``eps`` and the rule.
     """
     yield fitted("eps", eps), partial(_with_eps, make, {}), EPSILONS, 0.0
     for cause, rule in RULES.items():

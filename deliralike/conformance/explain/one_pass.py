@@ -1,5 +1,4 @@
-"""The variance that a candidate's outputs tell of: in one pass, E[x²] - E[x]², it has rounding
-errors of its own.
+"""The variance behind a candidate's outputs: in one pass, E[x²] - E[x]², it has rounding errors.
 
 These depend on the order of sums, which no other framework repeats, so that running the formula
 does not give the candidate's numbers where the mean is far from zero. Their size is known, and with
@@ -31,8 +30,9 @@ def error(
     shape: Sequence[int],
     dims: tuple[int, ...],
 ) -> tuple[str, np.ndarray] | None:
-    """A cause, and by how much each variance is off; None where that is not what rounding in one
-    pass does.
+    """Return a cause and the error of each variance.
+
+    None where rounding in one pass does not explain it.
 
     Args:
         x: What is normalised.

@@ -1,5 +1,4 @@
-"""Why an optimizer's updates differ: the reference's rule with known wrong conventions, simulated
-one by one.
+"""Why an optimizer's updates differ: the reference's rule is simulated with known mistakes.
 
 What the reference follows is known from its rule, or found from its updates. One convention is
 changed at a time, then two; numbers are searched for. The change whose updates are nearest to the
@@ -42,8 +41,9 @@ def explain(trace: Trace) -> Explanation | None:
 
 
 def explain_schedule(reference: np.ndarray, candidate: np.ndarray) -> Explanation:
-    """The cause of other learning rates: late, early, scaled, stretched, never applied …; one rate
-    for each step.
+    """Return the cause of other learning rates: late, early, scaled, stretched, never applied …
+
+    Both arrays hold one rate for each step.
     """
     steps = np.arange(len(reference))
     size = float(np.linalg.norm(candidate)) or 1.0
@@ -111,8 +111,9 @@ def _ratio_of_changes(slow: np.ndarray, fast: np.ndarray) -> int:
 
 
 def _nearest(found: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], float | None]:
-    """The nearest with its cause, those that match as well named beside it; and how far the next
-    one is.
+    """Return the nearest with its cause, and the distance of the next one.
+
+    Causes that match as well are named beside it.
     """
     ordered = sorted(found, key=lambda one: one[0])  # stable: of equal ones the first
     best, limit = ordered[0], max(_SAME, 10 * ordered[0][0]) if ordered[0][0] <= MATCH else -1.0
@@ -124,7 +125,7 @@ def _nearest(found: Sequence[tuple[float, str]]) -> tuple[tuple[float, str], flo
 
 
 # Conventions
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _EPS_FORMS = {
     "outside": "epsilon outside of the root",
@@ -277,7 +278,7 @@ def _of_time(form: Form) -> Iterator[tuple[str, Changes]]:
 
 
 # Numbers
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -297,8 +298,9 @@ class _Number:
     weight: bool = False
 
     def changes(self, form: Form, value: float) -> dict[str, Any]:
-        """The form's field at a value; factors, and what differs between parameters, are multiplied
-        by it.
+        """Return the form's field at a value.
+
+        Factors, and fields that differ between parameters, are multiplied by it.
         """
         usual = getattr(form, self.name)
         return {
@@ -377,8 +379,9 @@ class _Trial:
 
 
 class _Search:
-    """All that is tried to explain one candidate. Parameters that behave as the reference's are
-    left aside.
+    """The search for the explanation of one candidate.
+
+    Parameters that behave as the reference's do are left out.
     """
 
     def __init__(self, trace: Trace, base: Form) -> None:
@@ -616,7 +619,7 @@ def _plain(values: list[float], found: float, distance: Any) -> tuple[list[float
 
 
 # Which rule
-# ------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -767,9 +770,7 @@ def _settled(
 
 
 def _reference_form(trace: Trace) -> Form | None:
-    """The reference's own form, if it gives its updates; or one that does; None where there is
-    none.
-    """
+    """Return the reference's own form if it reproduces its updates, else one that does, else None."""
     measure = _Measure(trace, trace.reference)
     if trace.form is not None and measure.by_parameter(simulate(trace.form, trace)).max() <= _SAME:
         return trace.form

@@ -1,6 +1,4 @@
-"""Why two data pipelines differ: in the order of samples, in their values, or in what belongs
-together.
-"""
+"""Why two data pipelines differ: in the order of samples, in their values, or in their pairing."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ def order(reference: Stream, candidate: Stream, limit: float) -> Explanation | N
 
 
 def repetitions(reference: Stream, candidate: Stream, limit: float) -> Explanation | None:
-    """What holds where whole samples come more or less often; None where the candidate has other
-    ones.
+    """Explain whole samples that come more or less often.
+
+    None where the candidate has other samples.
     """
     return sample_order.repetitions(reference, candidate, reference.fields, limit)
 
@@ -96,8 +95,9 @@ def augmentation(
     candidate: np.ndarray | None,
     limit: float,
 ) -> Explanation | None:
-    """How the candidate's random turns, read off the samples before augmentation, follow from the
-    reference's.
+    """Explain how the candidate's random turns follow from the reference's.
+
+    The turns are read off the samples before augmentation.
 
     Returns:
         None where the turns cannot be read off: other shapes, or something else than mirroring and

@@ -1,6 +1,4 @@
-"""Conventions of activations: other functions of one element, and the slopes and temperatures
-within them.
-"""
+"""Conventions of activations: other functions of one element, with their slopes and temperatures."""
 
 from __future__ import annotations
 
@@ -147,9 +145,7 @@ def _celu(nn: Any, x: Any, alpha: float) -> Any:
 
 
 def _slopes_along(nn: Any, b: Bound, axis: int) -> Any:
-    """Slopes by the number along an axis, which begin anew where it has more elements than there
-    are slopes.
-    """
+    """Return slopes by the position along an axis; they repeat where the axis is longer."""
     shape = b["x"].shape
     index = np.arange(shape[axis]) % b["weight"].shape[0]
     slopes = nn.select(b["weight"], nn.constant(index, like=b["weight"]), 0)

@@ -98,8 +98,9 @@ def _beside_zero(probe: Probe, tiny: float) -> Probe:
 
 
 def _order_of_ties(probe: Probe, ours: Side, two: Seen) -> Iterator[tuple[str, Arrays]]:
-    """Ties broken towards the last one, as a rising ramp before a maximum does it, and between
-    first and last.
+    """Yield ties broken towards the last element, and between first and last.
+
+    A rising ramp before a maximum breaks them towards the last.
     """
     rising, falling = (
         ours.through(partial(_on_a_ramp, ours, size)).see(probe).tensors for size in (1e-10, -1e-10)
@@ -198,7 +199,7 @@ def _shifted(leaf: Any, shift: float) -> Any:
 
 
 # Tensors together
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _distance(wanted: Mapping[str, np.ndarray], came: Mapping[str, np.ndarray]) -> float:

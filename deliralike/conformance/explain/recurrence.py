@@ -113,8 +113,9 @@ def run(
     rule: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Any:
-    """All layers and directions of a recurrent layer, as `deliralike.nn.layers.recurrent` but for
-    its rules.
+    """Run all layers and directions of a recurrent layer by rules that may differ from its own.
+
+    The standard ones are those of `deliralike.nn.layers.recurrent`.
 
     Args:
         call: The call of an LSTM or GRU.

@@ -1,6 +1,4 @@
-"""Common causes that show between two arrays, whatever computed them: scaled, permuted, rounded,
-clipped.
-"""
+"""Common relations between two arrays, whatever computed them: scaled, permuted, rounded, clipped."""
 
 from __future__ import annotations
 
@@ -164,8 +162,9 @@ def _scaled(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 
 
 def _plain(value: float, distance: Callable[[float], float]) -> float:
-    """The number with the fewest digits that fits as well; inverses of whole numbers count as
-    plain.
+    """Return the number with the fewest digits that fits as well.
+
+    Inverses of whole numbers count as plain.
     """
     best = distance(value)
     for digits in range(6):
@@ -220,8 +219,9 @@ def _partly(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 
 
 def _residual(r: np.ndarray, c: np.ndarray, name: str, x: np.ndarray) -> Iterator[Relation]:
-    """An input added once too often, not at all, or scaled; after a final ReLU only positive
-    elements tell.
+    """Yield an input that is added once too often, not at all, or scaled.
+
+    After a final ReLU only positive elements show it.
     """
     if x.shape != r.shape or x.dtype.kind != "f":
         return
@@ -287,9 +287,7 @@ def _moved(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 
 
 def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:
-    """The order of slices along an axis in which one array holds those of another; None where it
-    holds others.
-    """
+    """Return the order of slices along an axis that maps one array to another, else None."""
     rows = [np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1) for x in (r, c)]
     keys = [row @ np.cos(np.arange(row.shape[1]) + 1.0) for row in rows]
     first, second = (np.argsort(key, kind="stable") for key in keys)

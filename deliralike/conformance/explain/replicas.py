@@ -1,6 +1,4 @@
-"""Why a network over replicas differs from one on the whole batch: known ways of going wrong, tried
-one by one.
-"""
+"""Why a network over replicas differs from one on the whole batch: known faults, tried in turn."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ Tier = Callable[[], Iterator[Variant]]
 
 @dataclass(frozen=True)
 class _Tried:
-    """A way of going wrong, tried: tensors are not kept, since of a large network there are
-    hundreds of sets.
+    """The result of one fault that was tried.
+
+    Tensors are not kept, since a large network has hundreds of sets of them.
 
     Attributes:
         cause: In words.
@@ -111,8 +110,9 @@ class Explanations:
         yield lambda: share_samples.of_any_order(self.shares, self.came)
 
     def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
-        """All ways of a tier; those that need replicas are left out where the reference's backend
-        has none.
+        """Yield all faults of a tier.
+
+        Those that need replicas are left out where the reference's backend has none.
         """
         try:
             for cause, everything in tier():
@@ -140,8 +140,9 @@ class Explanations:
         )
 
     def _distance(self, kind: str, given: dict[str, Any]) -> float:
-        """How far the candidate is, by the tensor that is farthest; null gradients and their
-        updates do not count.
+        """Return how far the candidate is, by the tensor that is farthest.
+
+        Null gradients and their updates do not count.
         """
         left_out = () if kind in ("loss", "output", "buffer") else self.null
         names = [name for name in {**given, **self.came[kind]} if name not in left_out]

@@ -1,6 +1,4 @@
-"""Running statistics of the whole batch that were moved otherwise: by other counts, too far or not
-far enough.
-"""
+"""Running statistics of the whole batch under other updates: other counts, or other distances."""
 
 from __future__ import annotations
 

@@ -36,8 +36,9 @@ def fingerprints(stream: Stream, fields: tuple[str, ...]) -> np.ndarray:
 def explain(
     reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float
 ) -> Explanation | None:
-    """The way of ordering that turns the reference's samples, judged by some fields, into the
-    candidate's.
+    """Return the reordering that turns the reference's samples into the candidate's.
+
+    Samples are compared by some of their fields.
 
     Args:
         limit: Up to here two samples count as equal.
@@ -69,8 +70,9 @@ def explain(
 def repetitions(
     reference: Stream, candidate: Stream, fields: tuple[str, ...], limit: float
 ) -> Explanation | None:
-    """Which samples come too often, and how many never; None where the candidate has some that the
-    reference lacks.
+    """Return which samples come too often, and how many never.
+
+    None where the candidate has samples that the reference lacks.
     """
     first, second = _identities(*_scaled(reference, candidate, fields), max(limit, _ROUNDING))
     if not len(second) or not np.isin(second, first).all():
@@ -218,8 +220,9 @@ def _distance(wanted: np.ndarray, came: np.ndarray, index: np.ndarray, limit: fl
 
 
 def _epoch(identity: np.ndarray, stream: Stream) -> int:
-    """The number of samples in an epoch: until all come again, or the first batch that is smaller
-    than others ends it.
+    """Return the number of samples in an epoch.
+
+    It ends before all samples come again, or after the first batch that is smaller than others.
 
     Samples that are augmented never come again. Where nothing tells, it is the length of the
     stream.

@@ -1,6 +1,4 @@
-"""Why the values of samples differ: normalisation, layout, channels, geometry, labels, each tried
-as it would be.
-"""
+"""Why the values of samples differ: normalisation, layout, channels, geometry or labels."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def explain(reference: np.ndarray, candidate: np.ndarray, limit: float) -> Expla
 
 
 # Types and labels
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _roundings(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -116,7 +114,7 @@ def _labels(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 # Scales and shifts
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _affine(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -253,13 +251,11 @@ def _own_scales(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]
 
 
 # Layout and geometry
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _channel_axes(x: np.ndarray) -> list[int]:
-    """The axes that may count channels: the first one of a sample, and the last one where it is
-    short.
-    """
+    """Return the axes that may count channels: a sample's first, and its last where that is short."""
     if x.ndim < 2:
         return []
     return [1] if x.ndim == 2 or x.shape[-1] > 4 else [1, x.ndim - 1]
@@ -342,9 +338,7 @@ def _turned(order: tuple[int, ...], flipped: tuple[int, ...]) -> str:
 
 
 def _shifted(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """The whole picture some rows and columns farther, outside of which anything may be; or around
-    the end.
-    """
+    """Yield the whole picture moved by some rows and columns, with any border or around the edge."""
     for (dy, dx), words in _displacements(x):
         yield f"{words}, around the edge", np.roll(x, (dy, dx), (-2, -1))
         yield words, _moved(x, y, dy, dx)
@@ -384,9 +378,7 @@ def _layouts(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _resized(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """One-hot labels, channels repeated or left out, a part of a picture, a picture with an
-    edge.
-    """
+    """Yield one-hot labels, repeated or missing channels, parts of pictures, and added borders."""
     if y.ndim == x.ndim + 1 and np.array_equal(x, np.rint(x)):
         for axis in (1, -1):
             yield (
@@ -424,7 +416,7 @@ def _windows(large: np.ndarray, small: np.ndarray) -> Iterator[tuple[int, int, n
 
 
 # Sample by sample
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _sample_by_sample(x: np.ndarray, y: np.ndarray, limit: float) -> Iterator[tuple[float, str]]:

@@ -1,5 +1,4 @@
-"""The cause of a block's difference: the nearest of its known conventions, or what shows between
-the arrays.
+"""The cause of a block's difference: its nearest known convention, or a relation between arrays.
 
 Outputs, buffers and gradients are looked at in this order, since each may have a cause of its own:
 a batch norm with another epsilon *and* another momentum differs in its outputs by the one and in
@@ -155,15 +154,17 @@ def _complete(bench: Bench, trials: Sequence[_Trial]) -> bool:
 
 
 def _judged(bench: Bench) -> tuple[str, ...]:
-    """What decides which variant explains the outputs; without gradients where these have another
-    shape.
+    """Return the tensors that decide which variant explains the outputs.
+
+    Gradients of another shape do not take part.
     """
     return bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
 
 
 def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
-    """The causes of other outputs, buffers and gradients; None when that of the outputs is
-    unknown.
+    """Return the causes of other outputs, buffers and gradients.
+
+    None when the cause of the outputs is unknown.
     """
     itself = trials[0]
     wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
@@ -219,8 +220,9 @@ def _gradients(bench: Bench, best: _Trial) -> list[_Part]:
 
 
 def _related(bench: Bench, base: _Trial, names: Sequence[str]) -> list[_Part]:
-    """What shows between a trial's arrays and the candidate's, in one sentence for those with the
-    same relation.
+    """Describe the relations between a trial's arrays and the candidate's.
+
+    Arrays with the same relation share one sentence.
     """
     found = [
         (name, relations.nearest(base.tensors.get(name), bench.wanted.get(name))) for name in names
@@ -272,9 +274,7 @@ def _by_arrays(bench: Bench, itself: _Trial, wrong: Sequence[str]) -> list[_Part
 
 
 def _good(match: float, apart: float) -> bool:
-    """Whether something explains a difference: near enough, and much nearer than the reference
-    is.
-    """
+    """Return whether something explains a difference: it must be much nearer than the reference."""
     return match <= min(MATCH, 1e-3 * apart)
 
 
@@ -287,8 +287,9 @@ def _together(parts: Sequence[_Part]) -> Explanation | None:
 
 
 def _unknown(trials: Sequence[_Trial]) -> Explanation | None:
-    """The nearest convention; None where even the reference is so near that it would pass for a
-    cause.
+    """Return the nearest convention.
+
+    None where even the reference is so near that it would pass for a cause.
     """
     itself, *others = trials
     nearest = min(others, key=lambda trial: trial.distance, default=itself)

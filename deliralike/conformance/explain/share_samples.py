@@ -142,8 +142,9 @@ def _other_samples(shares: Shares) -> dict[str, np.ndarray]:
 
 
 def of_zeros(shares: Shares) -> Iterator[Variant]:
-    """Shares that are filled up with samples of zeros, which count in statistics, and in the loss
-    or not.
+    """Yield shares that are filled up with samples of zeros.
+
+    These count in statistics, and in the loss or not.
     """
     short = [size < shares.sizes[0] for size in shares.sizes]
     at_end = [shares.samples] * (-shares.samples % shares.count)

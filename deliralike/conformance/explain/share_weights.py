@@ -1,6 +1,4 @@
-"""Shares that are run or counted otherwise: by themselves, in another mode, with other weights,
-rounded.
-"""
+"""Shares that are run or counted otherwise: alone, in another mode, with other weights, or rounded."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ def of_rounding(shares: Shares) -> Iterator[Variant]:
 
 
 def of_update_factors(shares: Shares, came: Step) -> Iterator[Variant]:
-    """Updates times a number, as by a learning rate that grows with the replicas; or with a decay
-    that does.
-    """
+    """Yield updates times a number, as by a learning rate or a decay that grows with the replicas."""
     state = shares.reference.network.neutral_state()
     for kind in (kind for kind in shares.wanted if kind.startswith("update") and kind in came):
         wanted, found = shares.wanted[kind], came[kind]
@@ -126,9 +122,7 @@ def of_update_factors(shares: Shares, came: Step) -> Iterator[Variant]:
 
 
 def ways_to_run(shares: Shares) -> Iterator[tuple[str, list[Step]]]:
-    """Shares within the whole batch, by themselves, and by themselves with equal masks; those that
-    can be run.
-    """
+    """Yield the runnable ways: shares within the whole batch, alone, and alone with equal masks."""
     for words, name in (("", "together"), (ALONE, "alone"), (f"{ALONE}, and {ALIKE}", "alike")):
         try:
             yield words, getattr(shares, name)

@@ -47,7 +47,7 @@ class Shares:
         ]
 
     # Runs
-    # ------------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def run(
         self,
@@ -107,8 +107,9 @@ class Shares:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """See the class. Where the loss does not consist of its shares' means, what the sizes of
-        the shares say.
+        """Return the weights of the shares: see the class.
+
+        Where the loss is not made of the shares' means, they follow from the sizes of the shares.
         """
         weights = fitted(self.together, self.wanted)
         given = {"gradient": combined(self.together, weights)["gradient"]}
@@ -125,9 +126,7 @@ def _answered(loss: Any, rows: Any, network: Any, *batch: Any) -> tuple[Any, Any
 
 
 class _Answering:
-    """A network that sees the whole batch whatever it is given, and answers for some samples of
-    it.
-    """
+    """A network that always sees the whole batch, and answers for some samples of it."""
 
     def __init__(self, network: Any, whole: tuple[Any, Any] | None, rows: Any) -> None:
         self._network, self._whole, self._rows, self.outputs = (
@@ -146,8 +145,9 @@ class _Answering:
 
 
 def taken(values: Any, rows: Any, samples: int | None) -> Any:
-    """Samples of every array of a nest; where a number of them is given, of arrays that have as
-    many.
+    """Return some samples of every array of a nest.
+
+    If `samples` is given, only arrays with that many samples are indexed.
     """
 
     def leaf(value: Any) -> Any:
@@ -162,7 +162,7 @@ def _or_zeros(gradient: np.ndarray | None, like: np.ndarray) -> np.ndarray:
 
 
 # Combinations
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def combined(parts: Sequence[Step], weights: Sequence[float] | np.ndarray) -> Step:

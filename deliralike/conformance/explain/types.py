@@ -1,6 +1,4 @@
-"""What numbers tell of their types: a shorter one holds each of them exactly, and what overflowed
-is not finite.
-"""
+"""Causes that numbers show of their types: a shorter type holds them, or they overflowed."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ _ENOUGH = 4  # so many numbers are not held by chance
 
 
 def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Explanation | None:
-    """Overflow, or the shortest type that holds all numbers of the candidate but not those of the
-    reference.
+    """Return overflow, or the shortest type that holds the candidate's numbers, as the cause.
+
+    The type must not hold the numbers of the reference as well.
 
     Args:
         reference, candidate: What each side computed in float64, by name; what is equal is left

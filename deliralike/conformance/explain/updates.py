@@ -1,5 +1,4 @@
-"""Update rules in plain NumPy with their conventions as data: what an optimizer would do that
-follows another one.
+"""Update rules in plain NumPy, with their conventions as data.
 
 All elements of all parameters stand in one row, so that a step is a handful of operations; a number
 of a form may be an array with one value for each of them, as parameter groups have.
@@ -22,8 +21,7 @@ Number = Any  # a float, or an array with one for each element
 
 @dataclass(frozen=True)
 class Form:
-    """An update rule and the conventions that it follows; the standard ones are those of
-    `deliralike.optim.rules`.
+    """An update rule with its conventions; the standard ones are those of `deliralike.optim.rules`.
 
     Attributes:
         kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``,
@@ -109,8 +107,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a reference and a candidate were fed and made of it: T steps, N elements of parameters
-    in a row.
+    """The inputs and updates of a reference and a candidate: T steps, N elements of parameters.
 
     Attributes:
         names, sizes, axes: Of the parameters: neutral name, number of elements, number of axes.
@@ -150,8 +147,9 @@ class Trace:
 
 
 def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
-    """The form of a neutral rule with pre-update hooks that clip; None where one of them is not
-    known here.
+    """Return the form of a neutral rule with pre-update hooks that clip.
+
+    None where a hook is unknown.
     """
     make = _FORMS.get(type(rule))
     form = None if make is None else make(rule)
@@ -207,8 +205,9 @@ _FORMS: Mapping[type, Callable[[Any], Form]] = {
 
 
 def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
-    """One form for parameters that each have their own; numbers that differ become arrays. None if
-    they do not fit.
+    """Return one form for parameters that each have their own; numbers that differ become arrays.
+
+    None if the forms do not fit together.
     """
     known = [form for form in forms if form is not None]
     if not known or len(known) < len(forms):
@@ -224,7 +223,7 @@ def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | Non
 
 
 # One run
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def simulate(form: Form, trace: Trace) -> Array:
@@ -289,8 +288,9 @@ class _Run:
         return self._clipped(t, g) + decay
 
     def _clipped(self, t: int, g: Array, decay: float = 0.0) -> Array:
-        """Gradients within the bound; `decay` is already in those here, but not in the sums of the
-        rest.
+        """Return the gradients within the bound.
+
+        They include `decay` here, but the sums of the rest do not.
         """
         how, bound = self.form.clip, self.form.bound
         if how is None:

@@ -1,6 +1,4 @@
-"""A known convention as something that can be executed: what the reference's block would give under
-it.
-"""
+"""A known convention that can be executed: the output of the reference's block under it."""
 
 from __future__ import annotations
 

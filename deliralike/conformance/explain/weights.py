@@ -136,9 +136,7 @@ def _other_tensor(
 
 
 def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
-    """Blocks of rows in another order: the gates of an LSTM or a GRU, or queries, keys and
-    values.
-    """
+    """Find blocks of rows in another order: gates of an LSTM or GRU, or queries, keys, values."""
     found = []
     for blocks, letters in ((4, "ifgo"), (3, "qkv" if "proj" in name or "qkv" in name else "rzn")):
         if r.ndim < 1 or r.shape != c.shape or len(r) % blocks or len(r) == blocks:
@@ -208,8 +206,9 @@ def _rows(r: np.ndarray, c: np.ndarray) -> list[Relation]:
 
 
 def _split(r: np.ndarray, c: np.ndarray) -> list[Relation]:
-    """Axes split into two, permuted and joined again, as by a reshape in the place of a
-    transposition.
+    """Find axes that are split into two, permuted and joined again.
+
+    A reshape in the place of a transposition does this.
     """
     if r.ndim != 2 or r.size != c.size or r.size > _SMALL or np.array_equal(r.T, c):
         return []
@@ -234,8 +233,9 @@ def _divisors(size: int) -> list[int]:
 
 
 def _another_start(r: np.ndarray, c: np.ndarray) -> str | None:
-    """Whether values look drawn, and from what; such a cause is a judgement about spreads, not an
-    exact match.
+    """Return the distribution from which values seem to be drawn; None where they do not.
+
+    This is a judgement about spreads, not an exact match.
     """
     if (
         r.shape != c.shape

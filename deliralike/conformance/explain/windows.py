@@ -37,8 +37,9 @@ def same_pads(
     dilation: Sequence[int],
     lower: bool = False,
 ) -> Pads:
-    """TensorFlow's SAME: as little as gives ``ceil(size / stride)`` windows, the odd element after
-    (or before).
+    """Return TensorFlow's SAME padding: the least that gives ``ceil(size / stride)`` windows.
+
+    An odd element goes after, or before if `lower`.
     """
     pads = []
     for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
@@ -62,9 +63,7 @@ def shuffled(nn: Any, x: Any, groups: int, axis: int = 1) -> Any:
 
 
 def convolution(b: Bound) -> Known:
-    """Paddings, kernels, groups, dilations and strides that other frameworks have or a port
-    mistakes.
-    """
+    """Yield paddings, kernels, groups, dilations and strides of other frameworks or mistakes."""
     size, kernel = b["x"].shape[2:], b["weight"].shape[2:]
     n = len(kernel)
     stride, dilation = (geometry.per_axis(b[name], n, name) for name in ("stride", "dilation"))
@@ -567,7 +566,7 @@ def adaptive_max_pool(b: Bound) -> Known:
 
 
 # Resizing: every convention is one matrix for each axis
-# ---------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _nearest(

@@ -1,5 +1,4 @@
-"""Why what a block does between its layers differs: formulas of what is at hand there, and which
-layers are called.
+"""Why a block's code between its layers differs: its formulas, and which layers it calls.
 
 The formula of the reference is sought, then that of the candidate, and what has changed from one to
 the other is said. What the candidate calls besides is done again on the reference's side before it
@@ -39,8 +38,9 @@ Sources = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Differing:
-    """A value that both sides compute between their layers, and differently; ``what`` says where it
-    goes.
+    """A value that both sides compute between their layers, and differently.
+
+    ``what`` says where it goes.
     """
 
     what: str
@@ -96,9 +96,7 @@ class Wiring:
 
 
 def explain(wiring: Wiring) -> Explanation | None:
-    """The nearest of what could have been done with what is at hand; None where nothing can be
-    said.
-    """
+    """Return the nearest formula of the available arrays; None where there is no explanation."""
     sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
     if wiring.stopped:
         return Explanation(_stopped(wiring, sources), 0.0)
@@ -211,12 +209,13 @@ def _is_called(wiring: Wiring, source: str) -> bool:
 
 
 # What the candidate calls besides
-# --------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
-    """What the candidate's own calls gave, by a formula in words; without those that could not be
-    done again.
+    """Return the results of the candidate's own calls, by a formula in words.
+
+    Calls that could not be repeated are left out.
     """
     known, given = dict(sources), dict(_given(wiring))
     for name, made in wiring.beyond.items():
@@ -241,9 +240,7 @@ def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
-    """A call in words, ``"softmax(the output of fc, 1)"``; None where it is not known what it is
-    given.
-    """
+    """Return a call in words, ``"softmax(the output of fc, 1)"``, if its inputs are known."""
     shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
         if _is_array(leaf):
@@ -262,7 +259,7 @@ def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
 
 
 # What has changed
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
@@ -339,8 +336,9 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
 
 
 def _parts(wiring: Wiring, sources: Sources) -> str:
-    """That a tap is given the same arrays in another order, one twice, or one not at all; empty
-    where it is not so.
+    """Say that a tap is given the same arrays in another order, one twice, or one not at all.
+
+    The text is empty where that is not so.
     """
     tap = re.match(r"output\['the input of ([^']*)'\]", wiring.differing[0].what)
     given = wiring.calls.get(tap[1]) if tap else None

@@ -18,9 +18,7 @@ _MOST_CUT = 2  # ways of one source that are cut off at once
 
 @dataclass(frozen=True)
 class Use:
-    """An array that goes into a tap, or out of the unit, with the gradient that comes back from
-    there.
-    """
+    """An array that goes into a tap or out of the unit, with the gradient that comes back."""
 
     name: str
     array: np.ndarray

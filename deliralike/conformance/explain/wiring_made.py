@@ -1,6 +1,4 @@
-"""What can be made of arrays at hand in the shape of another one: the formulas of code between
-layers.
-"""
+"""Formulas of the code between layers: arrays of a wanted shape, made from those available."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ class Formula:
 
 
 def simple(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[list[Formula]]:
-    """Sources themselves, changed, joined or summed in the shape of a target; in stages, the
-    simplest first.
+    """Yield sources as they are, changed, joined or summed in the shape of a target.
+
+    They come in stages, the simplest first.
     """
     yield [
         Formula(name, array, {name: 1.0})
@@ -71,8 +70,9 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
 
 @dataclass(frozen=True)
 class Found:
-    """The simplest formula that gives a target, else the nearest, how far it is off, and how far
-    another one is.
+    """The simplest formula that gives a target, else the nearest.
+
+    It comes with its distance and that of the next one.
     """
 
     formula: Formula | None = None
@@ -133,8 +133,9 @@ def changed(array: np.ndarray) -> Iterator[Formula]:
 def mixed(
     sources: Mapping[str, np.ndarray], target: np.ndarray, times: np.ndarray | None = None
 ) -> Formula | None:
-    """A sum of sources with factors, and of a constant; each times the same array if there is
-    one.
+    """Return a sum of sources with factors and a constant.
+
+    Each is multiplied by the same array if one is given.
     """
     if target.dtype.kind != "f" or not np.isfinite(target).all():
         return None
@@ -301,8 +302,9 @@ def _of_two(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
 def _tried(
     ways: Iterable[_Way], arrays: Mapping[str, np.ndarray], target: np.ndarray
 ) -> Iterator[Formula]:
-    """Formulas element by element; of large arrays only those that hold for some of the
-    elements.
+    """Yield formulas element by element.
+
+    Of large arrays, only formulas that hold for some of the elements are computed in full.
     """
     step = -(-target.size // _ELEMENTS)
     thin, wanted = (

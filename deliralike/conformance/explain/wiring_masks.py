@@ -15,9 +15,7 @@ _SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less}
 def masks(
     sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray
 ) -> Iterator[Formula]:
-    """Masks by the distance of tokens, by a value of a source, inverted or all alike; and
-    indices.
-    """
+    """Yield indices, and masks by the distance of tokens, by values, inverted or constant."""
     yield from _bands(reference, candidate)
     if candidate.dtype.kind == "b":
         yield from _compared(sources, reference, candidate)

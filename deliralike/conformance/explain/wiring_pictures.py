@@ -1,6 +1,4 @@
-"""How inputs are normalised: channel by channel with another mean and deviation, or after a change
-of the pictures.
-"""
+"""Normalisation of inputs: each channel by another mean and deviation, or after other changes."""
 
 from __future__ import annotations
 
@@ -86,8 +84,9 @@ def normalised(picture: np.ndarray, target: np.ndarray) -> Normalised | None:
 def _channel(
     picture: np.ndarray, target: np.ndarray, usual: int
 ) -> tuple[float, float, int] | None:
-    """Factor, offset and number of the channel that a target is made of; the one of its own number
-    first.
+    """Return factor, offset and number of the channel that a target is made of.
+
+    The channel of the target's own number is tried first.
     """
     numbers = sorted(range(picture.shape[_CHANNELS]), key=lambda number: number != usual)
     for number in numbers:

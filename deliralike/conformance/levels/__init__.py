@@ -1,3 +1,1 @@
-"""The levels of a proof, a module each: ``level(reference, candidate, ...)`` gives a `Level` with
-its findings.
-"""
+"""The levels of a proof, one module for each: ``level(reference, candidate, ...)`` gives a `Level`."""

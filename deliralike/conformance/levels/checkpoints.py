@@ -1,6 +1,4 @@
-"""The level "checkpoints": weights and optimizer states written by one side and read by the other,
-and back.
-"""
+"""The level "checkpoints": each side writes weights and optimizer states, the other reads them."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ def level(
     folder: str | Path,
     names: Mapping[str, str] | None = None,
 ) -> Level:
-    """Let each side write what the other one reads: nothing may change, and training goes on as if
-    never interrupted.
+    """Let each side read the other's files: nothing may change, and training goes on as before.
 
     Weights go through safetensors, npz and the files of the frameworks' own, and must come out with
     the same bits and give the same outputs. States of training go through a checkpoint; after it,
@@ -104,9 +101,7 @@ def _without_files(*subjects: Subject) -> list[str]:
 
 
 def _own_suffix(subject: Subject) -> str:
-    """The usual suffix of the weight files of the framework's own; empty for a framework
-    without.
-    """
+    """Return the usual suffix of the framework's own weight files; empty for one without."""
     entry = backends.known().get(subject.network.backend.name)
     return entry.weight_files.suffixes[0] if entry and entry.weight_files else ""
 
@@ -169,11 +164,12 @@ class _Way:
         yield from dict.fromkeys([*_OWN_FILES, *filter(None, map(_own_suffix, sides))])
 
     # Weights
-    # -----------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def weights(self) -> list[Finding]:
-        """Through each kind of file: what it holds, what the receiver has after reading, and the
-        outputs.
+        """Compare weights through each kind of file.
+
+        Compared are the file, the receiver's state after reading, and the outputs.
         """
         network = next(iter(self.senders.values())).network
         fresh = next(iter(self.receivers.values())).subject.network
@@ -236,11 +232,12 @@ class _Way:
         )
 
     # Training
-    # ----------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def training(self) -> Iterator[Finding]:
-        """Each optimizer through a checkpoint of training: what it holds, what is restored, and one
-        more update.
+        """Compare each optimizer through a checkpoint of training.
+
+        Compared are its state in the file, the restored state, and one more update.
         """
         for name, sender in self.senders.items():
             place = f"checkpoint, {self.direction}, optimizer {name}"
@@ -304,7 +301,7 @@ class _Way:
 
 
 # Training, and what may be lost of it
-# ----------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _default_optimizer(network: AbstractNetwork) -> AbstractOptimizer:
@@ -329,9 +326,7 @@ def _trained(subject: Subject, make: Make, batch: tuple[Any, ...]) -> _Trained:
 def _resume(
     side: _Trained, network_state: Arrays, state: Arrays, lr: float
 ) -> tuple[AbstractNetwork, AbstractOptimizer]:
-    """A copy of the network as it was before training, and its optimizer, with the states of
-    others.
-    """
+    """Return a copy of the network before training, and its optimizer, with given states."""
     network = copy.deepcopy(side.subject.network)
     optimizer = side.make(network)
     network.train()
@@ -379,8 +374,9 @@ def _losses(state: Arrays, lr: float) -> Iterator[tuple[str, Arrays, float]]:
 
 
 def _null(subject: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:
-    """Parameters whose gradients are zero up to rounding, of which optimizers make steps of
-    noise.
+    """Return the parameters whose gradients are zero up to rounding.
+
+    Optimizers make steps of noise of them.
     """
     network = copy.deepcopy(subject.network)
     network.train()
@@ -400,7 +396,7 @@ def _without(names: set[str], tensors: Arrays) -> Arrays:
 
 
 # Tensors
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _held(network: AbstractNetwork) -> Arrays:
@@ -411,9 +407,7 @@ def _held(network: AbstractNetwork) -> Arrays:
 def _differences(
     wanted: Arrays, came: Arrays, before: Arrays, where: str, limit: float = 0.0
 ) -> Iterator[_Difference]:
-    """Tensors that are missing, too many, of another type or shape, or of other values beyond a
-    limit.
-    """
+    """Yield tensors that are missing, extra, or differ in type, shape or values beyond a limit."""
     for name in dict.fromkeys([*wanted, *came]):
         if name in wanted and name in came and _same(wanted[name], came[name], limit):
             continue

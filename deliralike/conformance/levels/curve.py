@@ -1,5 +1,6 @@
-"""Level L5: free training steps in float64 from the same start; the loss curve in float32 is drawn,
-never judged.
+"""Level L5 (free curves): training steps in float64 from the same start.
+
+The loss curve in float32 is drawn, never judged.
 
 In float32 two right backends drift apart: what remains to be said of that curve is whether it stays
 among those of the reference when its parameters are disturbed by as much as float32 rounds them.
@@ -45,8 +46,7 @@ def level(
     noisy_runs: int = 4,
     match: Match | None = None,
 ) -> Level:
-    """Train both sides with the first optimizer that they share, and compare losses and final
-    parameters.
+    """Train both sides with the first optimizer that they share; compare losses and parameters.
 
     Args:
         reference, candidate: Networks in float64 with the same parameters; they stay as they are.
@@ -111,8 +111,7 @@ def _beyond_rounding(
     mine: _Training,
     null: Sequence[str],
 ) -> list[Finding]:
-    """The findings that are none of rounding, which some networks magnify at each step: found by
-    experiment.
+    """Return the findings that are not rounding magnified by the network, found by experiment.
 
     Args:
         found: What differs by more than the limit.
@@ -169,8 +168,9 @@ class _Training:
     def curve(
         self, steps: int, noise: np.random.Generator | None = None, run: int = 0
     ) -> list[float]:
-        """The loss of each step before its update; with `noise` parameters and operations are
-        rounded at random.
+        """Return the loss of each step before its update.
+
+        With `noise`, parameters and operations are rounded at random.
         """
         losses = []
         loss_function = self.subject.loss if noise is None else with_noise(self.subject, run).loss
@@ -204,8 +204,9 @@ def _float32(
     steps: int,
     runs: int,
 ) -> dict[str, Any]:
-    """The candidate's curve in float32, and the band of the reference's disturbed ones; empty if
-    there is none.
+    """Return the candidate's curve in float32 and the band of the reference's disturbed runs.
+
+    The result is empty if there is no such curve.
     """
     try:
         short = candidate.network.backend.in_dtype(candidate.network, "float32")
@@ -221,8 +222,9 @@ def _float32(
 
 
 def _band(losses: np.ndarray) -> list[list[float]]:
-    """Three deviations around the mean of runs, ``(runs, steps)``; the loss itself is rounded,
-    too.
+    """Return the band of three deviations around the mean of runs, ``(runs, steps)``.
+
+    The rounding of the loss itself is part of the deviation.
     """
     mean = losses.mean(0)
     deviation = 3.0 * np.hypot(losses.std(0), NOISE * mean)
@@ -256,8 +258,9 @@ def _of_parameters(
     steps: int,
     match: Match | None = None,
 ) -> Iterator[Finding]:
-    """The parameter that differs most in the end, and buffers unless a null gradient reaches
-    them.
+    """Yield the parameter that differs most in the end, and buffers that differ.
+
+    Buffers that a null gradient reaches are left out.
     """
     slots, reached = mine.network.neutral_slots(), other.network.neutral_state()
     wanted = {

@@ -1,6 +1,4 @@
-"""The level "data": two pipelines compared batch by batch and sample by sample, before any network
-sees them.
-"""
+"""The level "data": two pipelines, compared batch by batch before any network takes them."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ def level(
     batches: int | None = None,
     plain: Iterable[Any] | None = None,
 ) -> Level:
-    """Compare two streams of batches: deliralike's, torch's and grain's loaders, chainer's
-    iterators, generators.
+    """Compare two streams of batches: loaders of deliralike, torch or grain, iterators, generators.
 
     Equal numbers in floating types pass up to their own rounding; whole numbers must be equal.
 
@@ -134,9 +131,7 @@ def _types(one: Stream, two: Stream) -> list[Finding]:
 
 
 def _narrowed(stream: Stream, wanted: np.dtype, came: np.dtype) -> bool:
-    """Whether the type is what a backend of the stream makes of whole numbers of the wanted
-    type.
-    """
+    """Return whether a backend of the stream converts whole numbers of the wanted type to this one."""
     if wanted.kind not in "iu":
         return False
     return any(

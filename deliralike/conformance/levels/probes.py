@@ -133,7 +133,7 @@ def level(
 
 
 # One side
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class _Changed:
@@ -200,9 +200,7 @@ class Side:
             return None
 
     def through(self, around: Around) -> Side:
-        """The same with each block of the network called by another function; see
-        `Backend.called_through`.
-        """
+        """Return the same with each block called by another function: see `Backend.called_through`."""
 
         def loss(net: Any, *rest: Any) -> Any:
             with self.network.backend.called_through(net, around):
@@ -213,8 +211,9 @@ class Side:
     def see(
         self, probe: Probe, rounded: np.random.Generator | None = None, unit: float = UNIT_FLOAT64
     ) -> Seen:
-        """What the network makes of a probe; with parameters and inputs rounded at random if a
-        generator is given.
+        """Return the network's results for a probe.
+
+        If a generator is given, parameters and inputs are rounded at random.
         """
         state = {**self.state, **_zeroed(self.state, probe)}
         batch = probe.batch
@@ -290,7 +289,7 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
 
 
 # What is in a batch
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -378,8 +377,9 @@ class Layout:
         )
 
     def find_ignored(self, side: Side) -> int | None:
-        """The label that may stand in the place of any label, and alone gives a loss of zero or of
-        no number.
+        """Return the label that a loss ignores, else None.
+
+        Alone, it gives a loss of zero or NaN, and it may stand in the place of any label.
         """
         labels = self.where("iu", inputs=False)
         for label in IGNORED if labels else ():
@@ -408,7 +408,7 @@ def _listened(side: Side, batch: Batch) -> tuple[Any, float]:
 
 
 # The probes
-# ------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _probes(side: Side, layout: Layout) -> tuple[list[Probe], list[str]]:
@@ -525,7 +525,7 @@ def _of_any(layout: Layout) -> Iterator[Probe]:
 
 
 # Judging
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 Judged = tuple[list[Finding], dict[str, Any], list[str]]
 
@@ -585,8 +585,9 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
 
 
 def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str) -> Judged:
-    """One side refuses: the other must, and for the same kind of reason; of an empty batch it is
-    only noted.
+    """Judge a probe that one side refuses: the other must refuse it for the same kind of reason.
+
+    For an empty batch a difference is noted only.
     """
     kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
     if kinds[0] == kinds[1]:
@@ -605,8 +606,9 @@ def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str) -> Judged:
 
 
 def _kind(error: Exception) -> type:
-    """The standard error that an error is; errors of an index are one kind, those of a value or
-    type another.
+    """Return the standard error that an error is.
+
+    Errors of an index are one kind, those of a value or type another.
     """
     if isinstance(error, LookupError):
         return LookupError
@@ -615,8 +617,9 @@ def _kind(error: Exception) -> type:
 
 
 def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
-    """How far each tensor is, those aside that are zero up to rounding on both sides; NaN equals
-    NaN.
+    """Return how far each tensor is.
+
+    NaN equals NaN. Tensors that are zero up to rounding on both sides are left out.
     """
     largest = {
         group: max((_size(v) for n, v in one.items() if _is_gradient(n) == group), default=0.0)
@@ -636,8 +639,9 @@ def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
 
 
 def _null(tensors: Arrays) -> set[str]:
-    """Gradients that are zero but for the rounding of float64, of which float32 has other
-    roundings.
+    """Return the gradients that are zero up to the rounding of float64.
+
+    They differ in float32, which rounds them otherwise.
     """
     sizes = {name: _size(value) for name, value in tensors.items() if _is_gradient(name)}
     return {name for name, size in sizes.items() if size <= NULL * FAR * max(sizes.values())}
@@ -656,8 +660,7 @@ def _size(value: np.ndarray) -> float:
 def _allowed(
     probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen, beyond: dict[str, float]
 ) -> tuple[dict[str, float], list[str]]:
-    """How far rounding may take each tensor; and which ones are rounding and nothing else, and say
-    nothing.
+    """Return how far rounding may move each tensor, and the tensors that are nothing but rounding.
 
     That is measured at the reference. Equal numbers hide it there where they cancel to the last
     bit, and another order of sums does not: where ties are the point, what rounding does to the
@@ -691,9 +694,7 @@ def _allowed(
 
 
 def _is_noise(mine: np.ndarray, other: np.ndarray | None, moved: float) -> bool:
-    """Whether a tensor is moved by rounding as far as it is large, or is smaller than the other's
-    rounding.
-    """
+    """Return whether rounding moves a tensor by its own size, or it is below the other's rounding."""
     if other is None or not np.isfinite(other).all():
         return False
     return moved >= NOTHING_ELSE or _size(other) <= _size(mine)

@@ -1,6 +1,4 @@
-"""Level L6: over several replicas a network is the same network as one that sees the whole
-batch.
-"""
+"""Level L6 (replicas): a network over several replicas equals one that takes the whole batch."""
 
 from __future__ import annotations
 
@@ -76,8 +74,7 @@ def level(
 
 
 def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
-    """A network over that many replicas of its kind of device, with synchronised batch
-    normalisation.
+    """Return a network over that many replicas, with synchronised batch normalisation.
 
     Replicas that run in threads may share a device where there are too few; others get devices of
     their own.
@@ -92,8 +89,9 @@ def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
 
 
 def in_processes(network: AbstractNetwork, processes: ProcessGroup) -> AbstractNetwork:
-    """A network with a replica in each process, called with the whole batch; with synchronised
-    batch normalisation.
+    """Return a network with a replica in each process, called with the whole batch.
+
+    Batch normalisation is synchronised.
     """
     return backends.DistributedDataParallel(network, processes, takes_whole=True)
 
@@ -111,8 +109,9 @@ def _devices(backend: Backend, first: str, count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What was seen of one number of replicas: findings, the largest difference and notes; or why
-    nothing was.
+    """The result for one number of replicas: findings, the largest difference and notes.
+
+    If nothing could be compared, it holds the reason.
     """
 
     count: int
@@ -223,9 +222,7 @@ def _judged(
     batch: tuple[Any, ...],
     null: tuple[str, ...] | None = None,
 ) -> _Judged:
-    """Steps of the reference, and of the candidate by its replicated network, and how far they
-    differ.
-    """
+    """Return steps of the reference and of the replicated candidate, and their differences."""
     came, wanted = take(candidate, network, batch), take(reference, reference.network, batch)
     null = compare(wanted["gradient"], came["gradient"]).null if null is None else null
     differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
@@ -254,8 +251,9 @@ def _without_last(samples: int, value: Any) -> Any:
 
 
 def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> dict[str, float]:
-    """Of each tensor of a kind; those with a null gradient, which an optimizer may blow up to a
-    full step, left out.
+    """Return the difference of each tensor of a kind.
+
+    Tensors with a null gradient, which an optimizer may scale to a full step, are left out.
     """
     names = dict.fromkeys([*wanted[kind], *came[kind]])
     chosen = [name for name in names if kind in ("loss", "output", "buffer") or name not in null]

@@ -1,5 +1,6 @@
-"""Level L2: whether a candidate in float32 is as near to the reference in float64 as rounding
-allows.
+"""Level L2 (rounding): whether a candidate in float32 is as exact as rounding allows.
+
+The measure is the reference in float64.
 
 The expected error is found by experiment: the reference runs in float64 with a random relative
 error after every operation, ``eps / 2 * sqrt(k)`` for a reduction of length k, a few times. What
@@ -64,9 +65,7 @@ class Rounded:
 
     @property
     def is_null(self) -> bool:
-        """Whether the tensor is nothing but rounding, or beyond the numbers of float32 in the
-        reference too.
-        """
+        """Whether the tensor is nothing but rounding, or overflows float32 in the reference too."""
         return self.size <= 2 * self.sigma
 
 
@@ -172,8 +171,9 @@ def _judged(
 
 
 def _own_errors(reference: Subject, batch: Any, training: bool, seed: int) -> dict[str, float]:
-    """How far the reference's own float32 is off at most, of a few batches a rounding apart; one
-    may be lucky.
+    """Return the largest error of the reference's own float32 over a few batches.
+
+    The batches differ by one rounding, since a single one may be exact by luck.
     """
     short, generator = reference.but(network=_in_float32(reference)), np.random.default_rng(seed)
     errors: dict[str, float] = {}
@@ -220,9 +220,7 @@ def with_noise(subject: Subject, run: int, eps: float = EPS) -> Subject:
 def _rounding(
     network: AbstractNetwork, generator: np.random.Generator, eps: float
 ) -> Iterator[None]:
-    """Let the outputs of blocks without blocks in them, and of functions between blocks, have a
-    relative error.
-    """
+    """Give a relative error to the outputs of innermost blocks and of functions between blocks."""
     paths = [path for path, _ in network.named_blocks() if path]
     inner = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)} | {""}
     inside = False
@@ -266,9 +264,7 @@ def _length_of(network: AbstractNetwork, path: str) -> int:
 
 
 def _length(args: tuple[Any, ...]) -> int:
-    """The length of a function's reductions, from its second array, which is a weight or a
-    factor.
-    """
+    """Return the length of a function's reductions, from its second array: a weight or a factor."""
     shapes = [tuple(x.shape) for x in args if len(getattr(x, "shape", ())) > 1]
     return math.prod(shapes[1][1:]) if len(shapes) > 1 else _NORM
 

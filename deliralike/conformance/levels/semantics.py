@@ -1,5 +1,6 @@
-"""Level L1: outputs, loss, gradients and running statistics of two networks in float64, in training
-and evaluation.
+"""Level L1 (values): outputs, loss, gradients and running statistics of two networks in float64.
+
+They are compared in training and in evaluation.
 """
 
 from __future__ import annotations
@@ -173,9 +174,7 @@ def unsteady(
     seed: int = 0,
     elements: int | None = None,
 ) -> list[str]:
-    """The blocks whose outputs differ between two equal runs of one network, the first one
-    first.
-    """
+    """Return the blocks whose outputs differ between two equal runs of one network, in order."""
     again = look(subject, batch, training, seed, elements).recording
     changed = [
         name
@@ -219,9 +218,7 @@ def not_finite(recording: Recording) -> str:
 
 
 def short(recording: Recording) -> str:
-    """What is of a floating type shorter than float64, by its type or by its numbers; empty where
-    nothing is.
-    """
+    """Return what is of a shorter floating type than float64, by type or by value; else empty."""
     for name, call in recording.calls.items():
         for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
             if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
@@ -233,8 +230,9 @@ def short(recording: Recording) -> str:
 
 
 def _is_rounded(array: np.ndarray) -> bool:
-    """Whether an array holds what was rounded to float32; whole numbers and halves, quarters … say
-    nothing.
+    """Return whether an array holds numbers that were rounded to float32.
+
+    Whole numbers, halves, quarters … say nothing about that.
     """
     if array.dtype != np.float64:
         return False

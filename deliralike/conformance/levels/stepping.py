@@ -132,7 +132,7 @@ def level(
 
 
 # What is forced
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,16 @@ class Forced:
 
     @property
     def pauses(self) -> tuple[int, ...]:
-        """Steps at which the unused parameters take no part: one before the learning rate drops,
-        and one after.
+        """The steps at which the unused parameters take no part.
+
+        One is before the learning rate drops, and one after.
         """
         return (self.middle // 2, self.middle + 2)
 
     def parameters(self, step: int) -> Arrays:
-        """What the parameters are before a step: as small as the gradients, so that no update is
-        lost in rounding.
+        """Return the parameters before a step.
+
+        They are as small as the gradients, so that no update is lost in rounding.
         """
         scale = min(SCALES[step % len(SCALES)], 1.0)
         return {name: _rounded(self._draw("parameter", name, step) * scale) for name in self.shapes}
@@ -210,8 +212,9 @@ def _rounded(value: np.ndarray) -> np.ndarray:
 
 
 def linear(network: AbstractNetwork, gradients: Mapping[str, Any]) -> Any:
-    """A loss whose gradients are just these: the sum of each parameter times its own, in the native
-    layout.
+    """Return a loss whose gradients are the given ones, in the native layout.
+
+    It is the sum of each parameter times its gradient.
     """
     slots = network.neutral_slots()
     return sum(
@@ -291,7 +294,7 @@ def _tried(act: Callable[[], T]) -> T:
 
 
 # One optimizer
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -432,8 +435,9 @@ class _Run:
         )
 
     def findings(self) -> Iterator[Finding]:
-        """What differs: the learning rate, the updates, unused parameters; in float32 only where
-        nothing else does.
+        """Yield what differs: the learning rate, the updates, unused parameters.
+
+        Differences in float32 are given only where nothing else differs.
         """
         place, (mine, its) = f"optimizer {self.name}", self.start
         found = []
@@ -524,8 +528,9 @@ def _form(
 
 
 def _traced(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    """Some parameters with one axis and some with several, the smallest first; at least one of
-    each.
+    """Return some parameters with one axis and some with several, at least one of each.
+
+    The smallest come first.
     """
     chosen: set[str] = set()
     for is_vector in (True, False):
@@ -550,7 +555,7 @@ def _only(names: Sequence[str], arrays: Arrays) -> Arrays:
 
 
 # Schedules
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator[Finding]:
@@ -575,8 +580,9 @@ def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator
 
 
 def _rates(subject: Subject, name: str) -> np.ndarray | None:
-    """The learning rate before each step: that of the schedule, or else the optimizer's own; None
-    where it hides it.
+    """Return the learning rate before each step; None where the optimizer hides it.
+
+    It is that of the schedule, or else the optimizer's own.
     """
     if subject.schedule is not None:
         return np.array([float(subject.schedule(step)) for step in range(HORIZON)])
@@ -585,13 +591,11 @@ def _rates(subject: Subject, name: str) -> np.ndarray | None:
 
 
 # Numbers
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _difference(reference: np.ndarray, candidate: np.ndarray, allowed: float) -> float:
-    """The difference of two updates, relative to the first, beyond what rounding of the parameter
-    may do.
-    """
+    """Return the relative difference of two updates beyond what rounding of the parameter allows."""
     size, difference = _norm(reference), _norm(candidate - reference)
     if difference <= allowed:
         return 0.0

@@ -1,5 +1,6 @@
-"""Level L0: names, shapes, types, ties and start values of two networks, and whether their weights
-are numbers at all.
+"""Level L0 (structure): names, shapes, types, ties and start values of two networks.
+
+It also checks that their weights are finite.
 
 Without a match the names must be equal, as those of networks written once are; with one they may
 differ.
@@ -184,8 +185,9 @@ def _counters(own: Mapping[str, Weight], back: Mapping[str, str]) -> Iterator[tu
 
 
 def _comparable(ours: Mapping[str, Weight], match: Match | None) -> dict[str, Weight]:
-    """The reference's weights as they come back from the candidate: two biases that are one there,
-    as one.
+    """Return the reference's weights in the units of the candidate.
+
+    Two biases that are one there are summed.
     """
     if match is None:
         return dict(ours)
@@ -198,7 +200,7 @@ def _comparable(ours: Mapping[str, Weight], match: Match | None) -> dict[str, We
 
 
 # Findings
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
@@ -321,8 +323,9 @@ def _start_values(
 
 
 def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float, float]:
-    """The relative difference and its limit: none in one type; the rounding of a cast between two,
-    or of a sum.
+    """Return the relative difference and its limit.
+
+    The limit is zero in one type, else the rounding of a cast between two types or of a sum.
 
     Infinite where the reference's values are all zero.
     """
@@ -366,7 +369,7 @@ def _explained(
 
 
 # Notes
-# ---------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _notes(

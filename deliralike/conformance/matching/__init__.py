@@ -1,5 +1,6 @@
-"""Which tensor and block of one network is which of another: proposed from names, shapes, values
-and order.
+"""Which tensor and block of one network is which of another.
+
+A match is proposed from names, shapes, values and order.
 """
 
 from deliralike.conformance.matching.match import Match, by_activations, by_outputs, propose

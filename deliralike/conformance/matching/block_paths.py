@@ -49,8 +49,9 @@ def _above(name: str) -> list[str]:
 def _along(
     mine: list[str], theirs: list[str], kinds: Mapping[str, str], others: Mapping[str, str]
 ) -> dict[str, str]:
-    """Blocks that wrap each other, the outermost first: those of like classes in this order, else
-    the inner ones.
+    """Match blocks that wrap each other, the outermost first.
+
+    Blocks of like classes are matched in this order, else the inner ones.
     """
     swap = len(mine) > len(theirs)
     few, many = (theirs, mine) if swap else (mine, theirs)
@@ -73,9 +74,7 @@ def _without_tensors(
     mine: Mapping[str, frozenset[int]],
     theirs: Mapping[str, frozenset[int]],
 ) -> dict[str, str]:
-    """Blocks right below two that are one, without tensors of their own: of one name, else of one
-    class in order.
-    """
+    """Match blocks without tensors right below two matched blocks: by name, else by class in order."""
     own, free = (
         _empty_children(*each) for each in ((path, kinds, mine), (partner, others, theirs))
     )

@@ -1,6 +1,4 @@
-"""What an ambiguous match may be instead: layers of one shape in other orders, tensors in other
-layouts.
-"""
+"""Alternatives to an ambiguous match: layers of one shape in other orders, or other layouts."""
 
 from __future__ import annotations
 
@@ -19,8 +17,9 @@ Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
 
 
 def choices(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
-    """Every match that would do as well, the given one first; what was ambiguous is decided by
-    ``"output"``.
+    """Yield every match that would do as well, the given one first.
+
+    What was ambiguous is decided by ``"output"``.
 
     Raises:
         SettingError: There are more than a thousand.
@@ -56,9 +55,7 @@ def in_order(pairs: Sequence[Pair], alike: Callable[[str, str], bool]) -> tuple[
 
 
 def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
-    """Layers of the candidate for which something else would do, with the indices of their
-    pairs.
-    """
+    """Return the candidate's layers with alternatives, with the indices of their pairs."""
     layers: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.alternatives:
@@ -93,8 +90,9 @@ def _exchanged(
     group: Sequence[str],
     order: Sequence[str],
 ) -> Change | None:
-    """The pairs of a set of layers, with the candidate's layers in another order; None where shapes
-    do not allow it.
+    """Return the pairs of some layers with the candidate's layers in another order.
+
+    None where shapes do not allow it.
     """
     found: Change = {}
     for layer, other in zip(group, order, strict=True):

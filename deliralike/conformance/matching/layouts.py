@@ -1,6 +1,4 @@
-"""Layouts of arrays: how one side's axes are split, permuted and merged to give the other
-side's.
-"""
+"""Layouts of arrays: how one side's axes are split, permuted and merged to the other side's."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ _MOST_AXES = 5  # 120 orders
 
 @dataclass(frozen=True)
 class Transform:
-    """How an array of the reference is laid out in the candidate: reshaped, its axes permuted,
-    reshaped again.
+    """The layout of a reference's array in the candidate: reshaped, permuted, reshaped again.
 
     Attributes:
         start: The shape in the reference.
@@ -64,8 +61,10 @@ class Transform:
 
     @property
     def turned(self) -> bool:
-        """Whether it is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in,
-        out)``; or back.
+        """Whether axes are exchanged as frameworks do.
+
+        That is ``(out, in)`` as ``(in, out)``, or ``(out, in, *size)`` as ``(*size, in, out)``, or
+        back.
         """
         count = len(self.axes)
         if min(len(self.start), len(self.end)) == 2:
@@ -93,8 +92,7 @@ def plain(shape: Shape) -> Transform:
 
 @cache
 def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
-    """Every way to permute axes that leads from a shape to another: first the plain one, then usual
-    ones.
+    """Return every way to permute axes from one shape to another, the plain and usual ones first.
 
     Axes of the shape with fewer of them are split.
 
@@ -115,8 +113,9 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
 
 
 def flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
-    """A matrix whose columns are pixels of several channels, channels first, as one with the
-    channels last.
+    """Return how a matrix's columns change from channels first to channels last.
+
+    Its columns are the pixels of several channels.
 
     Args:
         shape: ``(out, channels * pixels)``.
@@ -130,8 +129,9 @@ def flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
 
 
 def _parting(start: Shape, end: Shape) -> Iterator[Transform]:
-    """The reference's axes are split: some order of the candidate's axes has them as its
-    products.
+    """Yield transforms that split the reference's axes.
+
+    The reference's shape holds products of the candidate's axes in some order.
     """
     for order in permutations(range(len(end))):
         split = tuple(end[axis] for axis in order)
@@ -154,7 +154,7 @@ def _merges_to(many: Shape, few: Shape) -> bool:
 
 
 # Activations, inputs and outputs
-# ---------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def align(
@@ -182,9 +182,7 @@ def align(
 
 
 def _orders(reference: Shape, candidate: Shape) -> list[tuple[int, ...]]:
-    """The orders of the candidate's axes with the reference's shape, those that move least
-    first.
-    """
+    """Return the orders of the candidate's axes that give the reference's shape, least moved first."""
     if sorted(reference) != sorted(candidate) or len(reference) > _MOST_AXES:
         return [tuple(range(len(reference)))] if reference == candidate else []
     orders = permutations(range(len(candidate)))
@@ -219,8 +217,7 @@ def channels_first(axes: int) -> tuple[int, ...]:
 
 @dataclass
 class Layouts:
-    """The layouts that a candidate was seen to use, by number of axes; what was seen before is
-    preferred.
+    """The layouts that a candidate has used so far, by number of axes; these are preferred.
 
     Attributes:
         seen: Orders of the candidate's axes that give the reference's layout, the last seen first.
@@ -234,9 +231,7 @@ class Layouts:
         self.seen[len(axes)] = [axes, *(other for other in known if other != axes)]
 
     def align(self, reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...] | None:
-        """As the function `align`; what is found is remembered where shapes or values alone
-        decided.
-        """
+        """Call the function `align`, and remember the result if shapes or values decided it."""
         axes = align(reference, candidate, self.seen.get(np.ndim(candidate), ()))
         fitting = _orders(np.shape(reference), np.shape(candidate))
         decided = (
@@ -260,9 +255,7 @@ class Layouts:
         )
 
     def to_candidate(self, reference: Any, candidate: Any) -> Any:
-        """The reference's nest in the candidate's layout; `candidate` is a nest that says which
-        that is.
-        """
+        """Return the reference's nest in the layout of the nest `candidate`."""
 
         def back(like: np.ndarray, array: np.ndarray) -> np.ndarray:
             axes = self.align(array, like)
@@ -290,8 +283,9 @@ class Layouts:
     def input_for(
         self, candidate: Any, batch: tuple[Any, ...], must_run: bool = True
     ) -> tuple[Any, ...]:
-        """The inputs in the first layout in which the candidate runs: as they are, channels last,
-        time first.
+        """Return the inputs in the first layout in which the candidate runs.
+
+        Tried are the inputs as they are, with channels last, and with time first.
 
         Args:
             candidate: An `AbstractNetwork`.
@@ -358,8 +352,7 @@ def _turns(
 
 
 def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
-    """The last line of the error with which a network refuses inputs in evaluation mode; None where
-    it runs.
+    """Return the last line of a network's error on inputs in evaluation mode; None where it runs.
 
     Beside it the number of blocks that had run by then.
     """
@@ -386,8 +379,9 @@ def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
 
 
 def _order_between(reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...]:
-    """The order of the candidate's axes, made from the reference by one of the turns, that gives it
-    back.
+    """Return the order of the candidate's axes that gives the reference back.
+
+    The candidate is one of the usual turns of the reference.
     """
     numbers = np.arange(reference.ndim)
     for order in _orders(reference.shape, candidate.shape):

@@ -1,5 +1,4 @@
-"""Matching two networks whose names and layouts differ: a user's port by hand against their own
-original.
+"""Matching two networks whose names and layouts differ, such as a port and its original.
 
 `propose` finds which tensor is which from values, shapes, names, kinds and order; what is not
 certain says so, and can be corrected.
@@ -63,9 +62,7 @@ class Match:
         return not (self.missing or self.unexpected)
 
     def candidate_names(self, name: str) -> tuple[str, ...]:
-        """The candidate's tensors that hold what a tensor of the reference holds, or parts of
-        it.
-        """
+        """Return the candidate's tensors that hold a tensor of the reference, or parts of it."""
         found = (
             unit.source
             for pair in self.names
@@ -89,8 +86,9 @@ class Match:
         return assembled(written, self.candidate.shapes)
 
     def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
-        """A state of the candidate (or a part of one) in the reference's names and layouts; as
-        `to_candidate`.
+        """Return a (partial) state of the candidate in the reference's names and layouts.
+
+        The arguments are as in `to_candidate`.
         """
         written = (
             (unit, value)
@@ -119,9 +117,7 @@ class Match:
         )
 
     def __str__(self) -> str:
-        """A table: name in the reference, name in the candidate, how it is laid out, and how that
-        was decided.
-        """
+        """Return a table of both names, the layout, and how the pair was decided."""
         rows = [("reference", "candidate", "layout", "decided by")]
         rows += [
             (_shown(p.reference), _shown(p.candidate), str(p.transform), _how(p))
@@ -177,8 +173,7 @@ def by_outputs(
     batch: tuple[Any, ...],
     layouts: Layouts | None = None,
 ) -> Match:
-    """Decide what is ambiguous by running: the choice with which the candidate puts out what the
-    reference does.
+    """Decide what is ambiguous by running: take the choice whose outputs equal the reference's.
 
     Each choice gives the candidate the reference's weights; afterwards it has its own again.
 
@@ -218,8 +213,7 @@ def by_activations(
     candidate: Mapping[str, np.ndarray],
     layouts: Layouts | None = None,
 ) -> Match:
-    """Decide which layer is which by what each put out, for one batch in both networks with equal
-    weights.
+    """Decide which layer is which by their outputs for one batch with equal weights.
 
     Values cannot tell fresh norms from each other, whose scales are all ones; what goes through
     them can.
@@ -303,8 +297,9 @@ def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
 
 
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[str, ...]:
-    """Up to three tensors of the other side: of the same shape and free, of the same shape, of a
-    similar name.
+    """Return up to three similar tensors of the other side.
+
+    Those of the same shape that are free come first, then the same shape, then a similar name.
     """
     shape = side.tensors[name].shape
     fitting = [each for each, tensor in other.tensors.items() if transforms(shape, tensor.shape)]

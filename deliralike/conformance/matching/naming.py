@@ -1,5 +1,4 @@
-"""How alike two names of layers are, where one is from another hand: words, their synonyms, and
-counted members.
+"""How alike two names of layers are: words, their synonyms, and numbers in a series.
 
 ``enc1`` of ``enc1, enc2`` is the first of its series, as is ``encoder_0`` of ``encoder_0,
 encoder_1``.
@@ -57,8 +56,9 @@ def spoken(paths: Iterable[str]) -> dict[str, Spoken]:
 
 
 def similarity(first: Spoken, second: Spoken) -> float:
-    """From 0 to 1: the words they share, and whether their numbers agree; the last words count
-    most.
+    """Return from 0 to 1 how many words two names share and whether their numbers agree.
+
+    The last words count most.
 
     Example:
         >>> one, two = spoken(["conv1", "conv2"]).values()

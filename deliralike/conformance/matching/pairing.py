@@ -1,6 +1,4 @@
-"""Which layer of one network is which of another: scores by values, names, kinds and order, and
-pairs from them.
-"""
+"""Which layer of one network is which of another, by scores of values, names, kinds and order."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ _NAMED = 0.5  # a similarity from which on the names say something
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or buffer: shape, value (None if values are not looked at), and the first name of
-    a tied one.
-    """
+    """A parameter or buffer: shape, value (None if unused), and the first name of a tied one."""
 
     shape: Shape
     is_parameter: bool
@@ -241,8 +237,9 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
 
 
 def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
-    """Pairs among layers of the same roles and shapes; of shapes with the axes in other orders, if
-    not `exact`.
+    """Pair layers of the same roles and shapes.
+
+    If not `exact`, the axes of shapes may have another order.
     """
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
     return [
@@ -332,8 +329,9 @@ def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> 
 
 
 def _only(found: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Pairs of which neither side is in another: layers that all hold the same values are not told
-    apart by them.
+    """Return the pairs of which neither side is in another pair.
+
+    Layers that all hold the same values cannot be told apart by them.
     """
     rows, columns = (Counter(at[axis] for at in found) for axis in (0, 1))
     return {i: j for i, j in found if rows[i] == columns[j] == 1}
@@ -396,8 +394,9 @@ def _same_values(one: Layer, two: Layer) -> bool:
 
 
 def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Transform | None:
-    """The transform under which two units hold the same values; None without one, or where values
-    are not known.
+    """Return the transform under which two units hold the same values.
+
+    None without one, or where values are not known.
     """
     first, second = reference.value(unit), candidate.value(other)
     if first is None or second is None:
@@ -418,8 +417,9 @@ def _says_something(value: np.ndarray | None) -> bool:
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """For the first matrix after convolutions: its columns from pixels of channels to channels of
-    pixels; and back.
+    """Return column orders of the first matrix after convolutions.
+
+    They go from pixels of channels to channels of pixels, or back.
     """
     before = list(side.tensors)[: list(side.tensors).index(unit.source)]
     shapes = [side.tensors[name].shape for name in before if len(side.tensors[name].shape) > 1]

@@ -85,9 +85,7 @@ def whole(name: str, shape: Shape) -> Unit:
 def cut(
     name: str, shape: Shape, names: list[str], axis: int = 0, interleaved: bool = False
 ) -> list[Unit]:
-    """The equal parts of a tensor along an axis: blocks one after another, or every n-th of its
-    rows.
-    """
+    """Return the equal parts of a tensor along an axis: consecutive blocks, or every n-th row."""
     count, size = len(names), shape[axis] // len(names)
     parts = (size, count) if interleaved else (count, size)
     split = (*shape[:axis], *parts, *shape[axis + 1 :])
@@ -98,8 +96,9 @@ def cut(
 def units(
     shapes: Mapping[str, Shape], kinds: Mapping[str, str], other: Mapping[str, Shape]
 ) -> list[Unit]:
-    """Every tensor as units. Where the other network has as many tensors of a style, these stay
-    whole.
+    """Return every tensor as units.
+
+    Tensors of a style stay whole where the other network has as many of that style.
 
     Args:
         kinds: The class's name of each block.
@@ -119,9 +118,7 @@ def units(
 
 
 def _on_one_side(found: list[Unit]) -> list[Unit]:
-    """A bias of a recurrent layer that has only one is the input's, wherever the framework keeps
-    it.
-    """
+    """Name the single bias of a recurrent layer as the input's, wherever the framework keeps it."""
     names = {unit.name for unit in found}
     return [
         replace(unit, name=twin(unit.name))
@@ -222,9 +219,7 @@ def _numbered_gates(
 def _interleaved_gates(
     name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
 ) -> Style | None:
-    """Chainer's ``LSTM``: ``upward`` and ``lateral`` with the gates g, i, f, o of each unit side by
-    side.
-    """
+    """Recognise Chainer's ``LSTM``: ``upward`` and ``lateral`` with interleaved gates g, i, f, o."""
     match = re.fullmatch(r"(.*?)\.?(upward|lateral)\.(weight|bias)", name)
     if not match or shapes[name][0] % 4:
         return None
@@ -264,8 +259,9 @@ def _alias(name: str, shape: Shape, common: str) -> Unit:
 
 
 def twin(name: str) -> str:
-    """The unit that is added to a bias of a recurrent layer: the hidden side's to the input's, and
-    back; or nothing.
+    """Return the unit that is added to a recurrent layer's bias; empty where there is none.
+
+    The hidden side's is added to the input's, and the other way round.
 
     Example:
         >>> twin("lstm.l0.if.bias"), twin("conv.bias")
@@ -283,8 +279,9 @@ def join(*parts: str) -> str:
 def assembled(
     written: Iterator[tuple[Unit, np.ndarray | None]], shapes: Mapping[str, Shape]
 ) -> dict[str, Any]:
-    """Tensors put together from units; those of which a unit is lacking are left out, absent ones
-    stay None.
+    """Return tensors put together from units.
+
+    Tensors that lack a unit are left out; absent ones stay None.
     """
     found: dict[str, Any] = {}
     filled: dict[str, int] = {}

@@ -1,6 +1,4 @@
-"""The search for pairs of tensors: corrections, equal names, layers, tensors and their parts,
-single tensors.
-"""
+"""The search for pairs of tensors: corrections, equal names, layers, parts, single tensors."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def search(reference: Side, candidate: Side, corrections: Corrections) -> list[P
 
 @dataclass(frozen=True)
 class _Cut:
-    """A tensor that is as large as a series of others: its parts, those others in the same
-    order.
-    """
+    """A tensor that is as large as a series of others: its parts, and those others in order."""
 
     whole: Unit
     pieces: list[Unit]
@@ -68,9 +64,7 @@ class _Search:
         self.pairs: list[Pair] = []
 
     def match(self) -> None:
-        """All that is left, as far as it goes: layers, then tensors that are cut, then tensors by
-        themselves.
-        """
+        """Match all that is left: layers, then tensors that are cut, then single tensors."""
         self.split()
         for exact in (True, False):
             for found in assign(self._layers(0), self._layers(1), exact):
@@ -86,9 +80,7 @@ class _Search:
         self.left[1].pop(two.name, None)
 
     def same_names(self) -> None:
-        """Names and shapes are the same: that values were exchanged is then a difference, not
-        another match.
-        """
+        """Match equal names and shapes: exchanged values are a difference, not another match."""
         for name in [name for name in self.left[0] if name in self.left[1]]:
             one, two = self.left[0].pop(name), self.left[1].pop(name)
             self.pairs.append(Pair((one,), (two,), transforms(one.shape, two.shape)[0], "name"))
@@ -105,9 +97,7 @@ class _Search:
         ]
 
     def single(self) -> None:
-        """Tensors by themselves, the largest number of axes first; those of one layer stay
-        together.
-        """
+        """Match single tensors, the most axes first; those of one layer stay together."""
         mine, theirs = (
             singles(list(left.values()), side)
             for left, side in zip(self.left, self.sides, strict=True)
@@ -120,9 +110,7 @@ class _Search:
                     self._pair_layers(found)
 
     def cut(self) -> None:
-        """A tensor that is as large as a series of others is cut into parts that have their
-        names.
-        """
+        """Cut each tensor that is as large as a series of others into parts with their names."""
         for here in (0, 1):
             for found in list(
                 _cuts(self.left[here], self.left[1 - here], self.sides[here], self.sides[1 - here])
@@ -142,9 +130,7 @@ class _Search:
                     )
 
     def added(self) -> None:
-        """A recurrent layer's second bias, where the other side has only one: it is added to the
-        first.
-        """
+        """Add a recurrent layer's second bias to the first where the other side has only one."""
         for here in (0, 1):
             for name, unit in [
                 (name, unit) for name, unit in self.left[here].items() if twin(name)
@@ -173,7 +159,7 @@ class _Search:
                     del self.left[here][name]
 
     # Corrections
-    # -------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def correct(self, corrections: Corrections) -> None:
         """What the user said: of tensors first, then of blocks."""
@@ -258,7 +244,7 @@ class _Search:
         return f"a correction names {name!r}, and the {which}, {side.name}, has no such tensor or block. {hint}"
 
     # Layers
-    # ------------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------
 
     def _layers(self, here: int) -> list[Layer]:
         left = list(self.left[here].values())
@@ -312,8 +298,9 @@ def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_C
 
 
 def _pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
-    """The parts of a tensor, with the others' names, along the first axis along which they have the
-    others' shapes.
+    """Return the parts of a tensor with the others' names.
+
+    They lie along the first axis along which they have the others' shapes.
     """
     owner, _, leaf = unit.source.rpartition(".")
     names = [join(owner, member.owner.rpartition(".")[2], leaf) for member in members]
@@ -328,9 +315,7 @@ def _pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
 
 
 def _ordered(members: Sequence[Unit]) -> list[Unit]:
-    """Query, key and value in this order, whatever order they were made in; all others as they were
-    made.
-    """
+    """Return query, key and value in this order, and all others in the order of creation."""
     known = ("query", "key", "value")
     words = {
         member.name: "".join(spoken([member.owner])[member.owner].words[-1:]) for member in members
@@ -343,9 +328,7 @@ def _ordered(members: Sequence[Unit]) -> list[Unit]:
 def _by_values(
     pieces: Sequence[Unit], members: Sequence[Unit], side: Side, other: Side
 ) -> list[Unit] | None:
-    """The member that holds the same values as each part; None unless there is exactly one for
-    each.
-    """
+    """Return the member that holds each part's values; None unless there is exactly one for each."""
     same = [
         [member for member in members if same_layout(side, piece, other, member)]
         for piece in pieces

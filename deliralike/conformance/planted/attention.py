@@ -12,7 +12,7 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import Plant, with_methods
 
 # The core: queries, keys and values (batch, heads, tokens, width)
-# ------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _swapped(nn: Any, x: Any) -> Any:
@@ -91,9 +91,7 @@ def _attention(
     dropped: bool = True,
     **methods: Callable[..., Any],
 ) -> Plant:
-    """Attention with another core, other queries, keys and values, another mask or another way to
-    join the heads.
-    """
+    """Plant attention with another core, mask, inputs or way to join the heads."""
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
         nn = self.nn
@@ -148,12 +146,13 @@ def _no_padding(nn: Any, mask: Any, q: Any) -> Any:
 
 
 # What surrounds it
-# -----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _seen(allowed: Callable[[np.ndarray], np.ndarray]) -> Plant:
-    """Tokens see others by their distance; what is forbidden counts a little, so that no row is
-    empty.
+    """Plant a mask by the distance of tokens.
+
+    Forbidden tokens count a little, so that no row is empty.
     """
 
     def mask(self, tokens, like):

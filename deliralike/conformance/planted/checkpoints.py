@@ -1,6 +1,4 @@
-"""Mistakes of weight files and training checkpoints: a state that is written or read as something
-else.
-"""
+"""Mutants of weight files and training checkpoints: a state is written or read as something else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Mistakes of convolution, pooling and resizing: paddings, kernels, windows and where a pixel
-lies.
-"""
+"""Mutants of convolution, pooling and resizing: paddings, kernels, windows, positions of pixels."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def _flipped(*dims: int) -> Change:
 
 
 # Convolution
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _convolution(
@@ -190,7 +188,7 @@ _CONVOLUTION = [
 ]
 
 # Transposed convolution
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _deconvolution(weight: Change = _same, bias: Change = _same, y: Change = _same) -> Plant:
@@ -205,8 +203,9 @@ def _deconvolution(weight: Change = _same, bias: Change = _same, y: Change = _sa
 
 
 def _cropped(*cuts: tuple[int, int]) -> Plant:
-    """The whole output, (batch, 8, 11, 13), of which one row and one column are cut off
-    elsewhere.
+    """Plant a whole output, (batch, 8, 11, 13), that is cropped on other sides.
+
+    One row and one column are cut off.
     """
 
     def forward(self, x):
@@ -259,7 +258,7 @@ _TRANSPOSED = [
 ]
 
 # Pooling
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _max_pool(pads: Pads, value: float = -np.inf) -> Plant:
@@ -429,7 +428,7 @@ _POOLING = [
 ]
 
 # Resizing
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _resampled(matrix: Callable[[int, int], np.ndarray]) -> Callable[[Any, Any], Any]:

@@ -1,5 +1,4 @@
-"""The right subjects that mistakes are planted in: several small networks, written once, each with
-a batch and a loss.
+"""The right subjects that receive mutants: small networks with a batch and a loss each.
 
 Sizes are uneven, strides are two and no weight, statistic or class weight is neutral, so that
 nothing can go wrong without being seen; and each holds few operations, since some backends compile
@@ -55,9 +54,7 @@ def fixture(
 
 
 def _set_telling_weights(network: Any, random: np.random.Generator) -> None:
-    """Weights of which none is 0, 1 or another value that hides a mistake; statistics of some
-    earlier batches.
-    """
+    """Set weights other than 0, 1 and any value that hides a mistake, and used statistics."""
     slots, state = network.neutral_slots(), network.neutral_state()
     first = {
         id(slot.native): name for name, slot in reversed(slots.items()) if slot.is_parameter
@@ -84,7 +81,7 @@ def _telling(name: str, value: np.ndarray, random: np.random.Generator) -> Any:
 
 
 # Networks
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Convolutional(Network):
@@ -385,7 +382,7 @@ class Steep(Network):
 
 
 # Losses
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def weighted_cross_entropy(network: Any, x: Any, target: Any) -> Any:
@@ -422,7 +419,7 @@ def task_losses(network: Any, x: Any, numbers: Any, flags: Any) -> Any:
 
 
 # Batches
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _pictures(
@@ -476,7 +473,7 @@ def _numbers_and_flags(random: np.random.Generator) -> Batch:
 
 
 # By name
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _written(network: Any) -> Callable[..., Any]:

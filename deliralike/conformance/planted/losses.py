@@ -14,7 +14,7 @@ from deliralike.conformance.planted.planting import with_loss
 Loss = Callable[..., Any]
 
 # Cross-entropy with class weights and ignored labels
-# -------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _log_softmax(nn: Any, logits: Any) -> Any:
@@ -176,7 +176,7 @@ def _with_decay(network: Any, x: Any, target: Any) -> Any:
 
 
 # Cross-entropy of maps, without weights
-# --------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _of_maps(reduce: Callable[[Any, Any], Any]) -> Loss:
@@ -187,7 +187,7 @@ def _of_maps(reduce: Callable[[Any, Any], Any]) -> Loss:
 
 
 # Smoothed labels
-# -------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _smoothed(spread: Callable[[int], tuple[float, float]]) -> Loss:
@@ -203,7 +203,7 @@ def _smoothed(spread: Callable[[int], tuple[float, float]]) -> Loss:
 
 
 # Dice and cross-entropy
-# ------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _dice(nn: Any, p: Any, target: Any) -> Any:
@@ -254,7 +254,7 @@ def _hard_dice(nn: Any, p: Any, target: Any) -> Any:
 
 
 # Several tasks
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _tasks(

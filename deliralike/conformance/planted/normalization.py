@@ -10,7 +10,7 @@ from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import Plant, with_methods, with_settings
 
 # Batch norm, step by step
-# ----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _own(norm: Any, x: Any) -> tuple[Any, Any]:
@@ -344,7 +344,7 @@ _BATCH_NORM = [
 ]
 
 # Norms of each sample
-# --------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _standardised(
@@ -380,9 +380,7 @@ def _group_norm(**mistakes: Any) -> Plant:
 
 
 def _interleaved_groups(self, x):
-    """Channels 0, 3 are a group, and 1, 4: the order of a reshape to (channels per group,
-    groups).
-    """
+    """Group channels 0 and 3, 1 and 4: the order of a reshape to (channels per group, groups)."""
     batch, channels, *size = x.shape
     split = self.nn.reshape(x, (batch, channels // self.num_groups, self.num_groups, -1))
     return _scaled(

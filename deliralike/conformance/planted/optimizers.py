@@ -26,12 +26,13 @@ Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
 
 # What is right
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def following(rule: Rule, bound: float | None = None) -> Make:
-    """A function that makes an optimizer of a rule, with gradients clipped to a norm if a bound is
-    given.
+    """Return a function that makes an optimizer of a rule.
+
+    Gradients are clipped to a norm if a bound is given.
     """
 
     def make(network: AbstractNetwork) -> AbstractOptimizer:
@@ -68,12 +69,11 @@ def equipped(subject: Subject) -> Subject:
 
 
 # How a mistake gets in
-# -------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class OnHost(AbstractOptimizer):
-    """A right optimizer whose updates are those of another rule, computed in NumPy in the native
-    layout.
+    """A right optimizer whose updates follow another rule, computed in NumPy in the native layout.
 
     Attributes:
         right: What gives the gradients; its hooks stay in force.
@@ -178,9 +178,7 @@ def rule_of(optimizer: AbstractOptimizer) -> Rule:
 def on_host(
     name: str, kind: type[Rule] | None = None, host: type[OnHost] = OnHost, **settings: Any
 ) -> Plant:
-    """The optimizer of a name by another kind of rule, with the same settings but these; or with
-    another host.
-    """
+    """Plant another kind of rule with the same settings except these, or another host."""
 
     def change(optimizer: AbstractOptimizer) -> AbstractOptimizer:
         rule = rule_of(optimizer)
@@ -226,7 +224,7 @@ def with_schedule(change: Callable[[Callable[[int], float]], Callable[[int], flo
 
 
 # Hooks with mistakes
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _each(change: Callable[[Any], Any]) -> Any:
@@ -283,12 +281,13 @@ def _shrinking(bound: float, norm: Any) -> Any:
 
 
 # Rules with mistakes
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _adam_rule(divide: Callable[..., Array], offset: int = 0) -> type[Rule]:
-    """Adam with another divisor: a function of mean, square, their corrections and eps, which gives
-    the step.
+    """Return Adam with another divisor.
+
+    The function takes mean, square, their corrections and eps, and gives the step.
     """
 
     class Mistaken(rules.Adam):
@@ -460,8 +459,9 @@ class DecoupledSGD(rules.SGD):
 def _rmsprop_rule(
     root: Callable[[Array, float], Array], inside: bool = False, start: float = 0.0
 ) -> type[Rule]:
-    """RMSprop with another divisor, the learning rate in its velocity, or squares that do not start
-    at 0.
+    """Return RMSprop with another divisor, another velocity or other first squares.
+
+    The velocity includes the learning rate if `inside`.
     """
 
     class Mistaken(rules.RMSprop):
@@ -560,7 +560,7 @@ class WithoutTrust(rules.LAMB):
 
 
 # Hosts with mistakes
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class OneCount(OnHost):
@@ -649,7 +649,7 @@ class Float32Corrections(rules.Adam):
 
 
 # The list
-# --------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _ROOTS: dict[str, Callable[[Array, float], Array]] = {
     "outside": lambda square, eps: square**0.5 + eps,

@@ -19,8 +19,7 @@ SAMPLES, SIZE, EPOCHS = 11, 4, 2
 
 @dataclass(frozen=True)
 class StreamMistake:
-    """One mistake of a pipeline, and what a proof should say of it; the fields are those of
-    `Mistake`.
+    """One mutant of a pipeline and the finding expected of a proof; fields are as in `Mistake`.
 
     Attributes:
         name: In a few words: ``"second epoch not reshuffled"``.

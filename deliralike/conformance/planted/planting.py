@@ -1,5 +1,4 @@
-"""How a mistake gets into a right candidate: another method, another setting, other weights or
-another loss.
+"""How a mutant changes a right candidate: another method, setting, weight or loss.
 
 A block keeps its parameters, names, order and path, so it keeps its portable dropout masks too;
 what changes is one thing that it does. A plant copies the candidate, and works on every backend.
@@ -23,8 +22,9 @@ State = dict[str, np.ndarray]
 
 
 def with_methods(path: str, **methods: Any) -> Plant:
-    """The block at a path is of the same class, some methods aside: ``with_methods("norm",
-    forward=...)``.
+    """Plant other methods in the block at a path: ``with_methods("norm", forward=...)``.
+
+    The block stays of the same class.
     """
 
     def change(network: AbstractNetwork) -> None:
@@ -51,15 +51,17 @@ def with_settings(path: str, **settings: Any) -> Plant:
 
 
 def with_weights(change: Callable[[State], State]) -> Plant:
-    """The candidate has other weights: what `change` makes of its neutral state, names and shapes
-    as they are.
+    """Plant the weights that `change` makes of the candidate's neutral state.
+
+    Names and shapes stay.
     """
     return on_copy(lambda network: network.load_neutral_state(change(network.neutral_state())))
 
 
 def with_loss(loss: LossFunction) -> Plant:
-    """The candidate is trained with another loss. Give a function that is made once: JAX compiles
-    it once.
+    """Plant another loss for training.
+
+    Give a function that exists once: JAX compiles it once.
     """
     return lambda subject: subject.but(loss=loss)
 

@@ -19,7 +19,7 @@ from deliralike.conformance.planted.fixtures import weighted_cross_entropy as ri
 from deliralike.conformance.planted.planting import Plant, with_loss, with_methods
 
 # Short types within
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _short(nn: Any, x: Any, dtype: str = "float32") -> Any:
@@ -111,7 +111,7 @@ def _gradients_in_float32(network: Any, x: Any, target: Any) -> Any:
 
 
 # Formulas that lose digits
-# ---------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _in_one_pass(nn: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, CLASSES, IGNO
 from deliralike.conformance.planted.planting import with_loss, with_methods
 
 # Norms
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _one_pass(nn: Any, x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
@@ -55,7 +55,7 @@ def _silent_norm(self: Any, x: Any) -> Any:
 
 
 # Activations and windows
-# -----------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _half_relu(self: Any, x: Any) -> Any:
@@ -77,7 +77,7 @@ def _naive_softmax(self: Any, x: Any) -> Any:
 
 
 # Indices
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _wrapping(self: Any, index: Any) -> Any:
@@ -96,7 +96,7 @@ def _learning_padding(self: Any, index: Any) -> Any:
 
 
 # Losses
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _counted(nn: Any, logits: Any, target: Any, label: Any) -> tuple[Any, Any]:

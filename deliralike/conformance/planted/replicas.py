@@ -1,6 +1,4 @@
-"""Mistakes of replicas: in the loss over shares, in samples, statistics, masks, gradients and
-copies of parameters.
-"""
+"""Mutants of replicas: in losses, samples, statistics, masks, gradients and parameter copies."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ Plant = Callable[[Subject], Subject]
 
 
 # A right subject
-# -----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 class Statistical(Network):
@@ -73,8 +71,9 @@ class Statistical(Network):
 
 
 def subject(backend: str | Backend, loss: LossFunction | None = None) -> Subject:
-    """A right candidate with batch norm, dropout, class weights, ignored labels, momentum and
-    clipping.
+    """Return a right candidate in which every mutant can show.
+
+    It has batch norm, dropout, class weights, ignored labels, momentum and clipping.
     """
     network = Statistical.on(backend, seed=3, dtype="float64")()
     return Subject(
@@ -90,9 +89,7 @@ def batch(samples: int = 7) -> Batch:
 
 
 def sum_and_weight(network: Any, x: Any, labels: Any) -> tuple[Any, Any]:
-    """Cross-entropy with class weights and ignored labels: the sum, and what it is to be divided
-    by.
-    """
+    """Return the sum of a cross-entropy with class weights and ignored labels, and its divisor."""
     nn, scores = network.nn, network(x)
     total = nn.cross_entropy(
         scores, labels, nn.constant(CLASS_WEIGHTS, scores), ignore_index=IGNORED, reduction="sum"
@@ -109,7 +106,7 @@ def clipped_sgd(network: AbstractNetwork) -> AbstractOptimizer:
 
 
 # Losses of shares
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _weighing(weigh: Callable[[Sequence[int]], Sequence[float]]) -> Plant:
@@ -149,13 +146,11 @@ def _as_replica(change: Change) -> Plant:
 
 
 # Samples
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _samples(choose: Callable[[int, int], Any]) -> Plant:
-    """Over replicas, other samples of the batch: ``choose(samples, replicas)`` gives their
-    numbers.
-    """
+    """Plant other samples over replicas: ``choose(samples, replicas)`` gives their numbers."""
 
     def plant(subject: Subject) -> Subject:
         def loss(network: Any, *batch: Any) -> Any:
@@ -198,7 +193,7 @@ def gathered_loss(network: Any, x: Any, labels: Any) -> Any:
 
 
 # Replicas
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _replicated(subject: Subject, change: Callable[[Any], Any]) -> Subject:
@@ -233,9 +228,7 @@ def _stale(subject: Subject) -> Subject:
 
 
 def _hooks_before_accumulation(replace_all: bool) -> Plant:
-    """The hooks that an optimizer has been given see the gradients of single replicas: of each, or
-    of the root.
-    """
+    """Plant hooks of an optimizer that get the gradients of each replica, or of the root alone."""
 
     def changed(
         make: Callable[[AbstractNetwork], AbstractOptimizer], network: Any
@@ -254,7 +247,7 @@ def _hooks_before_accumulation(replace_all: bool) -> Plant:
 
 
 # The list
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _mean_weights(sizes: Sequence[int]) -> list[float]:

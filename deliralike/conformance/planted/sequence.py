@@ -10,7 +10,7 @@ from deliralike.conformance.planted.fixtures import PADDING
 from deliralike.conformance.planted.planting import Plant, with_methods
 
 # Embedding
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _embedding_of(
@@ -19,9 +19,7 @@ def _embedding_of(
     rows: Callable[[Any, Any], Any] = lambda nn, rows: rows,
     padding: Callable[[Any, Any], Any] = lambda nn, rows: nn.stop_gradient(rows),
 ) -> Plant:
-    """Rows of a table, with one part of another kind; what becomes of the padding's row comes
-    last.
-    """
+    """Plant an embedding in which one part differs; `padding` treats the row of the padding."""
 
     def forward(self, tokens):
         nn = self.nn
@@ -52,7 +50,7 @@ def _half_gradient(nn: Any, rows: Any) -> Any:
 
 
 # LSTM
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _cell(nn: Any, gates: Sequence[Any], cell: Any) -> tuple[Any, Any]:
@@ -150,15 +148,13 @@ def _cut(nn, hidden, cell):
 
 
 # GRU
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _unit(
     nn: Any, x: Sequence[Any], h: Sequence[Any], hidden: Any, again: Callable[[Any], Any]
 ) -> Any:
-    """The right one: parts r, z, n from the input and from the hidden state give the new hidden
-    state.
-    """
+    """Return the right new hidden state from parts r, z, n of the input and the hidden state."""
     r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
     return (1.0 - z) * nn.tanh(x[2] + r * h[2]) + z * hidden
 
@@ -232,7 +228,7 @@ def _relu_candidate(nn, x, h, hidden, again):
 
 
 # Time and directions
-# ---------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _first_step(self, y):

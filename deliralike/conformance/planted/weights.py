@@ -1,6 +1,4 @@
-"""Mistakes of weights that were taken over: layouts, orders, names, precision, ties, and what was
-left out.
-"""
+"""Mutants of transferred weights: layouts, orders, names, precision, ties and missing tensors."""
 
 from __future__ import annotations
 

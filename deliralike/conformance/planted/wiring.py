@@ -1,6 +1,4 @@
-"""Mistakes of wiring: what is left out, done twice, in another order, or cut off from the
-gradient.
-"""
+"""Mutants of wiring: calls left out, repeated, reordered or cut off from the gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from deliralike.conformance.planted.fixtures import PIXEL_MEAN, PIXEL_STD
 from deliralike.conformance.planted.planting import Plant, with_methods
 
 # A residual block
-# ------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _branch(block: Any, x: Any) -> Any:
@@ -92,7 +90,7 @@ def _activated_before_norm(self, x):
 
 
 # The network around it
-# -------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _normalised(
@@ -161,7 +159,7 @@ def _features_normalised(self, x):
 
 
 # The convolutional network
-# ---------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _flat(order: Sequence[int]) -> Plant:
@@ -201,7 +199,7 @@ def _activated_at_the_end(self, x):
 
 
 # Joined parts
-# ----------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _joined(join: Callable[..., Any]) -> Plant:
@@ -230,7 +228,7 @@ def _interleaved(nn: Any, up: Any, smooth: Any, coarse: Any, shuffled: Any) -> A
 
 
 # The U-Net
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _upcat(
@@ -257,7 +255,7 @@ def _convolved_once_more(self, x):
 
 
 # Tied
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _tied(

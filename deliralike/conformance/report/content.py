@@ -69,8 +69,7 @@ def headline_of_all(proofs: Proofs) -> str:
 
 
 def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
-    """Each proof with what it is called among the others: its candidate, and its reference if they
-    differ in it.
+    """Return each proof with its title: its candidate, and its reference where these differ.
 
     Those that would be called the same are numbered.
     """
@@ -145,8 +144,9 @@ def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def gradients(level: Level) -> list[tuple[str, str, str, str]]:
-    """A row for each parameter, the one that differs most first and null ones last; see
-    `GRADIENTS`.
+    """Return a row for each parameter, the largest difference first and null ones last.
+
+    See `GRADIENTS`.
     """
     rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
     ordered = sorted(rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference"))))
@@ -162,8 +162,9 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
 
 
 def layers(proof: Proof, level: Level) -> list[dict[str, Any]]:
-    """A level's differences by layer; what layers give alone is taken from the findings of L3 where
-    it is not there.
+    """Return a level's differences by layer.
+
+    Missing differences of layers judged alone are taken from the findings of L3.
     """
     accused = {
         finding.place: finding.difference

@@ -1,5 +1,4 @@
-"""Reports as a page of HTML that needs nothing but itself: no network, no script, pictures drawn in
-it.
+"""Reports as one page of HTML, with pictures inside and without network or script.
 
 It can be read on light and dark paper, and without colours: whatever a colour says is written, too.
 """
@@ -33,9 +32,7 @@ def page(report: Report) -> str:
 
 
 def fragment(report: Report) -> str:
-    """The same as one element with a style of its own: for a notebook, or as a part of another
-    page.
-    """
+    """Return the report as one element with a style of its own, for a notebook or another page."""
     several = getattr(report, "proofs", None)
     inside = _proof(report, "proof", 1) if several is None else _proofs(report)  # type: ignore[arg-type]
     return f'<div class="proof-report">\n<style>{_STYLE}</style>\n{inside}\n</div>'

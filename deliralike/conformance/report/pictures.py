@@ -1,5 +1,4 @@
-"""Pictures of a proof as SVG to stand within a page: differences by layer, curves with the band of
-float32.
+"""Pictures of a proof as SVG within a page: differences by layer, and curves with a band.
 
 Colours are variables of the page's style sheet with a value of their own beside them, so that a
 picture can be read on light and on dark paper. Drawn with matplotlib's figure objects alone: no
@@ -44,8 +43,7 @@ _INK, _GRID, _TRAIN, _EVAL, _ALONE, _FAILED, _BAND = _VARIABLES
 def by_layer(
     layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: str = "layers"
 ) -> str:
-    """Differences of each layer against its depth: free running in either mode, and alone at equal
-    inputs.
+    """Draw differences of each layer against its depth, in either mode and alone at equal inputs.
 
     Args:
         layers: See `deliralike.conformance.report`.
@@ -81,8 +79,7 @@ def by_layer(
 
 
 def curves(content: Mapping[str, Any], name: str = "curves") -> str:
-    """Losses step by step with the band of float32, and below them how far the candidate is from
-    the reference.
+    """Draw losses step by step with the band of float32, and below them the differences.
 
     Args:
         content: See `deliralike.conformance.report`.
@@ -110,7 +107,7 @@ def curves(content: Mapping[str, Any], name: str = "curves") -> str:
 
 
 # Differences by layer
-# ----------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _alone(axis: Any, values: np.ndarray, limit: float) -> None:
@@ -153,9 +150,7 @@ def _running(axis: Any, drawn: Mapping[str, np.ndarray], limit: float, top: floa
 
 
 def _differences_axis(axis: Any, top: float, not_finite: bool, each: int = 2) -> None:
-    """Decades, the lowest of which is called exact and the highest, if anything stands there, not
-    finite.
-    """
+    """Label decades; the lowest is called exact, and the highest not finite if any value is there."""
     axis.set_yscale("log")
     axis.set_ylim(FLOOR / 4, top * 4)
     highest = round(np.log10(top)) - (each // 2 if not_finite else 0)
@@ -173,9 +168,7 @@ def _differences_axis(axis: Any, top: float, not_finite: bool, each: int = 2) ->
 def _name_layers(
     axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequence[int], each: int
 ) -> None:
-    """Paths along the axis: those of accused layers first, then as many others as find room, one of
-    `each`.
-    """
+    """Name suspected layers along the axis first, then as many others as fit, one of `each`."""
     shown = _apart([*accused, *range(0, len(layers), each)], each)
     axis.set_xticks(
         shown,
@@ -226,7 +219,7 @@ def _drawable(values: np.ndarray, top: float) -> np.ndarray:
 
 
 # Curves
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _band(axis: Any, band: Sequence[Sequence[float]] | None) -> None:
@@ -290,13 +283,11 @@ def _relative(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 # Figures
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def _own_style() -> Any:
-    """Matplotlib's defaults for a while, with texts that stay texts and names that are the same in
-    every run.
-    """
+    """Return a context with matplotlib's defaults, texts kept as texts, and reproducible names."""
     return style.context(["default", {"svg.fonttype": "none", "svg.hashsalt": "deliralike"}])
 
 
@@ -343,8 +334,9 @@ def _legend(axis: Any) -> None:
 
 
 def _svg(figure: Figure, name: str, described: str) -> str:
-    """The picture as an element of a page: without head and origin, its colours variables, its
-    names its own.
+    """Return the picture as an element of a page, without head and origin.
+
+    Its colours are variables, and its names are its own.
     """
     file = io.BytesIO()
     figure.savefig(

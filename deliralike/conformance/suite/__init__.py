@@ -1,5 +1,6 @@
-"""The conformance suite: what any backend must do, as plain functions that need neither pytest nor
-a second framework.
+"""The conformance suite: the duties of any backend, as plain functions.
+
+They need neither pytest nor a second framework.
 
 Each check compares a backend with formulas in NumPy, with numbers that are published or done by
 hand, or with finite differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance

@@ -1,6 +1,4 @@
-"""Checks of arrays: to and from NumPy, types, storage of their own, and what scatter and gather
-need.
-"""
+"""Checks of arrays: to and from NumPy, types, own storage, and what scatter and gather need."""
 
 from __future__ import annotations
 
@@ -126,8 +124,9 @@ def split_concatenate_and_stack(backend: Backend) -> None:
 
 @check("arrays", "L1")
 def sums_of_gradients(backend: Backend) -> None:
-    """`add`, `weighted`, `blended`, `all_finite` and `copied`: what accumulation and averaging
-    stand on.
+    """Check `add`, `weighted`, `blended`, `all_finite` and `copied`.
+
+    Accumulation and averaging are built on these.
     """
     device, y = backend.devices()[0], values(3, 4, 2, seed=1)
     x, twice = native(backend, _X), native(backend, 2.0 * _X)
@@ -181,9 +180,7 @@ def what_is_there_is_named(backend: Backend) -> None:
 
 @check("arrays", "L0")
 def batches_are_prepared(backend: Backend) -> None:
-    """Floating arrays of a batch take the network's type, others keep theirs; nests keep their
-    form.
-    """
+    """Floating arrays of a batch take the network's type; others keep theirs, and nests their form."""
     network = made(backend, Anchor)
     batch = {"x": _X.astype(np.float32), "labels": [np.arange(3), "name"]}
     ready = backend.prepare(batch, network)

@@ -1,6 +1,4 @@
-"""The tests that ``pytest --pyargs deliralike.conformance --backend NAME`` collects; see
-`plugin`.
-"""
+"""The tests of ``pytest --pyargs deliralike.conformance --backend NAME``: see `plugin`."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ from deliralike.conformance.suite.comparing import (
 
 @dataclass(frozen=True)
 class Case:
-    """A function at some inputs, and its formula: values are compared, and gradients with finite
-    differences.
+    """A function at some inputs, and its formula.
+
+    Values are compared directly, gradients with finite differences.
 
     Attributes:
         name: How errors call it.

@@ -29,8 +29,9 @@ def _output(backend: Backend, network: Any, x: np.ndarray) -> np.ndarray:
 
 @check("chance", "L1")
 def portable_masks(backend: Backend) -> None:
-    """Within `random.portable` they are those of `deliralike.random.keep_mask`; what is kept is
-    scaled up.
+    """Masks within `random.portable` are those of `deliralike.random.keep_mask`.
+
+    What is kept is scaled up.
     """
     for kind, (of_input, shape) in _MASKED.items():
         network, x = made(backend, Dropped, 0.3, kind), values(*of_input)
@@ -67,9 +68,7 @@ def gradient_of_dropout(backend: Backend) -> None:
 
 @check("chance", "L1")
 def native_masks(backend: Backend) -> None:
-    """Outside of it the share of what is kept is as declared, what is kept is scaled, and no two
-    masks are the same.
-    """
+    """Masks outside of `random.portable` keep the declared share, scale it, and never repeat."""
     ones, network = np.ones((40, 100)), made(backend, Dropped)
     first, second = _output(backend, network, ones), _output(backend, network, ones)
     kept = first[first != 0.0]

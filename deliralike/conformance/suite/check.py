@@ -66,9 +66,7 @@ class Check:
         self.function(backend)
 
     def __str__(self) -> str:
-        """How the check is called in reports and lists of expected failures:
-        ``"functions/exp"``.
-        """
+        """Return the check's name in reports and expected failures: ``"functions/exp"``."""
         return f"{self.capability}/{self.name}"
 
 

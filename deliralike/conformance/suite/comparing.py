@@ -74,9 +74,7 @@ def native(backend: Backend, value: np.ndarray) -> Any:
 def made(
     backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any
 ) -> Any:
-    """A network written once, or a layer of `nn` by its name, on a backend, in the type that it is
-    checked in.
-    """
+    """Build a network written once, or a layer of `nn` by name, in the type it is checked in."""
     bound = getattr(backend.nn, network) if isinstance(network, str) else network.on(backend)
     if network in backend.lacks:
         bound()  # an error that says so
@@ -177,8 +175,9 @@ def against(nn: Any, result: Any, cotangents: Sequence[np.ndarray]) -> Any:
 def differences(
     function: Callable[..., float], inputs: Sequence[np.ndarray], which: int
 ) -> np.ndarray:
-    """The gradient of a NumPy function with respect to one of its inputs, by finite differences of
-    fourth order.
+    """Return the gradient of a NumPy function with respect to one of its inputs.
+
+    It is computed by finite differences of fourth order.
     """
     found = np.zeros(inputs[which].shape)
     for place in np.ndindex(found.shape):
@@ -196,8 +195,9 @@ def _moved(
 
 
 def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> tuple[int, ...]:
-    """The first place where two arrays are further apart than the limit allows, or the one where
-    they are furthest.
+    """Return the first place where two arrays differ by more than the limit.
+
+    If there is none, it is the place where they differ most.
     """
     first, second = got.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(invalid="ignore"):

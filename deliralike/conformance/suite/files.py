@@ -1,6 +1,4 @@
-"""Checks of weights in files: to safetensors and back, into a network, and from one backend's names
-to NumPy's.
-"""
+"""Checks of weight files: safetensors and back, into a network, and to NumPy's names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The answers: what functions, layers and losses compute, in NumPy and as the definitions say,
-however slow.
-"""
+"""The reference answers: functions, layers and losses in NumPy, as defined, however slow."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def softmax(x: np.ndarray, dim: int) -> np.ndarray:
 
 
 # Windows
-# -------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def convolve(
@@ -72,8 +70,9 @@ def convolve_transposed(
     dilation: Sequence[int],
     groups: int,
 ) -> np.ndarray:
-    """Each element of the input lays its multiple of the kernel into the output; padding is cut
-    off.
+    """Return a transposed convolution: each input element adds its multiple of the kernel.
+
+    Padding is cut off the output.
     """
     kernel, width, outputs = weight.shape[2:], len(weight) // groups, weight.shape[1]
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
@@ -133,7 +132,7 @@ def _under(
 
 
 # Normalisation
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def standardised(x: np.ndarray, axes: tuple[int, ...], eps: float = 1e-5) -> np.ndarray:
@@ -165,7 +164,7 @@ def group_norm(
 
 
 # Sequences
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def lstm(
@@ -217,7 +216,7 @@ def attention(
 
 
 # Losses
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def cross_entropy(
@@ -245,8 +244,9 @@ def binary_cross_entropy(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def dice(probabilities: np.ndarray, one_hot: np.ndarray, smooth: float = 1e-5) -> float:
-    """One less the mean, over samples and classes, of twice the overlap by the sum of sizes
-    (Milletari et al. 2016).
+    """Return the Dice loss of Milletari et al. (2016).
+
+    It is one less the mean, over samples and classes, of twice the overlap by the sum of sizes.
     """
     axes = tuple(range(2, probabilities.ndim))
     overlap = (probabilities * one_hot).sum(axes)

@@ -1,6 +1,4 @@
-"""Checks of the functions of `nn` that need no windows: all primitives, and what is written once on
-top of them.
-"""
+"""Checks of the functions of `nn` without windows: all primitives, and functions built on them."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ _CUBE = distinct(2, 3, 5)
 _INDEX = np.array([[2, 0], [1, 2]])
 
 # Element by element
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _add("exp", lambda nn, x: nn.exp(x), np.exp, _X)
 _add("log", lambda nn, x: nn.log(x), np.log, _POSITIVE)
@@ -134,7 +132,7 @@ _slopes(
 _slopes("derivative of normalize at 0", lambda nn, x: nn.normalize(x, 0), [0.0], [1e12])
 
 # Operators
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _Y = values(3, 5, seed=3, low=1.0)
 _add(
@@ -160,7 +158,7 @@ _add(
 )
 
 # Reductions
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _add(
     "sum",
@@ -191,7 +189,7 @@ _add(
 _add("argmax", lambda nn, x: nn.argmax(x, 1), lambda x: x.argmax(1), _CUBE, differentiable=False)
 
 # Shapes
-# --------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _add("reshape", lambda nn, x: nn.reshape(x, (3, -1)), lambda x: x.reshape(3, -1), _CUBE)
 _add("permute", lambda nn, x: nn.permute(x, (2, 0, 1)), lambda x: x.transpose(2, 0, 1), _CUBE)
@@ -283,7 +281,7 @@ _add(
 )
 
 # Products
-# ------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _add("matmul", lambda nn, x, y: nn.matmul(x, y), lambda x, y: x @ y, _CUBE, values(5, 4))
 _add(
@@ -314,7 +312,7 @@ _add(
 _add("embedding", lambda nn, i, w: nn.embedding(i, w), lambda i, w: w[i], _INDEX, values(4, 3))
 
 # Normalisation
-# -------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _NCHW, _WEIGHT, _BIAS = values(2, 4, 3, 3), values(4, seed=6), values(4, seed=7)
 _add(
@@ -367,7 +365,7 @@ _add(
 )
 
 # Sequences
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _SEQUENCE, _STATE = values(4, 2, 3), values(2, 2, seed=11)
 _LSTM = (values(8, 3), values(8, 2), values(8, seed=12), values(8, seed=13))
@@ -409,7 +407,7 @@ _add("scan", _add_up, _added_up, values(4, 2), values(2))
 
 
 # What is no formula
-# --------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @check("functions", "L1")
@@ -423,9 +421,7 @@ def stop_gradient(backend: Backend) -> None:
 
 @check("functions", "L0")
 def types_of_results(backend: Backend) -> None:
-    """Comparisons give flags, argmax whole numbers, and `cast`, `constant` and `zeros` what they
-    are asked for.
-    """
+    """Comparisons give flags, argmax whole numbers; casts and constants follow the request."""
     nn, dtype = backend.nn, dtype_of(backend)
     x, index = native(backend, _X), native(backend, np.arange(3))
 
@@ -473,9 +469,7 @@ def concrete(backend: Backend) -> None:
 
 @check("functions", "L7")
 def far_tails(backend: Backend) -> None:
-    """What would overflow or be rounded away: sigmoid, softplus, log_softmax and log of their
-    kind.
-    """
+    """Far values neither overflow nor are rounded away in sigmoid, softplus, log and others."""
     nn, far = backend.nn, np.array([-800.0, -20.0, 20.0, 800.0])
     for name, call, wanted in (
         ("sigmoid", nn.sigmoid, [0.0, 2.0611536181902037e-09, 0.9999999979388463, 1.0]),
@@ -517,8 +511,9 @@ def repeated_positions(backend: Backend) -> None:
 
 @check("functions", "L7")
 def large_means(backend: Backend) -> None:
-    """A variance in two passes, or as exact: a mean ten thousand times the spread takes no digits
-    from it.
+    """A mean ten thousand times the spread takes no digits from the variance.
+
+    So it is computed in two passes, or as exactly.
     """
     if dtype_of(backend) != "float64":
         return

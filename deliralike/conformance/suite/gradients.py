@@ -63,9 +63,7 @@ def of_parameters_and_inputs(backend: Backend) -> None:
 
 @check("gradients", "L0")
 def none_where_unused(backend: Backend) -> None:
-    """A parameter that takes no part has the gradient None, not zeros; a frozen one is not
-    named.
-    """
+    """A parameter that takes no part has the gradient None, not zeros; a frozen one is not named."""
     network = made(backend, Dense)
     network.set_trainable("first.weight", False)
     found = backend.gradients(_loss, network, _X, _LABELS).parameters
@@ -86,9 +84,7 @@ def none_where_unused(backend: Backend) -> None:
 
 @check("gradients", "L0")
 def nests_of_inputs(backend: Backend) -> None:
-    """Gradients of inputs come in the form of the inputs; what a loss returns beside its value
-    comes as well.
-    """
+    """Gradients of inputs have the form of the inputs; other results of a loss are returned too."""
     batch: dict[str, Any] = {"x": _X, "more": [values(5, 3, seed=1), _LABELS]}
 
     def loss(network: Any, at: Any) -> Any:
@@ -128,9 +124,7 @@ def evaluating(backend: Backend) -> None:
 
 @check("second derivatives", "L1", "double_backward")
 def gradient_within_a_loss(backend: Backend) -> None:
-    """The penalty ``sum(grad(sum(tanh(x @ w)))**2)`` and its own gradient with respect to w and
-    x.
-    """
+    """Check the penalty ``sum(grad(sum(tanh(x @ w)))**2)`` and its gradients for w and x."""
     x, w = values(3, 2), values(2, 4)
 
     def penalty(nn: Any, at: Any, weight: Any) -> Any:

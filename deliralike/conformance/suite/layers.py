@@ -1,6 +1,4 @@
-"""Checks of layers: outputs and gradients of every parameter with random weights, running
-statistics, padding.
-"""
+"""Checks of layers: outputs, gradients of every parameter, running statistics and padding."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Layer:
-    """A layer with random weights beside its formula: its parameters' names and shapes, output,
-    gradients.
+    """A layer with random weights and its formula.
+
+    It has the names and shapes of the parameters, the output and the gradients.
     """
 
     def __init__(
@@ -298,8 +297,9 @@ _add(
 
 @check("layers", "L1")
 def running_statistics(backend: Backend) -> None:
-    """They move by the momentum towards the mean and the *unbiased* variance; the count goes up by
-    one.
+    """Running statistics follow the mean and the *unbiased* variance by the momentum.
+
+    The count goes up by one.
     """
     batches = [values(3, 2, 2, 2, seed=seed) for seed in range(3)]
     for momentum in (0.1, None):
@@ -424,9 +424,7 @@ def running_statistics_of_instances(backend: Backend) -> None:
 
 @check("layers", "L1")
 def masks_of_attention(backend: Backend) -> None:
-    """A key that is padding, and a mask of the future: their weights are zero, the others' sum is
-    one.
-    """
+    """Padding and future keys get the weight zero, and the other weights sum to one."""
     layer = made(backend, "MultiheadAttention", 4, 2, batch_first=True)
     x, padding = native(backend, _TOKENS), np.array([[False, False, True], [False, False, False]])
     future = np.triu(np.full((3, 3), -np.inf), 1)
@@ -488,8 +486,9 @@ def _pooled(name: str, x: np.ndarray, wanted: np.ndarray, *settings: Any, **opti
 
 
 def _adapted(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
-    """Two windows along the last axis of five, which share the one in the middle; everything along
-    the others.
+    """Reduce two windows along the last axis of five, which share the middle element.
+
+    The other axes are reduced as a whole.
     """
     others = tuple(range(2, x.ndim))
     return np.stack([reduce(x[..., :3], axis=others), reduce(x[..., 2:], axis=others)], -1).reshape(

@@ -254,9 +254,7 @@ def all_labels_ignored(backend: Backend) -> None:
 
 @check("losses", "L7")
 def labels_out_of_range(backend: Backend) -> None:
-    """A label that is no class is refused where labels are at hand, and so are shapes that do not
-    fit.
-    """
+    """A label that is no class is refused where labels are available, and so are unfit shapes."""
     logits = native(backend, _LOGITS)
     with refused("labels of another shape", ShapeError):
         backend.nn.cross_entropy(logits, native(backend, np.zeros((5, 1), np.int64)))

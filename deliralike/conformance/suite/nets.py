@@ -1,6 +1,4 @@
-"""The networks that the checks build. They lie in a module, so that copies and pickles find
-them.
-"""
+"""The networks that the checks build, in a module so that copies and pickles find them."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ from deliralike.nn.start import Constant, Normal, Uniform
 
 
 class Small(Network):
-    """Blocks in an order that is not the alphabet's, blocks in blocks, a list, a buffer and a
-    parameter of its own.
-    """
+    """Blocks out of alphabetical order, nested blocks, a list, a buffer and an own parameter."""
 
     def __init__(self, width: int = 3, p: float = 0.0) -> None:
         super().__init__()
@@ -81,9 +77,7 @@ SMALL_BLOCKS = (
 
 
 class Started(Network):
-    """Parameters with distributions of several kinds, one that is overridden from above, and one
-    with a value.
-    """
+    """Parameters with several distributions, one overridden from above, and one with a value."""
 
     start_values = {"linear.bias": Constant(0.25)}
 
@@ -151,9 +145,7 @@ class Tied(Network):
 
 
 class Shared(Network):
-    """What replicas have to share out: a batch norm's statistics, masks, a loss over four
-    classes.
-    """
+    """A network that replicas must share: a batch norm, masks, and a loss over four classes."""
 
     def __init__(self, p: float = 0.0) -> None:
         super().__init__()

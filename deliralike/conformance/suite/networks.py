@@ -54,8 +54,9 @@ def _same(what: str, network: Any, state: dict[str, np.ndarray]) -> None:
 
 @check("networks", "L0")
 def names_order_and_shapes(backend: Backend) -> None:
-    """Own parameters, own buffers, then blocks in the order of creation; PyTorch's names and
-    layouts.
+    """Own parameters come first, own buffers second, then blocks in order of creation.
+
+    Names and layouts are PyTorch's.
     """
     slots = made(backend, Small).neutral_slots()
     equal("names of the state, in order", list(slots), list(SMALL))
@@ -147,9 +148,7 @@ def outputs_of_a_whole_network(backend: Backend) -> None:
 
 @check("networks", "L0")
 def reading_and_loading_the_state(backend: Backend) -> None:
-    """What is read is the caller's own; what is loaded comes back; outputs follow the loaded
-    weights.
-    """
+    """A state that is read is the caller's own; a loaded one is read back and changes the outputs."""
     network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
     state = _state(network, 4)
     report = network.load_neutral_state(state)
@@ -215,9 +214,7 @@ def training_mode(backend: Backend) -> None:
 
 @check("networks", "L1")
 def buffers_follow_assignments(backend: Backend) -> None:
-    """An array that a forward pass assigns to a buffer becomes its value, with the buffer's
-    type.
-    """
+    """An array that a forward pass assigns to a buffer becomes its value, in the buffer's type."""
     network = made(backend, Small)
     for count in (1, 2):
         network(native(backend, _IMAGES))
@@ -269,9 +266,7 @@ def _original(backend: Backend) -> Any:
 
 @check("networks", "L0", "registered")
 def copies(backend: Backend) -> None:
-    """`copy.deepcopy`, which goes by the backend's registered name unless the backend copies in a
-    way of its own.
-    """
+    """Check `copy.deepcopy`, which uses the backend's registered name unless the backend differs."""
     original = _original(backend)
     _a_copy(backend, deepcopy(original), original)
 
@@ -298,9 +293,7 @@ def containers(backend: Backend) -> None:
 
 @check("networks", "L0")
 def tied_parameters(backend: Backend) -> None:
-    """One parameter under two names: in the state under both, counted once, with the sum of both
-    gradients.
-    """
+    """A parameter under two names is in the state twice, counts once, and sums both gradients."""
     network = made(backend, Tied)
     table, index = values(4, 3), np.array([0, 2, 2])
     slots = network.neutral_slots()
@@ -336,9 +329,7 @@ def copies_in_another_type(backend: Backend) -> None:
 
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
-    """Within `called_through` each block's call can be seen and its output replaced, in gradients
-    as well.
-    """
+    """`called_through` shows each block's call and can replace its output, in gradients as well."""
     network, seen = made(backend, Dense), []
 
     def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:

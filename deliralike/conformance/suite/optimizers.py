@@ -1,6 +1,4 @@
-"""Checks of optimizers: every rule step by step, unused parameters, hooks, groups, state, and many
-updates.
-"""
+"""Checks of optimizers: rules step by step, unused parameters, hooks, groups, states, curves."""
 
 from __future__ import annotations
 
@@ -135,8 +133,9 @@ def frozen_parameters(backend: Backend) -> None:
 
 @check("optimizers", "L4")
 def hooks(backend: Backend) -> None:
-    """Before the update in order, with None for what took no part; after it in order; they may
-    change gradients.
+    """Hooks run in order before and after the update, and may change gradients.
+
+    Before it, they get None for a parameter that took no part.
     """
     network = made(backend, Moved)
     seen: list[tuple] = []
@@ -188,9 +187,7 @@ def clipping_by_norm(backend: Backend) -> None:
 
 @check("optimizers", "L4")
 def groups_and_patterns(backend: Backend) -> None:
-    """Settings by pattern of names; a pattern limits what is updated; one that matches nothing is
-    refused.
-    """
+    """Settings go by patterns of names, which limit updates; one that matches nothing is refused."""
     network = made(backend, Moved)
     start = network.neutral_state()
     sgd = rule("sgd", lr=0.1, weight_decay=0.5)
@@ -290,8 +287,9 @@ def _squared(network: Any, x: Any, y: Any) -> Any:
 def _curve(
     name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]
 ) -> Callable[[Backend], None]:
-    """A hundred updates of a linear regression, four batches in turn, the learning rate falling at
-    a third and two.
+    """Check a hundred updates of a linear regression over four batches in turn.
+
+    The learning rate falls after one third and after two.
     """
 
     def function(backend: Backend) -> None:

@@ -1,5 +1,4 @@
-"""The suite under pytest: a test for each check, options for a backend outside of this repository,
-a report at the end.
+"""The suite under pytest: a test for each check, options for outside backends, and a report.
 
 In one's own tests::
 
@@ -56,8 +55,9 @@ def conformance_tests(
 
 
 def settle(check: Check, backend: Backend, reason: str | None, item: Any) -> None:
-    """Run a check as a pytest item: not declared is skipped, an expected failure is an xfail, a
-    failure fails.
+    """Run a check as a pytest item.
+
+    An undeclared one is skipped, an expected failure is an xfail, and any other failure fails.
     """
     result = result_of(check, backend, reason)
     _keep(item, backend.name, result)
@@ -90,7 +90,7 @@ class Unavailable:
 
 
 # The options
-# ---------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -155,7 +155,7 @@ def _expected(config: pytest.Config) -> dict[str, str]:
 
 
 # The tests
-# -----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -192,7 +192,7 @@ def _cases(name: str) -> list[tuple[str, Any, Check | None]]:
 
 
 # The report
-# ----------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 
 @pytest.hookimpl(trylast=True)

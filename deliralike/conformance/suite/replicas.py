@@ -1,6 +1,4 @@
-"""Checks of replicated networks: one, two and three of them, with shares of unequal size, are one
-network.
-"""
+"""Checks of replicated networks: one, two or three replicas with unequal shares equal one network."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ _COUNTS = (1, 2, 3)
 
 
 def _replicated(backend: Backend, count: int, p: float = 0.3, **settings: Any) -> Any:
-    """A network over so many replicas: on different devices where there are some, else on the
-    default one.
-    """
+    """Return a network over that many replicas, on different devices as far as there are some."""
     present = backend.devices()
     places = [present[index] if index < len(present) else present[0] for index in range(count)]
     return DataParallel(made(backend, Shared, p=p), places, **settings)
@@ -54,8 +50,9 @@ def outputs(backend: Backend) -> None:
 
 @check("replicas", "L6", "replicas")
 def updates(backend: Backend) -> None:
-    """The update of the whole batch: class weights, ignored labels, synchronised statistics,
-    portable masks.
+    """The update equals that of the whole batch.
+
+    It has class weights, ignored labels, synchronised statistics and portable masks.
     """
 
     def after(count: int, loss: Any) -> tuple[float, dict[str, np.ndarray]]:
@@ -80,9 +77,7 @@ def updates(backend: Backend) -> None:
 
 @check("replicas", "L6", "replicas")
 def storage_and_names(backend: Backend) -> None:
-    """Replicas own their storage; the state is the root's, without a prefix; copies follow an
-    update.
-    """
+    """Replicas own their storage; the state is the root's, unprefixed; copies follow an update."""
     network = _replicated(backend, 2)
     true(
         "the state has the names of one network",

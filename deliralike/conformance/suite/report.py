@@ -1,6 +1,4 @@
-"""What the suite found: one result for each check, and the matrix of capabilities and levels that
-they make.
-"""
+"""The results of the suite: one for each check, and their matrix of capabilities and levels."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed that was not expected to, and nothing passed that was expected to
-        fail.
-        """
+        """Whether nothing failed that should pass, and nothing passed that should fail."""
         return not self.failures
 
     @property
@@ -69,9 +65,7 @@ class Report:
         return {outcome: counted[outcome] for outcome in OUTCOMES if counted[outcome]}
 
     def matrix(self) -> dict[str, dict[str, dict[str, int]]]:
-        """The numbers of outcomes by capability and level; where a level has no check of a
-        capability, none.
-        """
+        """The numbers of outcomes by capability and level, without levels that have no check of it."""
         capabilities = dict.fromkeys(result.capability for result in self.results)
         return {
             row: {level: found for level in LEVELS if (found := self.count(row, level))}
@@ -133,9 +127,7 @@ class Report:
 
 
 def _cell(found: Mapping[str, int]) -> str:
-    """``"7 of 9 ! +2-"``: of nine checks that are declared two failed, and two more are not
-    declared.
-    """
+    """Return ``"7 of 9 ! +2-"``: two of nine declared checks failed, and two more are undeclared."""
     if not found:
         return "."
     declared = sum(number for outcome, number in found.items() if outcome != UNDECLARED)

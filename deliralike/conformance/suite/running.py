@@ -157,8 +157,9 @@ _BY_METHOD = {
 
 
 def declares(backend: Backend, need: str) -> bool:
-    """Whether a backend declares a capability, ``"float64"`` or ``"replicas"``, or is
-    ``"registered"`` by its name.
+    """Return whether a backend declares a capability.
+
+    ``"float64"`` and ``"replicas"`` are capabilities too, as is ``"registered"`` by its name.
     """
     if need in _BY_METHOD:
         return getattr(type(backend), _BY_METHOD[need]) is not getattr(Backend, _BY_METHOD[need])

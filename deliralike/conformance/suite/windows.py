@@ -1,6 +1,4 @@
-"""Checks of convolution, pooling and resizing: every setting by itself, at odd sizes, against loops
-in NumPy.
-"""
+"""Checks of convolution, pooling and resizing: every setting at odd sizes, against NumPy loops."""
 
 from __future__ import annotations
 
@@ -114,7 +112,7 @@ add_slopes(
 )
 
 # What is written once, and may be replaced
-# ----------------------------------------------------------------------------
+# -----------------------------------------------------------------------------
 
 _BIAS = values(3, seed=1)
 _add(
@@ -186,8 +184,9 @@ _add(
 
 
 def _linear(x: np.ndarray, size: int, align_corners: bool) -> np.ndarray:
-    """Interpolation along the last axis by NumPy's own; positions beyond the outermost centres take
-    their values.
+    """Interpolate along the last axis by NumPy.
+
+    Positions beyond the outermost centres take their values.
     """
     old, new = x.shape[-1], np.arange(size, dtype=np.float64)
     at = new * (old - 1) / (size - 1) if align_corners else (new + 0.5) * old / size - 0.5

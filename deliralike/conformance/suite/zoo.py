@@ -1,6 +1,4 @@
-"""Checks of small networks of the zoo: names and shapes as outlined, gradients along random
-directions.
-"""
+"""Checks of small zoo networks: names and shapes as outlined, and gradients along directions."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def _scalar(network: Any, x: Any) -> Any:
 
 
 def _slopes(name: str) -> Callable[[Backend], None]:
-    """The gradient against finite differences of the backend's own outputs, along two random
-    directions.
-    """
+    """Check the gradient against finite differences of the outputs, along two random directions."""
 
     def function(backend: Backend) -> None:
         network, x = _built(backend, name), MODELS[name][1]
