@@ -22,7 +22,7 @@ Gradients = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Weighted(InReplicas):
+class Weighted(Loss):
     """A loss in replicas whose shares are weighted by `weigh`, a function of the shares' sizes."""
 
     per_replica: bool = True

@@ -66,7 +66,7 @@ class Single:
         return False
 
     # Losses
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss: Loss) -> Loss:
         """The loss that an optimizer over this network computes for a given one: the same."""
@@ -97,7 +97,7 @@ class Single:
         return anomalies_of(network.backend.gradients(loss_function, network, *arrays).parameters)
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """What an optimizer calls before and after each update of this network: nothing.

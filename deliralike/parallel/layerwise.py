@@ -307,8 +307,8 @@ class LayerwiseNetwork(ABC):
         Returns:
             The result of the loss function.
         """
-        loss_function = optimizer.network.parallelism.adapt_loss(loss_function)
-        loss_function = computing_in(loss_function, optimizer.precision)
+        loss = optimizer.network.parallelism.adapt_loss(as_loss(loss_function))
+        loss = loss.with_precision(optimizer.precision)
         with self.reaching():
             result, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
         for name, gradient in gradients.items():

@@ -115,7 +115,8 @@ class ChainerBackend(Backend):
         network.cleargrads()
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        loss, *extras = result if isinstance(result, tuple) else (result,)
+        parts = LossResult.of(result)
+        loss, extras = parts.value, parts.extras or ()
         loss.backward()
         for replicated in replicated_networks(network):
             replicated.parallelism.accumulate_gradients()
@@ -126,7 +127,7 @@ class ChainerBackend(Backend):
         of_inputs = nest.map(_numpy_gradient, inputs)
         network.cleargrads()
         value = float(arrays.numpy(loss))
-        return Gradients(value, of_parameters, of_inputs, self.to_numpy(tuple(extras)))
+        return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)

@@ -217,7 +217,5 @@ def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps:
 
 def _detached(result: Any) -> Any:
     """Return a loss, or a tuple that starts with one, without the graph of the loss."""
-    if isinstance(result, tuple):
-        loss, *extras = result
-        return (chainer.as_variable(arrays.raw(loss)), *extras)
-    return chainer.as_variable(arrays.raw(result))
+    parts = LossResult.of(result)
+    return parts.with_value(chainer.as_variable(arrays.raw(parts.value))).returned

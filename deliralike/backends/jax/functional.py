@@ -49,7 +49,7 @@ class JaxFunctions(Functions):
     """Functions of arrays."""
 
     # Parameters
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def Parameter(self, shape, start):
         construction = require_construction("a parameter")
@@ -66,7 +66,7 @@ class JaxFunctions(Functions):
         return Buffer(arrays.array(value, name, construction.device), neutral_dtype=name)
 
     # Arrays
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
         floating = np.asarray(value).dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating)
@@ -141,7 +141,7 @@ class JaxFunctions(Functions):
         return jnp.where(value_of(condition), value_of(x), value_of(y))
 
     # Reductions
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
         return jnp.sum(value_of(x), _axes(dim), keepdims=keepdim)
@@ -165,7 +165,7 @@ class JaxFunctions(Functions):
         return jax.nn.softmax(value_of(x), dim)
 
     # Shapes
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reshape(self, x, shape):
         return jnp.reshape(value_of(x), tuple(shape))

@@ -203,7 +203,8 @@ class TorchBackend(Backend):
         inputs = nest.map(_graph_leaf, self.prepare(inputs, network))
         with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
-        loss, *extras = result if isinstance(result, tuple) else (result,)
+        parts = LossResult.of(result)
+        loss, extras = parts.value, parts.extras or ()
         parallelism: Any = network.parallelism
         copies = {
             name: [slot.native, *parallelism.copies_of(slot.native)]
@@ -221,7 +222,7 @@ class TorchBackend(Backend):
         by_input = nest.map(
             lambda leaf: _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None, inputs
         )
-        return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(tuple(extras)))
+        return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(extras))
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         network.to(arrays.dtype(dtype))

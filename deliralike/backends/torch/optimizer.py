@@ -159,6 +159,5 @@ def _slot_tensor(
 
 
 def _detached(result: Any) -> Any:
-    if isinstance(result, tuple):
-        return (result[0].detach(), *result[1:])
-    return result.detach()
+    parts = LossResult.of(result)
+    return parts.with_value(parts.value.detach()).returned

@@ -253,7 +253,7 @@ class ReplicasOverProcesses(Replicas):
         self.state.syncs = processes.count > 1
 
     # Losses
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss: Loss) -> Loss:
         """A loss that each process computes on its share; one that declares nothing is a mean over
@@ -349,7 +349,9 @@ class ReplicasOverProcesses(Replicas):
         averaging, denominator = self.state.averaging, parts[0].denominator
         if averaging is not None:
             averaging.add_weight(sum(sizes) if denominator is None else float(denominator))
-        return sum(losses), denominator, self.join_extras(extras, sizes)
+        total = sum(part.value for part in parts)
+        extras = self.join_extras([part.extras for part in parts], sizes)
+        return LossResult(total, extras, denominator)
 
     def join_extras(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the loss function gave beside the loss in all processes, as NumPy arrays."""
@@ -388,7 +390,7 @@ class ReplicasOverProcesses(Replicas):
         """
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
@@ -458,7 +460,7 @@ class ReplicasOverProcesses(Replicas):
         )
 
     # Buffers
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same, by the policy in `settings`, after a run in
@@ -498,7 +500,7 @@ class ReplicasOverProcesses(Replicas):
                 slot.write(value)
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """Add the gradients of all processes before an update; after it all have the same

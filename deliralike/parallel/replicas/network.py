@@ -227,7 +227,7 @@ class Replicas(Single):
         """
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
@@ -338,7 +338,7 @@ class Replicas(Single):
         )
 
     # Losses
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas; one graph over all
@@ -422,7 +422,7 @@ class Replicas(Single):
         return self.gather([part.extras for part in parts], sizes)
 
     # Updates
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
         """Accumulate the replicas' gradients before an update, copy the parameters after it."""

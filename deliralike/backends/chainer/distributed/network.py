@@ -12,7 +12,7 @@ from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ProcessState,
@@ -50,7 +50,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
         return mean_gradients(self.network, outputs, (args, kwargs), self.own_weight)
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the loss of the whole batch, with the graph of this process's part.
 
         In evaluation it is the loss of this process's own batch.
@@ -106,9 +106,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         backward(weighted * self.processes.count)
         return weighted
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Run forward and backward on this process's share.
 
         Where ChainerMN adds gradients, they are those of the whole batch afterwards.

@@ -168,7 +168,7 @@ class JaxProcessGroup(ProcessGroup):
                     ) from error
 
     # ProgramCache
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _computed(self, program: Callable[..., Any], own: np.ndarray) -> np.ndarray:
         """What a program gives for one row of each process, in the rows' own type."""

@@ -120,7 +120,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
             BatchError: Samples are in a list, and not in an array.
             CapabilityError: The arguments are those of a program of the user's.
         """
-        spec, root = self.spec_of(loss)
+        spec, root = self.parallelism.spec_of(loss)
         self.refuse_programs(arguments)
         own, has_samples = self._own(arguments, spec, root)
         leaves, structure = nest.flatten(own)

@@ -112,7 +112,7 @@ class JaxReplicas(Replicas):
     """
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: Named) -> Any:
         """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
@@ -404,7 +404,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return self.root._each_slot()
 
     # Replicas
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _mirrored(self) -> Held:
         """What is held for this very root: a copy of this network gets replicas of its own."""

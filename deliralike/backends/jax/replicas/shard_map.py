@@ -209,7 +209,7 @@ class _Run:
         ]
 
     # Recording
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _operands(self, slot: int) -> tuple:
         column, offsets = self.columns[slot], self.shares.offsets
@@ -327,7 +327,7 @@ class _Run:
             raise
 
     # Playing
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _played(self, scripts: list[Script], operands: list[list[Any]]) -> list[list[Any]]:
         """What each slot gives: outputs, padded to the largest, and its buffers and random
@@ -379,7 +379,7 @@ class _Run:
         return lax.switch(number, [*(partial(branch, n) for n in range(len(scripts))), absent])
 
     # Results
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _largest(self, scripts: list[Script]) -> list[Any]:
         columns = [script.shapes[: len(script.shapes) - self._count_others()] for script in scripts]

@@ -55,7 +55,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         self.follow(call, outputs, self.own_weight)
         return outputs
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the loss of the whole batch, with the graph of this process's part.
 
         In evaluation mode it is the loss of this process's batch.
@@ -74,9 +74,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             call.refusal = error
         call.watch_outputs(outputs)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Run forward and backward on this process's share.
 
         The gradients of all processes add up to those of the batch.

@@ -129,7 +129,7 @@ class TorchShards(TorchReplicasOverProcesses):
                 f"FullyShardedDataParallel(..., blocks=[…]): {error}"
             ) from error
 
-    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the loss of the own batch, in evaluation mode.
 
         Raises:
@@ -143,7 +143,7 @@ class TorchShards(TorchReplicasOverProcesses):
         with self.evaluating():
             return super().compute_loss(loss, *batch)
 
-    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+    def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
         """Return this process's part of a loss, and refuse gradients meanwhile."""
         with self.state.set(in_loss=True):
             return super().compute_part(loss, replica, share)

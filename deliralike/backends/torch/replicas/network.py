@@ -25,7 +25,7 @@ from deliralike.backends.torch.replicas.thread_context import (
 )
 from deliralike.errors import DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
-from deliralike.optim.loss import InReplicas
+from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
 from deliralike.parallel.replicas.context import Replica
@@ -70,7 +70,7 @@ class TorchReplicas(Replicas, TorchSingle):
                 names = {id(own): name for name, own in self.network.own_parameters().items()}
                 raise self.stale_parameter(names[id(parameter)])
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+    def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """Scatter a batch; the first share gives lazily shaped parameters their shapes."""
         shares = super().scatter(arguments, loss)
         root = self.network.root
@@ -133,9 +133,7 @@ class TorchReplicas(Replicas, TorchSingle):
         function = sum_in_threads if in_threads else sum_of_graphs
         return partial(function, rendezvous, replica_index)
 
-    def forward_backward(
-        self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any
-    ) -> Any:
+    def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Run forward and backward; backward on the CPU in each replica's thread.
 
         On GPUs there is one backward pass over all replicas, as PyTorch has a thread for each
