@@ -241,7 +241,8 @@ def DataParallel(
 
     Example:
         >>> from deliralike import zoo
-        >>> net = DataParallel(zoo.build("mlp", backend="torch", in_features=3, out_features=2), ["cpu", "cpu"])
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> net = DataParallel(net, ["cpu", "cpu"])
         >>> import torch
         >>> net(torch.ones(5, 3)).shape
         torch.Size([5, 2])

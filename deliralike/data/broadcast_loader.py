@@ -32,7 +32,8 @@ class FromRoot(Loader):
 
     Example:
         >>> from deliralike.parallel import SingleProcess
-        >>> [batch.tolist() for batch in FromRoot(Loader(np.arange(5), 3, shuffle=False), SingleProcess())]
+        >>> loader = FromRoot(Loader(np.arange(5), 3, shuffle=False), SingleProcess())
+        >>> [batch.tolist() for batch in loader]
         [[0, 1, 2], [3, 4]]
     """
 

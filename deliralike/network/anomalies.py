@@ -109,10 +109,11 @@ def detect_anomalous_params(
 
     Example:
         >>> from deliralike import zoo
-        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=(8,))
-        >>> print(detect_anomalous_params(net, lambda network, x: network.nn.mean(network(x) * 0.0), np.ones((4, 3))))
-        took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.1.weight,
-        layers.1.bias
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=())
+        >>> def loss(network, x):
+        ...     return network.nn.mean(network(x) * 0.0)
+        >>> print(detect_anomalous_params(net, loss, np.ones((4, 3))))
+        took part, but have a gradient of zero: layers.0.weight, layers.0.bias
     """
     with kept(network):
         return network.parallelism.find_anomalies(loss_function, *batch)

@@ -401,7 +401,8 @@ class Network(AbstractNetwork):
 
         Example:
             >>> from deliralike import zoo
-            >>> zoo.find("mlp").on("torch", seed=1, dtype="float64")(8, 3).neutral_state()["layers.0.weight"].dtype
+            >>> network = zoo.find("mlp").on("torch", seed=1, dtype="float64")(8, 3)
+            >>> network.neutral_state()["layers.0.weight"].dtype
             dtype('float64')
         """
         if isinstance(backend, str):

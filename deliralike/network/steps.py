@@ -103,7 +103,8 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
     if isinstance(losses, Mapping):
         if not losses:
             raise SettingError(
-                "losses is empty: give at least one, losses={'name': function of (prediction, target)}"
+                "losses is empty: give at least one, "
+                "losses={'name': function of (prediction, target)}"
             )
         refuse_loss_named(TOTAL, losses)
         return StepLoss(tuple(losses), tuple(losses.values()))

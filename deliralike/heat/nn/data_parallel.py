@@ -140,7 +140,10 @@ def _over(network: Any, optimizer: Any) -> AbstractOptimizer:
 def _why_blocking(network: Any, optimizers: Sequence[AbstractOptimizer]) -> str:
     """Why updates cannot wait for the next forward pass; empty if they can."""
     if len(optimizers) > 1:
-        return f"there are {len(optimizers)} optimizers, of which each may change what the others look at"
+        return (
+            f"there are {len(optimizers)} optimizers, of which each may change what the others "
+            "look at"
+        )
     held = optimizers[0].holds()
     slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
     natives = {id(slots[name].native) for name in held if name in slots}

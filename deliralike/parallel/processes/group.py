@@ -86,8 +86,9 @@ class ProcessGroup(ABC):
         """
 
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """Begin with the sum of `all_reduce_flat`, and give what waits for it; the array belongs to the
-        engine from now on.
+        """Begin an `all_reduce_flat`, and return a function that waits for its result.
+
+        The array belongs to the engine from now on.
 
         An engine that cannot do this in the background sums at once.
         """
@@ -168,9 +169,7 @@ class ProcessGroup(ABC):
         return self.begin_all_gather_object(topic, value)()
 
     def begin_all_gather_object(self, topic: str, value: Any) -> Callable[[], list[Any]]:
-        """Begin with an `all_gather_object`, and give what waits for it, and raises its errors; meanwhile
-        others may go on.
-        """
+        """Begin an `all_gather_object`, and return a function that waits for its result."""
         self.collectives["all_gather"] += 1
         self.at = topic
         come = self.begin_all_gather_bytes(
@@ -227,7 +226,10 @@ class ProcessGroup(ABC):
             atexit.unregister(self.finished)
             is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
             is_news = is_own and error is not self._told_of
-            why = f"{self} failed: {type(error).__name__}: {error}; the last that it did with others: {self.at}"
+            why = (
+                f"{self} failed: {type(error).__name__}: {error}; the last that it did with "
+                f"others: {self.at}"
+            )
             if is_news:
                 error.add_note(why)
             before(kind, error, trace)
@@ -287,7 +289,8 @@ class ProcessGroup(ABC):
         """The arrays of one process, in all of them, in one message; the others give some of the
         same sizes and types.
 
-        Nothing says what they are: after an `all_gather_object` in which all have come to the same point.
+        Nothing says what they are: use it after an `all_gather_object`, in which all have come to
+        the same point.
         """
         self.collectives["broadcast"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]

@@ -60,7 +60,9 @@ class Nodes:
 
     def __str__(self) -> str:
         """``2 nodes of 4 processes``."""
-        return f"{self.count} node{'s' * (self.count != 1)} of {self.members} process{'es' * (self.members != 1)}"
+        nodes = "node" if self.count == 1 else "nodes"
+        processes = "process" if self.members == 1 else "processes"
+        return f"{self.count} {nodes} of {self.members} {processes}"
 
 
 def place_on_node(processes: ProcessGroup) -> int:

@@ -1,4 +1,4 @@
-"""A rendezvous place for replicas that run side by side: each gives a value, all get all of them."""
+"""A rendezvous of replicas that run side by side: each gives a value, and all get all of them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ def data_parallel(
     Example:
         >>> import jax.numpy as jnp
         >>> from flax import nnx
-        >>> data_parallel(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), jnp.ones((5, 3)), ["cpu", "cpu"]).shape
+        >>> layer = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+        >>> data_parallel(layer, jnp.ones((5, 3)), ["cpu", "cpu"]).shape
         (5, 2)
     """
     inputs = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)

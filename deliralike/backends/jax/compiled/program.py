@@ -228,7 +228,10 @@ class ProgramCache:
                 "each setting: change it less often, or make it an array, an nnx.Variable or "
                 "nn.Buffer"
             )
-        return "Does each step bring a new loss function (a lambda made in the loop), or new values that are no arrays?"
+        return (
+            "Does each step bring a new loss function (a lambda made in the loop), or new values "
+            "that are no arrays?"
+        )
 
 
 @dataclass(frozen=True)

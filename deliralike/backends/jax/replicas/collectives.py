@@ -2,8 +2,8 @@
 runs piece by piece.
 
 Devices that take different branches cannot talk to each other inside of them. So each kind of
-replica is recorded first; between two rendezvous points every device takes the branch of its own kind,
-and at a rendezvous point all of them have left their branches.
+replica is recorded first. Between two rendezvous points every device takes the branch of its own
+kind, and at a rendezvous point all of them have left their branches.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class DataParallelJaxOptimizer(JaxOptimizer):
             >>> import optax
             >>> from deliralike import zoo
             >>> net = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
-            >>> DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, net, learning_rate=0.1).steps
+            >>> make = DataParallelJaxOptimizer.from_optimizer_class
+            >>> make(optax.sgd, net, learning_rate=0.1).steps
             0
         """
         made = optimizer_class(*args, **kwargs) if callable(optimizer_class) else None
