@@ -19,6 +19,7 @@ from deliralike.backends.torch import (
 )
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
+from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import SGD
 from deliralike.parallel.batches.scatter import Shares
 from tests.parallel.networks import same_named
@@ -891,7 +892,7 @@ def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(
         kind, "forward_backward_at_once", lambda _, *arguments: called.append(arguments)
     )
     monkeypatch.setattr(kind, "scatter", lambda *_: Shares([], ()))
-    monkeypatch.setattr(kind, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
+    monkeypatch.setattr(kind, "run", lambda *_, **__: [LossResult(torch.zeros(()))])
     network.parallelism.forward_backward(in_replicas(squared), torch.Tensor.backward, batch())
     assert bool(called) == at_once
 

@@ -18,59 +18,27 @@ import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
-_BY_ELEMENT = frozenset(
-    (
-        "abs",
-        "add",
-        "and",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "convert_element_type",
-        "copy",
-        "cos",
-        "cosh",
-        "div",
-        "eq",
-        "erf",
-        "erf_inv",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "ge",
-        "gt",
-        "integer_pow",
-        "is_finite",
-        "le",
-        "log",
-        "log1p",
-        "logistic",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "not",
-        "or",
-        "pow",
-        "reduce_precision",
-        "rem",
-        "round",
-        "rsqrt",
-        "select_n",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "sub",
-        "tan",
-        "tanh",
-        "xor",
-    )
+_ARITHMETIC = (
+    "abs",
+    "add",
+    "clamp",
+    "div",
+    "integer_pow",
+    "max",
+    "min",
+    "mul",
+    "neg",
+    "pow",
+    "rem",
+    "sign",
+    "square",
+    "sub",
 )
+_LOGIC = ("and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "select_n", "xor")
+_POWERS = ("cbrt", "exp", "exp2", "expm1", "log", "log1p", "rsqrt", "sqrt")
+_CURVES = ("cos", "cosh", "erf", "erf_inv", "logistic", "sin", "sinh", "tan", "tanh")
+_ROUNDING = ("ceil", "convert_element_type", "copy", "floor", "reduce_precision", "round")
+_BY_ELEMENT = frozenset((*_ARITHMETIC, *_LOGIC, *_POWERS, *_CURVES, *_ROUNDING))
 
 
 @dataclass(frozen=True)
