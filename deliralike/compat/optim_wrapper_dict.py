@@ -1,5 +1,6 @@
-"""Optimizers by name under MMEngine's name, for networks whose parts have optimizers of their
-own.
+"""A mapping of optimizers by name, under MMEngine's name.
+
+It is for networks whose parts have optimizers of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
-    """Several optimizers by name, as a `Trainer` takes them and a network's ``train_step`` gets
-    them.
+    """Several optimizers by name.
+
+    A `Trainer` takes them so, and a network's ``train_step`` gets them.
 
     Args:
         optimizers: The optimizers, by name: ``OptimWrapperDict(generator=..., critic=...)``.

@@ -1,5 +1,6 @@
-"""Data parallelism by heat's names: ``import deliralike.heat as ht`` is all that its users
-change.
+"""Data parallelism under heat's names.
+
+``import deliralike.heat as ht`` is all that heat's users change.
 """
 
 import importlib
@@ -19,8 +20,9 @@ __all__ = ["Communication", "get_comm", "nn", "optim", "sanitize_comm", "use_com
 
 
 def __getattr__(name: str) -> Any:
-    """MPI begins when its communicators are asked for; arrays and loaders are those of heat, where
-    it is installed.
+    """Return a communicator of MPI, or a name of heat's where it is installed.
+
+    MPI is initialized when its communicators are asked for; arrays and loaders are those of heat.
     """
     if name == "MPI_WORLD":
         return world()

@@ -1,5 +1,6 @@
-"""Communicators under heat's names: MPI's own, and the processes of any other engine in their
-place.
+"""Communicators under heat's names.
+
+They are MPI's own, or the processes of any other engine in their place.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ class _Default:
 
 
 def get_comm() -> Communication:
-    """The communicator that is taken where none is named: ``MPI_WORLD`` until `use_comm` chose
-    another.
+    """Return the default communicator.
+
+    It is ``MPI_WORLD`` until `use_comm` chooses another.
     """
     return _Default.chosen or world()
 
@@ -86,8 +88,9 @@ def use_comm(comm: Any = None) -> None:
 
 
 def sanitize_comm(comm: Any) -> Communication:
-    """A communicator of this module for one of mpi4py's, of heat's, of a group of processes, or
-    None for the default.
+    """Return a communicator of this module for any form of communicator.
+
+    The forms are one of mpi4py's, one of heat's, a group of processes, and None for the default.
 
     Raises:
         ArgumentError: It is something else.

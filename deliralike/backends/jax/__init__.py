@@ -257,9 +257,7 @@ class JaxBackend(Backend):
             ) from None
 
     def check_dtype(self, dtype: str) -> str:
-        """The name of a floating type; ``"float64"`` switches 64-bit types on for the whole
-        process.
-        """
+        """Return a floating type's name; ``"float64"`` enables 64-bit types process-wide."""
         name = super().check_dtype(dtype)
         if name == "float64":
             arrays.enable_float64()

@@ -71,8 +71,9 @@ def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
 
 
 def refuse_fork() -> None:
-    """An error in a process that was forked after JAX had computed: its threads are not there, and
-    it would hang.
+    """Raise an error in a process that was forked after JAX had computed.
+
+    Such a process lacks JAX's threads and would hang.
 
     Raises:
         CapabilityError: Says how to start such a process.
@@ -94,8 +95,9 @@ _computing: list[
 
 
 def narrowed(value: np.ndarray) -> np.ndarray:
-    """A host array in the type that it has on a device: without 64-bit types, whole numbers are
-    int32 there.
+    """Return a host array in the type that it has on a device.
+
+    Without 64-bit types, integers are int32 there.
 
     Raises:
         IndexRangeError: One of them does not fit; JAX would take others in its place.
@@ -118,8 +120,10 @@ def narrowed(value: np.ndarray) -> np.ndarray:
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:
-    """A copy of a host array on a device; on the default device it stays free to follow other
-    arrays.
+    """Copy a host array to a device.
+
+    On the default device the copy is not committed: it can follow other arrays to their device.
+    ``jnp.array`` would compile a program for each new shape.
 
     ``jnp.array`` would compile a program for each new shape.
     """
@@ -129,8 +133,9 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
-    """A copy of a host array, in the type and where `like` is, be it spread over several devices or
-    processes.
+    """Copy a host array to where `like` is, in its type.
+
+    `like` may be sharded over several devices or processes.
     """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
@@ -140,8 +145,9 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
 
 
 def zeros_like(like: jax.Array) -> jax.Array:
-    """Zeros in the type and where `like` is; ``jnp.zeros_like`` would compile a program for each
-    new shape.
+    """Return zeros with the type and placement of `like`.
+
+    ``jnp.zeros_like`` would compile a program for each new shape.
     """
     return put_like(np.zeros(like.shape, like.dtype), like)
 
@@ -156,8 +162,9 @@ def numpy(value: Any) -> np.ndarray:
 
 
 def at_hand(value: Any) -> np.ndarray | None:
-    """The values as a NumPy array if they are on the host, else None: traced, on a GPU, or in other
-    processes.
+    """Return the values as a NumPy array if they are on the host, else None.
+
+    None stands for values that are traced, on a GPU, or in other processes.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -168,8 +175,9 @@ def at_hand(value: Any) -> np.ndarray | None:
 
 
 def whole(value: jax.Array) -> jax.Array:
-    """An array on one of this process's devices, gathered from all processes where it is spread
-    over them.
+    """Return an array on one of this process's devices.
+
+    An array that is sharded over processes is gathered from all of them.
     """
     if value.is_fully_addressable:
         return value
@@ -208,8 +216,10 @@ def stack(values: Sequence[jax.Array], device: Any = None) -> jax.Array:
 
 
 def moved(value: jax.Array, device: Any) -> jax.Array:
-    """An array on a device; itself where it is there already, and inside a traced program, which
-    has its own.
+    """Move an array to a device.
+
+    The array itself is returned where it is there already, and inside a traced program, which has
+    its own device.
     """
     if isinstance(value, jax.core.Tracer):
         return value
@@ -228,8 +238,9 @@ def _together(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
 
 
 def devices() -> list[str]:
-    """The devices of this process, the default one first: ``"cpu"`` is the first CPU, then
-    ``"cpu:1"`` and so on.
+    """Return the devices of this process, the default one first.
+
+    ``"cpu"`` is the first CPU, then ``"cpu:1"`` and so on.
     """
     return [name_of(device) for device in _devices()]
 
@@ -282,8 +293,10 @@ def name_of(device: jax.Device) -> str:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """As ``jax.jit``; within `compiling_quickly` soon done and slower, within `op_by_op` the
-    function itself.
+    """Compile a function as ``jax.jit`` does.
+
+    Within `compiling_quickly` the compilation is fast and the program slower; within `op_by_op` the
+    function itself is returned.
     """
     if _op_by_op.get():
         return function
@@ -292,8 +305,9 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any) -> jax.Array:
-    """Booleans that the host draws from numbers while a program runs; in each process where there
-    are several.
+    """Return booleans that the host draws from numbers while a program runs.
+
+    Where there are several processes, each draws them.
     """
 
     def called(*numbers: Any) -> jax.Array:
@@ -312,8 +326,9 @@ def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers:
 
 @contextmanager
 def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
-    """A context in which programs over a mesh draw on the host of each device; else the first one
-    draws for all.
+    """Return a context in which programs over a mesh draw on the host of each device.
+
+    Outside of it the first device draws for all.
     """
     token = _drawing.set(mesh)
     try:
@@ -355,8 +370,9 @@ def op_by_op() -> Iterator[None]:
 
 
 def looping() -> AbstractContextManager[Any]:
-    """A context for `jax.lax.scan`: within `op_by_op` a loop in Python, since a scan is a program
-    of its own.
+    """Return a context for `jax.lax.scan`.
+
+    Within `op_by_op` the scan is a loop in Python, since a scan is a program of its own.
     """
     return jax.disable_jit() if _op_by_op.get() else nullcontext()
 

@@ -1,5 +1,6 @@
-"""flax's own weight files: msgpack, and the folders of Orbax, which comes with flax. Both hold
-nothing that runs.
+"""The weight files of flax: msgpack, and the folders of Orbax, which comes with flax.
+
+Both hold nothing that is executed.
 """
 
 import importlib
@@ -72,8 +73,9 @@ def read(path: Path) -> mark.FileStates:
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
-    """Write a state in flax's names and layouts: one file, or a folder of Orbax where a folder's
-    name is given.
+    """Write a state in flax's names and layouts.
+
+    The result is one file, or a folder of Orbax where the name is that of a folder.
     """
     try:
         tree, places = trees.channels_last(state)
@@ -185,7 +187,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
-    """The weights in a training state, or the whole tree where others may lie beside it; linen's
+    """Return the weights in a training state, or the whole tree.
+
+    The whole tree is returned where other weights may lie beside the usual places, as linen's
     statistics do.
     """
     if not isinstance(tree, Mapping) or not tree:
@@ -227,8 +231,9 @@ def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
 
 
 def _may_hold_weights(key: Any, value: Any) -> bool:
-    """Whether there is an array beside the usual places that is no optimizer's, no counter and no
-    key.
+    """Return whether a value beside the usual places may be weights.
+
+    It may where it has an array that belongs to no optimizer and is no counter and no key.
     """
     if key in _OF_TRAINING:
         return False
@@ -262,8 +267,9 @@ def _own(array: np.ndarray) -> np.ndarray:
 
 
 def _is_key(place: trees.Path, leaf: Any) -> bool:
-    """Whether a leaf is one of nnx's random keys or their counts, rather than a weight of a layer
-    called ``rngs``.
+    """Return whether a leaf is one of nnx's random keys or their counts.
+
+    A weight of a layer called ``rngs`` is not one.
     """
     return _DRAWN in place and getattr(getattr(leaf, "dtype", None), "kind", "") not in ("f", "c")
 

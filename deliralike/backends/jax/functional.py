@@ -1,5 +1,6 @@
-"""The vocabulary's functions on JAX arrays. Every function takes arrays, ``nnx.Variable`` or NumPy
-arrays alike.
+"""The vocabulary's functions on JAX arrays.
+
+Every function accepts arrays, ``nnx.Variable`` or NumPy arrays.
 
 Products and convolutions of float32 are exact ("highest") unless ``jax_default_matmul_precision``
 asks otherwise.
@@ -332,8 +333,9 @@ def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> 
 
 
 def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
-    """Whether the output is smaller than the kernel: XLA on CPU then takes a naive loop, 50 to 150
-    times slower.
+    """Return whether the output of a convolution is smaller than the kernel.
+
+    XLA on the CPU then takes a naive loop, which is 50 to 150 times slower.
     """
     kernel = weight.shape[2:]
     sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
@@ -345,8 +347,9 @@ def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
 def _taps(
     x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> list[jax.Array]:
-    """What lies under each element of a kernel at every position: so many arrays (batch, channels,
-    *positions).
+    """Return, for each element of a kernel, the input below it at every position.
+
+    There is one array (batch, channels, *positions) for each element.
     """
     counts = [
         (n - d * (k - 1) - 1) // s + 1
@@ -364,15 +367,17 @@ def _taps(
 
 
 def _largest(arrays: Sequence[jax.Array]) -> jax.Array:
-    """The largest element of several arrays; the first of equal ones takes the gradient, and NaN
-    wins.
+    """Return the elementwise maximum of several arrays.
+
+    The first of equal elements takes the gradient, and NaN wins.
     """
     return functools.reduce(lambda best, x: jnp.where((x > best) | (x != x), x, best), arrays)
 
 
 def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> jax.Array:
-    """The mask of `deliralike.random`; drawn while the program runs where step or sample are traced
-    values.
+    """Return the mask of `deliralike.random`.
+
+    It is drawn while the program runs where step or sample are traced values.
     """
 
     def draw(step: Any, first_sample: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""Mixed precision on JAX: the functions of `nn` cast their arrays; a compiled program is made for
-each precision.
+"""Mixed precision on JAX: the functions of `nn` cast their arrays.
+
+A compiled program is made for each precision.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The native base on JAX, and what the neutral state is there: our own layers' names, and those of
-flax's layers.
+"""The native base class on JAX, and the neutral state of its networks.
+
+The neutral state has the names of the package's own layers and those of flax's layers.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ _FROZEN = "frozen"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a native array is laid out: axes to permute, and then axes to reverse, to have PyTorch's
-    layout.
+    """The layout of a native array: the axes to permute and the axes to reverse.
+
+    The array has PyTorch's layout after the axes were permuted and then reversed.
     """
 
     axes: tuple[int, ...] | None = None
@@ -146,8 +148,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     _order: tuple[str, ...] = ()
 
     def __init__(self, **init_kwargs: Any) -> None:
-        """Make an empty module in training mode; keyword arguments are recorded in
-        `init_kwargs`.
+        """Make an empty module in training mode.
+
+        Keyword arguments are recorded in `init_kwargs`.
         """
         self.training = True
         self._record(init_kwargs)
@@ -183,8 +186,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
             object.__setattr__(self, "_order", (*self._order, name))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy that shares nothing; order of creation and ties are kept, also with blocks that
-        are flax's own.
+        """Return a copy that shares nothing with this network.
+
+        The order of creation and ties are kept, also with flax's own blocks.
         """
         nodes = [node for _, node in walk(self) if id(node) not in memo]
         for node in nodes:  # deepcopy of a variable would give its array
@@ -198,8 +202,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         return memo[id(self)]
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode of every block; blocks of flax's own have ``deterministic`` and
-        ``use_running_average``.
+        """Set the mode of every block.
+
+        flax's own blocks have ``deterministic`` and ``use_running_average``.
         """
         for _, block in self.named_blocks():
             for name, value in _mode_attributes(block, mode).items():
@@ -209,8 +214,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
-        before.
+        """Hold training or evaluation mode for a ``with`` block.
+
+        Afterwards every block has the mode that it had before.
         """
         before = [
             (block, name, getattr(block, name))
@@ -225,8 +231,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
                 setattr(block, name, value)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """Parameters, then buffers, then blocks, in the order of creation; ties appear under each
-        of their names.
+        """Return parameters, then buffers, then blocks, each in the order of creation.
+
+        Tied parameters appear under each of their names.
 
         Layers of flax's own have PyTorch's names and layouts here where PyTorch has such a layer
         (`Linear`, `Conv`, `ConvTranspose`, `Embed` and the norms); others (`MultiHeadAttention`,
@@ -258,8 +265,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
 
 class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
-    """A module of flax's own seen as an abstract network: the same variables under the same
-    names.
+    """A module of flax's own seen as an abstract network.
+
+    It has the same variables under the same names.
     """
 
     enclosed = "native"
@@ -277,16 +285,18 @@ class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
         return _slots(self.native)  # without a prefix
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
-        """This network, then the module's blocks without a prefix; the module itself comes
-        second.
+        """Yield this network, then the module's blocks without a prefix.
+
+        The module itself comes second.
         """
         yield "", self
         yield from named_modules(self.native)
 
 
 def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
-    """Every module with its dotted path, each once, in creation order; lists and dicts are not
-    named.
+    """Yield every module with its dotted path, each once, in the order of creation.
+
+    Lists and dicts are not yielded.
     """
     return (
         (path, node)
@@ -296,8 +306,9 @@ def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
 
 
 def walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Every module, other node and variable with its dotted path, each once, in the order of
-    creation.
+    """Yield every module, other node and variable with its dotted path.
+
+    Each is yielded once, in the order of creation.
     """
     seen: set[int] = set()
 
@@ -314,8 +325,9 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def children(node: Any) -> Iterator[tuple[str, Any]]:
-    """What a module or container holds that holds variables: names and values, in the order of
-    creation.
+    """Yield name and value of each part of a node that holds variables.
+
+    The node is a module or container; the order is that of creation.
     """
     if isinstance(node, nnx.Pytree):
         order = {name: position for position, name in enumerate(vars(node).get("_order", ()))}
@@ -355,8 +367,9 @@ def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
 def _slots(
     module: nnx.Module, path: str = "", above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, JaxSlot]]:
-    """The slots below a module or container; a block that holds one of those above it is not
-    entered again.
+    """Yield the slots below a module or container.
+
+    A block that holds one of the blocks above it is not entered again.
     """
     held = list(children(module))
     own = [
@@ -376,8 +389,9 @@ def _slots(
 
 
 def _saved(root: Any) -> Iterator[nnx.Variable]:
-    """The variables of the neutral state as they are met: what comes first is found without a walk
-    through all.
+    """Yield the variables of the neutral state in the order of the walk.
+
+    The first ones are found without a walk through all.
     """
     return (node for _, node in walk(root) if isinstance(node, nnx.Variable) and _is_saved(node))
 
@@ -408,8 +422,10 @@ def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
 
 
 def _conv_transpose_layout(module: nnx.ConvTranspose, kernel: nnx.Variable) -> Layout:
-    """(*kernel, in, out), or (*kernel, out, in) that flax reverses when applied; becomes (in, out,
-    *kernel).
+    """Return the layout of a transposed convolution's kernel.
+
+    The kernel is (*kernel, in, out), or (*kernel, out, in), which flax reverses when it is applied;
+    it becomes (in, out, *kernel).
     """
     n = len(kernel.get_value().shape) - 2
     if module.transpose_kernel:

@@ -35,8 +35,9 @@ Named = dict[str, Any]
 
 
 class JaxOptimizer(AbstractOptimizer):
-    """One compiled program a step: forward, backward, pre-update hooks and update; parameters
-    change in place.
+    """An optimizer whose step is one compiled program.
+
+    The program computes forward, backward, pre-update hooks and update; parameters change in place.
 
     A program is compiled once for a loss function, a shape of batch and a state of the network
     (training mode, frozen parameters), and kept while it is among the latest sixteen. Make the loss
@@ -66,8 +67,9 @@ class JaxOptimizer(AbstractOptimizer):
         )
 
     def prepared(self, batch):
-        """NumPy arrays stay on the host, copied, in the network's type: a compiled program takes
-        them along faster.
+        """Prepare a batch for a step: NumPy arrays stay on the host.
+
+        They are copied in the network's type. A compiled program transfers them faster.
         """
         dtype, network = self._programs.members().dtype, self.network
 
@@ -153,8 +155,9 @@ class JaxOptimizer(AbstractOptimizer):
         self.rule.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as
-        ``"parameter/step"``.
+        """Return the optimizer's state arrays as ``"parameter/slot"``.
+
+        Each parameter's own step count is ``"parameter/step"``.
         """
         return {"steps": np.array(self.steps)} | self.rule.neutral_state(self._programs.members())
 
@@ -222,8 +225,9 @@ def run_gradients(
     of_inputs: bool,
     jit: Callable[..., Callable] = arrays.jit,
 ) -> tuple[Any, tuple[Named, list[Any]]]:
-    """One compiled forward and backward; buffers change. Gives what came beside the loss, and the
-    gradients.
+    """Run one compiled forward and backward pass; buffers change.
+
+    Return the auxiliary output beside the loss, and the gradients.
     """
     here = where()
     in_arrays = tuple(
@@ -265,8 +269,9 @@ def run_gradients(
 def network_gradients(
     loss_function: Callable, network: AbstractNetwork, inputs: tuple
 ) -> Gradients:
-    """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at
-    each call.
+    """Return the loss, and the gradients of parameters and floating inputs.
+
+    The gradients are in PyTorch's layouts. The program is compiled anew at each call.
     """
     programs = ProgramCache(network)
     members, arguments = programs.members(), taken_apart(inputs)

@@ -22,8 +22,9 @@ _made = 0  # streams since the seed was set
 
 
 def seed(value: int) -> None:
-    """Restart every stream that exists, in the order of creation; streams made later follow from
-    this seed too.
+    """Restart every existing random stream, in the order of creation.
+
+    Streams that are made later follow from this seed too.
     """
     global _seed, _made
     _seed, _made = value, 0
@@ -36,8 +37,9 @@ def _key(number: int) -> jax.Array:
 
 
 def state(network: Any) -> dict[str, Any]:
-    """Where the streams of a network are, flax's own among them, and what streams made later follow
-    from.
+    """Return the positions of a network's random streams, including flax's own.
+
+    The state also has what streams that are made later follow from.
     """
     return {"seed": _seed, "made": _made, "streams": words(network)}
 
@@ -93,8 +95,9 @@ def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
 
 
 class Chance(nnx.Pytree):
-    """One stream of keys, part of its layer's state, so that ``nnx.jit`` and the optimizers carry
-    it along.
+    """One stream of random keys, which is part of its layer's state.
+
+    So ``nnx.jit`` and the optimizers carry it along.
 
     Every stream starts differently; which numbers it gives depends on `seed` and on how many were
     made since. The key is kept as plain words, which can be copied and pickled.

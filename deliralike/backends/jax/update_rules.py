@@ -65,8 +65,9 @@ class UpdateRule(ABC):
 
 
 class NeutralRule(UpdateRule):
-    """Neutral rules. Each parameter counts its own updates; bias corrections follow its own
-    count.
+    """A neutral update rule on JAX.
+
+    Each parameter counts its own updates; bias corrections follow its own count.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -109,8 +110,10 @@ class NeutralRule(UpdateRule):
         self.counts |= {name: self.counts.get(name, 0) + 1 for name in taken}
 
     def numbers(self, members):
-        """Rules without learning rates and who follows which are compiled in; numbers of rule and
-        step are passed.
+        """Return the numbers that are compiled in, and those that are passed.
+
+        Rules without learning rates, and which parameter follows which rule, are compiled in; the
+        numbers of rule and step are passed.
         """
         for name in members.parameters.keys() - self.places.keys():  # of blocks that came later
             self.places[name] = self.groups.index(name)
@@ -160,8 +163,9 @@ class NeutralRule(UpdateRule):
 
 
 class NativeRule(UpdateRule):
-    """Any optimizer of optax. Parameters without a gradient keep their values and their parts of
-    the state.
+    """Any optimizer of optax as an update rule.
+
+    Parameters without a gradient keep their values and their parts of the state.
     """
 
     def __init__(self, native: optax.GradientTransformation) -> None:

@@ -17,8 +17,9 @@ from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
 
 
 class DataParallel(LayerwiseNetwork):
-    """A network in several processes, each of which computes on its own batch; updates follow the
-    mean of gradients.
+    """A network in several processes, which average their gradients.
+
+    Each process computes on its own batch; updates follow the mean of the gradients.
 
     All processes start with the root's weights and buffers; nothing is initialised again, and no
     random state changes. Weights and checkpoints are those of the given network, under the same
@@ -63,8 +64,9 @@ class DataParallel(LayerwiseNetwork):
     """
 
     def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallel:
-        """An object of this class and of the class of such networks on the backend of the given
-        one.
+        """Return an object of this class and of the backend's class of such networks.
+
+        The backend is that of the given network.
         """
         kind = cls if module is None else bound(cls, backends.wrap(module).backend.layerwise())
         return object.__new__(kind)

@@ -1,5 +1,6 @@
-"""Networks of which each process has one, under heat's name; `deliralike.heat.optim.DASO` keeps
-them together.
+"""Networks of which each process has one, under heat's name.
+
+`deliralike.heat.optim.DASO` keeps them in agreement.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from deliralike.heat.optim.daso import DASO, communicator
 
 
 class DataParallelMultiGPU:
-    """A network that `DASO` trains: within nodes by averaged gradients, between them by averaged
-    parameters.
+    """A network that `DASO` trains in several processes.
+
+    Within nodes gradients are averaged, between nodes parameters are.
 
     All processes start with the weights of the first one; no random state changes. What is not said
     here is the network's: ``train()``, ``parameters()``, ``state_dict()`` … Around a network of
@@ -26,8 +28,9 @@ class DataParallelMultiGPU:
     """
 
     def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallelMultiGPU:
-        """An object of this class and of the class that holds networks of the given one's
-        backend.
+        """Return an object of this class and of the backend's class that holds networks.
+
+        The backend is that of the given network.
         """
         kind = cls if module is None else bound(cls, backends.wrap(module).backend.holder)  # type: ignore[arg-type]
         return object.__new__(kind)

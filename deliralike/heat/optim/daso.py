@@ -30,8 +30,9 @@ _WHOLE = {
 
 
 class DASO:
-    """Distributed asynchronous and selective optimization, around an optimizer of PyTorch or
-    Chainer.
+    """Distributed asynchronous and selective optimization (DASO).
+
+    It works around an optimizer of PyTorch or Chainer.
 
     Create it in every process, give it to `DataParallelMultiGPU`, set `last_batch`, call `step`
     after each backward pass, and `epoch_loss_logic` after each epoch.
@@ -204,8 +205,9 @@ class DASO:
 
     @property
     def local_skip(self) -> int:
-        """Every so many batches gradients are averaged within nodes; 0 in phases of blocking
-        averages.
+        """Return the number of batches between averages of gradients within nodes.
+
+        It is 0 in phases of blocking averages.
         """
         pace = self._made().state.pace
         return 0 if pace == BLOCKING else pace.local
@@ -285,8 +287,9 @@ class DASO:
         self.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this process's run is; save it in every process, with the network's and the local
-        optimizer's.
+        """Return the position of this process's run.
+
+        Save it in every process, with the states of the network and of the local optimizer.
         """
         return self._made().state_dict()
 
@@ -331,8 +334,9 @@ def _trained(network: AbstractNetwork) -> dict[str, Slot]:
 
 
 def communicator(comm: Any) -> Communication:
-    """The one that is given, in any form that heat's users have it; the launcher's processes for
-    None.
+    """Return the given communicator, in any form that heat's users have it.
+
+    None stands for the launcher's processes.
 
     Raises:
         ArgumentError: It is no communicator.

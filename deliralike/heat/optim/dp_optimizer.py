@@ -11,8 +11,9 @@ from deliralike.parallel.layerwise import LayerwiseNetwork
 
 
 class DataParallelOptimizer:
-    """An optimizer whose updates follow the mean of the gradients of all processes, once
-    `DataParallel` has it.
+    """An optimizer whose updates follow the mean of the gradients of all processes.
+
+    They do so once `DataParallel` has it.
 
     What it does not have itself is the given optimizer's.
 
@@ -38,8 +39,9 @@ class DataParallelOptimizer:
         self._optimizer: AbstractOptimizer | None = None
 
     def bind(self, network: LayerwiseNetwork, optimizer: AbstractOptimizer) -> None:
-        """Step for this network from now on, by an abstract optimizer that is made of the given
-        one.
+        """Bind the optimizer to a network, whose parameters `step` updates from now on.
+
+        The steps are made by an abstract optimizer that is made of the given one.
         """
         self._network, self._optimizer = network, optimizer
         self.blocking_parameter_updates = network.blocking
@@ -55,8 +57,9 @@ class DataParallelOptimizer:
         network.step(optimizer)
 
     def update(self, loss_function: Callable[..., Any], *batch: Any) -> Any:
-        """Gradients of ``loss_function(network, *batch)`` for this process's batch, and a step; on
-        any backend.
+        """Make a step with the gradients of ``loss_function(network, *batch)``.
+
+        The gradients are for this process's batch. This works on any backend.
 
         Returns:
             What the loss function gave for this process's batch.

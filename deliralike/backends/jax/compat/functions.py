@@ -107,8 +107,9 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
-    """A module and copies of it, one for each device; copies own their storage and have random
-    streams of their own.
+    """Return a module and copies of it, one for each device.
+
+    The copies own their storage and have random streams of their own.
 
     Raises:
         DeviceError: The module is not on the first device.
@@ -180,8 +181,9 @@ def parallel_apply(
 
 
 def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
-    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the
-    first replica's first.
+    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it.
+
+    The sub-modules of the first replica come first.
 
     `DataParallel` does so when it makes its replicas.
 

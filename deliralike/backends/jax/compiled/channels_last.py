@@ -1,5 +1,4 @@
-"""Traced programs whose convolutions have their channels last, as XLA's kernels for a CPU want
-them.
+"""Traced programs with channels-last convolutions, as XLA's CPU kernels need them.
 
 XLA's convolutions on a CPU want ``(batch, *positions, channels)`` and copy what comes in another
 order, before and after each one. Here the output of a convolution keeps that order through all that
@@ -43,8 +42,9 @@ _BY_ELEMENT = frozenset((*_ARITHMETIC, *_LOGIC, *_POWERS, *_CURVES, *_ROUNDING))
 
 @dataclass(frozen=True)
 class Last:
-    """An array that the program knows as ``(batch, channels, *positions)``, kept with its channels
-    last.
+    """An array ``(batch, channels, *positions)`` that is stored with its channels last.
+
+    The program sees it with the channels in second place.
     """
 
     value: Any
@@ -161,8 +161,9 @@ def _convolved(equation: Any, x: Any, weight: Any) -> Any:
 
 
 def _is_pointwise(params: dict[str, Any], weight: Any) -> bool:
-    """Whether a convolution is one product of matrices, which needs no copy of the kernel
-    either.
+    """Return whether a convolution is one matrix product.
+
+    Such a convolution needs no copy of the kernel either.
     """
     one_by_one = all(size == 1 for size in (*weight.shape[2:], *params["lhs_dilation"]))
     whole = params["feature_group_count"] == params["batch_group_count"] == 1

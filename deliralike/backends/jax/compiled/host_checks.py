@@ -1,5 +1,6 @@
-"""Checks of values that a compiled program is given: noted while it is traced, made on the host
-before each call.
+"""Checks of the values that a compiled program is given.
+
+They are recorded while the program is traced, and made on the host before each call.
 
 Only what enters a program and is checked as it is can be followed: labels, say, and not what is
 computed of them.
@@ -39,8 +40,9 @@ _call: ContextVar[_Call | None] = ContextVar("deliralike_jax_call", default=None
 
 
 def note(traced: Any, check: Check) -> None:
-    """Make a check of what a traced value stands for, now and at each later call, if it came with
-    the batch.
+    """Record a check of the value behind a traced value, if it came with the batch.
+
+    The check is made now and at each later call.
     """
     call = _call.get()
     for place, each in enumerate([] if call is None else call.traced):
@@ -52,8 +54,9 @@ def note(traced: Any, check: Check) -> None:
 def checked(
     function: Callable[..., Any], place: int, compiled: Callable[[Callable[..., Any]], Any]
 ) -> Any:
-    """A function as a program, whose checks are made at each call; argument number `place` is the
-    list of a batch.
+    """Return a function as a compiled program whose checks are made at each call.
+
+    Argument number `place` is the list of a batch.
     """
     by_shapes: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
 

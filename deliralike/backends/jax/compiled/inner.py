@@ -1,6 +1,4 @@
-"""Gradients within a loss, and what a network changes in itself while it is differentiated
-there.
-"""
+"""Gradients within a loss, and the changes that a network makes to itself meanwhile."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ _changed: ContextVar[_Changed | None] = ContextVar("deliralike_inner_changes", d
 
 
 def store(variable: nnx.Variable, value: Any) -> None:
-    """Set a variable, also one of an outer trace within `gradient`, where nnx itself refuses
-    that.
+    """Set a variable, also one of an outer trace within `gradient`.
+
+    nnx itself refuses to set a variable of an outer trace.
     """
     changed = _changed.get()
     if changed is None:
@@ -28,8 +27,9 @@ def store(variable: nnx.Variable, value: Any) -> None:
 
 
 def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
-    """The gradient of a scalar function; variables that it stores have their new values
-    afterwards.
+    """Return the gradient of a scalar function.
+
+    Variables that the function stores have their new values afterwards.
     """
     changed: _Changed = {}
 

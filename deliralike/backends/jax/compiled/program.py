@@ -77,8 +77,9 @@ class Members:
         self._write = {name: _writer(variable) for name, variable in self.parameters.items()}
 
     def mark(self) -> tuple:
-        """What changes when a setting, a block or a frozen parameter does, but not when a value
-        does.
+        """Return a mark that changes with settings, blocks and frozen parameters.
+
+        It does not change with values.
         """
         settings = (
             value
@@ -90,8 +91,9 @@ class Members:
         return (*map(_mark, settings), *frozen)
 
     def set_since(self, before: Members) -> list[str]:
-        """The attributes that are marked otherwise than in an earlier look at the same network, as
-        ``Class.name``.
+        """Return the attributes, as ``Class.name``, whose marks differ from an earlier look.
+
+        `before` is the earlier look at the same network.
         """
         found = []
         for node, held, then in zip(self.nodes, self.held, before.held, strict=False):
@@ -102,8 +104,9 @@ class Members:
         return list(dict.fromkeys(found))
 
     def is_untouched(self) -> bool:
-        """Whether every setting, block and parameter is the very object that it was: quicker than a
-        mark.
+        """Return whether every setting, block and parameter is still the very same object.
+
+        This is quicker than comparing marks.
         """
         same = all(
             [*map(id, vars(node).values())] == ids
@@ -160,8 +163,9 @@ def _mark(value: Any) -> Any:
 
 
 def _is_plain(variable: nnx.Variable) -> bool:
-    """Whether a variable is an array and nothing else: no reference to one, no hook that wants to
-    see it.
+    """Return whether a variable is an array and nothing else.
+
+    Such a variable is no reference to an array, and has no hook that wants to see it.
     """
     hooks = any(variable.has_metadata(name) for name in ("on_get_value", "on_set_value"))
     return not hooks and isinstance(variable.get_raw_value(), jax.Array)
@@ -188,8 +192,9 @@ class ProgramCache:
         self._warned = False
 
     def members(self) -> Members:
-        """The network's variables; looked through anew only where something but a value has
-        changed.
+        """Return the network's variables.
+
+        The network is searched anew only where something other than a value has changed.
         """
         arrays.refuse_fork()
         if self._members:
@@ -236,8 +241,9 @@ class ProgramCache:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call, taken apart: arrays and floats are passed on, all else is compiled
-    in.
+    """The flattened arguments of a call.
+
+    Arrays and floats are passed to the program; all else is compiled in.
     """
 
     spec: Any
@@ -272,8 +278,9 @@ def taken_apart(arguments: tuple) -> Arguments:
 
 @dataclass(frozen=True)
 class Where:
-    """Where in the portable random stream a program runs: the seed is compiled in, the rest is
-    passed.
+    """The position in the portable random stream at which a program runs.
+
+    The seed is compiled in; the rest is passed.
     """
 
     seed: int | None
@@ -322,8 +329,9 @@ def unpacked(result: Any) -> Any:
 def forward(
     members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple
 ) -> tuple[Any, Any]:
-    """The loss on a copy of the network around traced values; the result and changed buffers beside
-    it.
+    """Return the loss on a copy of the network around traced values.
+
+    The result and the changed buffers are returned beside it.
     """
     result, changed = ran(members, loss_function, values, batch)
     return loss_in(result), (packed(result), changed)
@@ -332,8 +340,9 @@ def forward(
 def ran(
     members: Members, function: Callable[..., Any], values: tuple, batch: tuple
 ) -> tuple[Any, list[Any]]:
-    """What a function gives on a copy of the network around traced values, and the buffers that it
-    has changed.
+    """Return a function's result on a copy of the network around traced values.
+
+    The buffers that the function has changed are returned beside it.
     """
     network, others = members.rebuilt(*values)
     result = function(network, *batch)
@@ -353,8 +362,9 @@ def loss_in(result: Any) -> Any:
 
 
 def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
-    """What stands beside the value of a function, and the value's gradient: None at leaves that it
-    does not depend on.
+    """Return the auxiliary output of a function, and the gradient of its value.
+
+    The gradient is None at leaves that the value does not depend on.
 
     The function is traced once. What depends on a leaf is read from the traced derivative: a zero
     in the gradient does not tell a parameter that took no part from one whose gradient vanishes.
@@ -387,8 +397,9 @@ def in_neutral_layouts(
     inputs: list[Any],
     result: Any = None,
 ) -> Gradients:
-    """A loss and native gradients as NumPy arrays: by every name of tied parameters, inputs in
-    their nest.
+    """Return a loss and its native gradients as NumPy arrays in neutral layouts.
+
+    Gradients of tied parameters appear under every name; those of inputs keep the inputs' nest.
     """
     by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
     trainable = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable}

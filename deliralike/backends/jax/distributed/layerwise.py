@@ -1,5 +1,6 @@
-"""The JAX network whose gradients are averaged over processes, and whose updates wait for the next
-forward.
+"""The JAX network that averages gradients over processes and defers updates.
+
+The updates wait for the next forward pass.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseJaxNetwork(LayerwiseNetwork):
-    """See `LayerwiseNetwork`. On JAX gradients are what a function returns, and a program takes all
-    parameters at once.
+    """A `LayerwiseNetwork` on JAX, whose gradients are sent in `step`.
 
-    So gradients stay here, they are sent in `step`, and the next program waits for the whole
-    network.
+    On JAX gradients are what a function returns, and a program takes all parameters at once. So
+    gradients stay on this process until they are sent in `step`, and the next program waits for the
+    whole network.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -45,7 +46,9 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
         return arrays.array(average.copy(), self._types[name], self.network.device_name)
 
     def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
-        """Those of a neutral rule, or what ``optax.inject_hyperparams`` has made part of the
+        """Return a function that gives the optimizer's settings as a context.
+
+        They are those of a neutral rule, or what ``optax.inject_hyperparams`` has made part of the
         state.
         """
         rule = optimizer.rule

@@ -78,8 +78,9 @@ class ProcessMesh:
         return jax.make_array_from_single_device_arrays(value.shape, self.everywhere, [own])
 
     def _laid_out(self, path: tuple, value: Any) -> Any:
-        """A result where it belongs: what goes with a spread parameter as the parameter, all others
-        everywhere.
+        """Place a result on the mesh.
+
+        What belongs to a sharded parameter is placed as the parameter is; all else is replicated.
         """
         return lax.with_sharding_constraint(value, self._place(path, value) or self.everywhere)
 

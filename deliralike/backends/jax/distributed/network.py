@@ -1,5 +1,6 @@
-"""A network of JAX that trains in several processes, which exchange gradients and losses on the
-host.
+"""A network of JAX that trains in several processes.
+
+The processes exchange gradients and losses on the host.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
-    """A network of JAX in several processes; see
-    `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of JAX that trains in several processes.
+
+    See `deliralike.parallel.processes.network.DistributedNetwork`.
 
     A step is one compiled program for each process's share, then gradients and losses are added on
     the host. Nothing is exchanged within a program, so batch normalisation takes the statistics of
@@ -171,8 +173,9 @@ class _OfShare:
 
 
 class DistributedJaxOptimizer(JaxOptimizer):
-    """Steps of a network in several processes: a program on the own share, the hooks, and the
-    update.
+    """The optimizer of a network of JAX that trains in several processes.
+
+    A step is a program on the process's own share, then the hooks, then the update.
     """
 
     network: DistributedJaxNetwork
@@ -182,8 +185,9 @@ class DistributedJaxOptimizer(JaxOptimizer):
         return AbstractOptimizer.update_at_once(self, loss_function, batch)
 
     def gradients(self, loss_function, *batch):
-        """This process's part of the loss and of the gradients; the first hook adds those of all
-        processes.
+        """Return this process's part of the loss and of the gradients.
+
+        The first hook adds the parts of all processes.
         """
         network, parallelism = self.network, self.network.parallelism
         shares = parallelism.scatter(batch, loss_function)

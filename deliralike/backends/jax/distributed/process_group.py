@@ -39,8 +39,9 @@ _FAILURE = "deliralike/failure"
 
 
 class JaxProcessGroup(ProcessGroup):
-    """The processes that JAX's runtime connects: each can compute on the devices of all, in one
-    program.
+    """The processes that JAX's runtime connects.
+
+    Each process can compute on the devices of all, in one program.
 
     Small messages go by the store of the coordinator, which is in the first process, larger ones
     and sums by programs over the processes' first devices: gloo on the CPU, NCCL on GPUs. An error
@@ -110,15 +111,17 @@ class JaxProcessGroup(ProcessGroup):
         return self._groups[key]
 
     def failed(self, why: str) -> None:
-        """Leave a note in the store, say why, and end: JAX's own end would wait for the others,
-        which wait for this.
+        """Leave a note in the store, print the reason, and end this process.
+
+        JAX's own end would wait for the other processes, which wait for this one.
         """
         traceback.print_exc()
         self._end(why)
 
     def finished(self) -> None:
-        """Leave a note in the store, which is there until all have come to the end of JAX's
-        runtime.
+        """Leave a note in the store that this process has finished.
+
+        The store is there until all processes have come to the end of JAX's runtime.
         """
         if jax.distributed.is_initialized():
             with suppress(JaxRuntimeError):
@@ -184,8 +187,9 @@ class JaxProcessGroup(ProcessGroup):
         return self._run(run)
 
     def _run(self, call: Callable[[], T]) -> T:
-        """A call of the runtime's; when another process has failed, the error says which and
-        why.
+        """Make a call of JAX's runtime.
+
+        When another process has failed, the error says which one and why.
         """
         try:
             return call()

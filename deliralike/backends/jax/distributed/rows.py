@@ -1,5 +1,6 @@
-"""The batch of several processes as one: shares that are padded to one size on their way in, and
-cut again inside.
+"""The batch of several processes as one global batch.
+
+The shares are padded to one size on their way in, and the padding is cut off inside the program.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Rows:
         return max(self.sizes)
 
     def joined(self, leaves: Sequence[Any], size: int, wanted: Sequence[Described]) -> list[Any]:
-        """The leaves of a batch, of which this process has `size` samples, joined over all
-        processes.
+        """Return the leaves of a batch, joined over all processes.
+
+        This process has `size` samples of the batch.
         """
         return [
             leaf if dim is None else self.over.joined(self._padded(leaf, size, dim, described), dim)
@@ -67,8 +69,9 @@ class Rows:
         )
 
     def samples(self, batch: tuple) -> tuple:
-        """Inside of a program: the samples of all processes, without the padding, shared out over
-        the mesh.
+        """Return the samples of all processes, without padding, sharded over the mesh.
+
+        This is called inside a program.
         """
         leaves, structure = nest.flatten(batch)
         return structure.unflatten(
@@ -85,8 +88,9 @@ class Rows:
 
 
 def described(leaf: Any, dim: int | None) -> Described:
-    """What processes must agree on about a leaf of their batches: type and shape, or the value of
-    what is no array.
+    """Describe what processes must agree on about a leaf of their batches.
+
+    This is the type and shape of an array, or the value of anything else.
     """
     if not hasattr(leaf, "dtype"):
         return (repr(leaf),)
@@ -95,8 +99,9 @@ def described(leaf: Any, dim: int | None) -> Described:
 
 @dataclass(frozen=True)
 class OfAll:
-    """A function of a network and a batch, in a program that sees the batch of all processes: equal
-    ones share it.
+    """A function of a network and a batch, in a program that sees the global batch.
+
+    The batch is that of all processes. Equal functions share a program.
 
     Attributes:
         function: A loss in replicas, or None for the network itself.

@@ -1,5 +1,6 @@
-"""A network of JAX of whose parameters, gradients and optimizer states each process holds a part,
-by rules.
+"""A network of JAX that is sharded over processes by rules.
+
+Each process holds a part of the parameters, gradients and optimizer states.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Rules = Mapping[str, Sequence[str | None] | None]
 
 
 class _Gathered:
-    """A whole network, and the variables and values that it was gathered from; nothing that nnx
-    should see.
+    """A whole network, with the variables and values that it was gathered from.
+
+    It holds nothing that nnx should see.
     """
 
     def __init__(self) -> None:
@@ -37,8 +39,9 @@ class _Gathered:
         self._values: list[Any] = []
 
     def of(self, members: Members) -> Any:
-        """The network of these variables; all processes make this call where one has changed since
-        the last.
+        """Return the network of these variables.
+
+        All processes make this call where a variable has changed since the last one.
         """
         parameters, frozen, others = members.values()
         values = [*parameters.values(), *frozen.values(), *others]
@@ -153,8 +156,9 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         return self._gathered.of(self._mirrored().programs.members())
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode of every block; all processes do, since for evaluation the network is
-        gathered.
+        """Set the mode of every block.
+
+        All processes do so, since the network is gathered for evaluation.
         """
         super().train(mode)
         self._settle_mode()
@@ -169,8 +173,9 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         self._settle_mode()
 
     def _settle_mode(self) -> None:
-        """Gather the network where all processes are sure to come to; evaluation may have other
-        batches in each.
+        """Gather the network at a point that all processes are sure to reach.
+
+        In evaluation each process may have other batches.
         """
         if self.training:
             self._gathered.drop()

@@ -1,5 +1,6 @@
-"""A network of JAX that trains in several processes as one compiled program over the devices of all
-of them.
+"""A network of JAX that trains in several processes as one SPMD program.
+
+The compiled program runs over the devices of all processes.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class JaxSpmd(JaxReplicasOverProcesses):
 
 
 class TogetherJaxNetwork(DistributedJaxNetwork):
-    """A network of JAX in processes that compute together; see
-    `deliralike.parallel.processes.network.DistributedNetwork`.
+    """A network of JAX that trains in several processes as one SPMD program.
+
+    See `deliralike.parallel.processes.network.DistributedNetwork`.
 
     A step is one program over one device of each process, with the meaning that it has on the whole
     batch: batch normalisation takes the statistics of all samples, flax's own too; there is one
@@ -103,8 +105,9 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         return made
 
     def start_equal(self) -> None:
-        """Take over the root's weights, buffers and streams of random numbers, which are one stream
-        from here on.
+        """Copy the root's weights, buffers and random streams to all processes.
+
+        From here on the random streams are one stream.
         """
         super().start_equal()
         random.follow(
@@ -112,8 +115,9 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         )
 
     def in_program(self, arguments: Any, loss: Loss | None = None) -> tuple[OfAll, tuple]:
-        """A loss, or the network itself, as a function of the batch of all processes, and that
-        batch.
+        """Return a loss or the network as a function of the global batch, and that batch.
+
+        The loss, or the network itself where there is none, sees the batch of all processes.
 
         Raises:
             ProcessError: The processes' shares do not fit together.
@@ -162,8 +166,9 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         )
 
     def _agreed(self, size: int, told: list[Described]) -> tuple[tuple[int, ...], list[Described]]:
-        """The samples of each process, and what those that have some agree on about their
-        batches.
+        """Return the samples of each process, and what their batches have in common.
+
+        Only the processes that have samples must agree.
         """
         everyone = self.processes.all_gather_object(
             "a batch, the samples of each share", (size, told)
@@ -221,15 +226,17 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
 
 
 class TogetherJaxOptimizer(JaxOptimizer):
-    """Steps of a network in processes that compute together: forward, backward, hooks and update
-    are one program.
+    """The optimizer of a network that trains in several processes as one SPMD program.
+
+    Forward, backward, hooks and update are one program.
     """
 
     network: TogetherJaxNetwork
 
     def update_at_once(self, loss_function, batch):
-        """One step of all processes as one program; two of them when the gradients are to be
-        kept.
+        """Make one step of all processes as one program.
+
+        There are two programs when the gradients are to be kept.
         """
         if self.keep_gradients:
             return AbstractOptimizer.update_at_once(self, loss_function, batch)
@@ -241,8 +248,9 @@ class TogetherJaxOptimizer(JaxOptimizer):
         return super().gradients(function, *batch)
 
     def through_hooks(self, gradients):
-        """The pre-update hooks as a program, as within a step; gradients may be spread over
-        processes.
+        """Run the pre-update hooks as a program, as within a step.
+
+        The gradients may be sharded over processes.
         """
         members, hooks = self._programs.members(), tuple(self.pre_update_hooks)
         if not hooks:

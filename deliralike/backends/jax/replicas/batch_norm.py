@@ -18,16 +18,18 @@ class SynchronizedBatchNorm1d(BatchNorm1d):
 
 
 class SynchronizedBatchNorm2d(BatchNorm2d):
-    """Batch normalisation of ``(batch, num_features, height, width)``; see
-    `SynchronizedBatchNorm1d`.
+    """Synchronized batch normalisation of ``(batch, num_features, height, width)``.
+
+    See `SynchronizedBatchNorm1d`.
     """
 
     synchronised = True
 
 
 class SynchronizedBatchNorm3d(BatchNorm3d):
-    """Batch normalisation of ``(batch, num_features, depth, height, width)``; see
-    `SynchronizedBatchNorm1d`.
+    """Synchronized batch normalisation of ``(batch, num_features, depth, height, width)``.
+
+    See `SynchronizedBatchNorm1d`.
     """
 
     synchronised = True

@@ -1,5 +1,7 @@
-"""Replicas that meet inside a compiled program: their code is cut where they exchange sums, and
-runs piece by piece.
+"""Collectives between replicas inside a compiled program.
+
+The code of the replicas is cut at the rendezvous points, where they exchange sums, and runs piece
+by piece.
 
 Devices that take different branches cannot talk to each other inside of them. So each kind of
 replica is recorded first. Between two rendezvous points every device takes the branch of its own
@@ -68,8 +70,10 @@ class Script:
         return self._constants | dict(zip(self._inputs, operands, strict=True))
 
     def played(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-        """Run a piece: what later pieces need of it; what it brings to the rendezvous, or after the
-        last the results.
+        """Run one piece of a replica's code.
+
+        Return what later pieces need of it, and what it brings to the rendezvous point, or the
+        results after the last piece.
         """
         results = self._pieces[piece](known)
         count = len(self._kept[piece])

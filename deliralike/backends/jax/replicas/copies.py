@@ -1,5 +1,6 @@
-"""The replicas beside the root: copies with storage of their own that follow what changes on the
-root.
+"""The replicas beside the root.
+
+They are copies with storage of their own that follow the changes on the root.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Mirror:
         return self._copies[id(variable)]
 
     def follow(self, root: Any) -> None:
-        """Take over the blocks, settings and flags that have changed on the root since the last
-        time.
+        """Copy the blocks, settings and flags that have changed on the root.
+
+        The changes are those since the last call.
         """
         for _, node in walk(root):
             now = node.get_metadata() if isinstance(node, nnx.Variable) else _settings(node)
@@ -65,8 +67,9 @@ class Mirror:
             self.of(variable).set_value(value)
 
     def draw_otherwise(self, variables: Iterable[nnx.Variable]) -> None:
-        """Let random streams follow the root's: its counts, and keys derived from its own, for each
-        replica others.
+        """Let random streams follow the root's, with different keys for each replica.
+
+        The counts are the root's; the keys are derived from the root's.
         """
         new = [
             variable

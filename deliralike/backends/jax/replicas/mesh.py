@@ -1,5 +1,6 @@
-"""The mesh of a replicated network's distinct devices: what enters a program over it, and what its
-devices exchange.
+"""The mesh of a replicated network's distinct devices.
+
+This module defines what enters a program over the mesh, and what its devices exchange.
 
 In such a program every device runs the same code on values of its own. A *local* value belongs to
 one device (the parameters of a replica, its share); all other values are the same everywhere (the
@@ -30,8 +31,9 @@ AXIS = "devices"
 
 @dataclass(frozen=True)
 class Seats:
-    """Where each replica runs: on which of the distinct devices, and as which of those that share
-    it.
+    """The device of each replica, and its position among those that share the device.
+
+    Replicas are assigned to the distinct devices.
 
     Attributes:
         places: The device of each replica by name.
@@ -95,8 +97,9 @@ class Seats:
         return [by_device[device] for device in self.mesh.devices.flat]
 
     def compiled(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
-        """One program over all devices; arguments and results are local values, or the same
-        everywhere.
+        """Compile one program over all devices.
+
+        Arguments and results are local values, or the same everywhere.
 
         Args:
             is_whole: Whether it computes on whole arrays instead, which XLA shares out as
@@ -135,8 +138,9 @@ class Seats:
     def totals(
         self, by_slot: Sequence[jax.Array], seats: Sequence[tuple[int, int]]
     ) -> list[jax.Array]:
-        """The sum of local values over some seats, in their order, for each slot; in gradients
-        too.
+        """Return for each slot the sum of local values over some seats, in their order.
+
+        Gradients are summed in the same way.
         """
         axis = None if len(self.devices) == 1 else AXIS
         return _sum.bind(*by_slot, seats=tuple(seats), axis=axis)

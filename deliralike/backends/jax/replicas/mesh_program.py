@@ -1,5 +1,6 @@
-"""The compiled programs of a replicated network: values joined over its devices, one program,
-values parted again.
+"""The compiled programs of a replicated network.
+
+Values are joined over the network's devices, one program runs, and values are split again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Named = dict[str, Any]
 
 
 class Whole:
-    """A replicated network inside a program that computes on the whole batch: XLA shares the work
-    out.
+    """A replicated network inside a program that computes on the whole batch.
+
+    XLA distributes the work.
 
     Attributes:
         seats: Where the replicas are.
@@ -137,8 +139,9 @@ def run_gradients(
 
 
 def run_forward(network: Any, programs: ProgramCache, function: Callable, *arguments: Any) -> Any:
-    """``function(network, *arguments)`` as one compiled program over all replicas; buffers
-    change.
+    """Run ``function(network, *arguments)`` as one compiled program over all replicas.
+
+    Buffers change.
     """
     network.parallelism.prepare_run()
     members, here, taken = programs.members(), where(), taken_apart(arguments)
@@ -167,8 +170,10 @@ def run_forward(network: Any, programs: ProgramCache, function: Callable, *argum
 
 
 def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gradients:
-    """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled
-    anew at each call.
+    """Return the loss, and the gradients in PyTorch's layouts.
+
+    Gradients of parameters are the sum over the replicas. The program is compiled anew at each
+    call.
     """
     programs = ProgramCache(network)
     members = programs.members()
@@ -190,8 +195,9 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
 def _inside_mapped(
     network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
 ) -> tuple:
-    """What a function gives, the buffers that changed, and how many replicas ran on how many
-    samples.
+    """Return a function's result, the changed buffers, and the replicas' counts.
+
+    The counts are how many replicas ran, on how many samples.
     """
     mapped = Mapped(network.seats, members, by_slot, network.settings)
     inside = members.rebuilt(*mapped.of_root())[0]

@@ -1,5 +1,6 @@
-"""A network as several replicas on JAX: one compiled program over their devices for a step, eager
-calls one by one.
+"""A network as several replicas on JAX.
+
+A step is one compiled program over their devices; eager calls run one replica after the other.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ Named = dict[str, Any]
 
 
 class Held:
-    """What a replicated network holds beside its root: nothing that nnx should see, and nothing
-    that cannot be remade.
+    """The state that a replicated network holds beside its root.
+
+    nnx should see nothing of it, and all of it can be remade.
 
     A copy holds the settings alone; its replicas are made when they are needed.
 
@@ -68,8 +70,9 @@ class Held:
         ] = {}  # by a parameter's id, the root's value that the mirrors have
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
-        """Remember that all replicas have these variables alike: until one sets another value they
-        are settled.
+        """Remember that all replicas have the same values of these variables.
+
+        The variables are synchronized until one of them is set to another value.
         """
         self.settled = {id(variable): _column(self, variable) for variable in variables}
 
@@ -80,8 +83,9 @@ class Held:
         }
 
     def is_behind(self, variable: nnx.Variable, value: Any) -> bool:
-        """Whether the root has another value than the mirrors; compared where it is not the very
-        array copied.
+        """Return whether the root has another value than the mirrors.
+
+        Values are compared where the root's is not the very array that was copied.
         """
         if self.copied.get(id(variable)) is value:
             return False
@@ -107,16 +111,18 @@ class ReplicatedType(JaxNetworkType):
 
 
 class JaxReplicas(Replicas):
-    """How a replicated network of JAX computes: as one program, or eagerly one replica after the
-    other.
+    """The computations of a replicated network of JAX.
+
+    They run as one program, or eagerly one replica after the other.
     """
 
     # Calls
     # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: Named) -> Any:
-        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
-        outputs.
+        """Return the outputs for a whole batch.
+
+        The arguments are scattered, the replicas run, and their outputs are gathered.
         """
         inside = self.network._inside
         if isinstance(inside, Whole):
@@ -144,8 +150,9 @@ class JaxReplicas(Replicas):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """See `Replicas.run`; calls from several threads run one after another, where they are in
-        no program.
+        """Run a function on each replica and its share; see `Replicas.run`.
+
+        Calls from several threads run one after another, where they are in no program.
 
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
@@ -168,8 +175,9 @@ class JaxReplicas(Replicas):
             )
 
     def _needs_program(self, arguments: Any) -> bool:
-        """Whether a call outside of any program must be made one: its replicas wait for each
-        other.
+        """Return whether a call outside of any program must be compiled into one.
+
+        It must where its replicas wait for each other.
         """
         network = self.network
         return network._inside is None and network.synchronised and network._is_concrete(arguments)
@@ -203,8 +211,9 @@ class JaxReplicas(Replicas):
         return one_after_the_other(jobs, contexts)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
-        """In a program of the user's: every share on the root's variables, whose gradients are then
-        those of all.
+        """Run every share on the root's variables, inside a program of the user's.
+
+        The gradients of these variables are then those of all shares.
         """
         seats = self.network.seats
         if len(seats.devices) > 1:
@@ -263,8 +272,9 @@ class JaxReplicas(Replicas):
         held.note_copied(variables, values)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the replicas' buffers the same; random streams follow the root's before the next
-        run.
+        """Make the replicas' buffers the same.
+
+        Random streams follow the root's before the next run.
         """
         held = self.network._mirrored()
         self.network.follow()
@@ -389,8 +399,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
     @property
     def whole(self) -> bool:
-        """Whether programs compute on the whole batch: flax's own batch norm cannot be synchronised
-        otherwise.
+        """Return whether programs compute on the whole batch.
+
+        flax's own batch normalisation cannot be synchronized otherwise.
         """
         natives = (isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
         return self.settings.buffers == "sync" and any(natives)
@@ -433,8 +444,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self._mirrored().gradients = gradients
 
     def follow(self) -> None:
-        """Let the replicas have the root's settings, blocks and random streams; parameters are not
-        copied.
+        """Copy the root's settings, blocks and random streams to the replicas.
+
+        Parameters are not copied.
         """
         held = self._mirrored()
         members = held.programs.members()
@@ -473,8 +485,9 @@ def _column(held: Held, variable: nnx.Variable) -> tuple:
 
 
 def _is_settled(variable: nnx.Variable) -> bool:
-    """Whether a buffer is one array that all replicas are to have alike; random states follow the
-    root before a run.
+    """Return whether a buffer is one array that all replicas are to have alike.
+
+    Random states are not: they follow the root before a run.
     """
     return not isinstance(variable, nnx.RngState) and isinstance(variable.get_value(), jax.Array)
 

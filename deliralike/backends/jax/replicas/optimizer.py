@@ -1,5 +1,6 @@
-"""Optimizer steps over replicated networks: gradients from one program, then the hooks, the update,
-and the copies.
+"""Optimizer steps over replicated networks.
+
+Gradients come from one program; then follow the hooks, the update, and the copies.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class DataParallelJaxOptimizer(JaxOptimizer):
-    """Steps of a replicated network: forward and backward of all replicas are one program, the
-    update is another.
+    """The optimizer of a replicated network.
+
+    Forward and backward of all replicas are one program, and the update is another.
 
     Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients
     up, your own see the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one
@@ -33,8 +35,9 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         *args: Any,
         **kwargs: Any,
     ) -> DataParallelJaxOptimizer:
-        """An optimizer from one of optax's functions and its arguments; it holds the state that
-        optax hands around.
+        """Make an optimizer from one of optax's functions and its arguments.
+
+        The optimizer holds the state that optax hands around.
 
         Raises:
             OptimizerError: It is no function of optax's kind.

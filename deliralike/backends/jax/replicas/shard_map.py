@@ -1,5 +1,6 @@
-"""The replicas inside a compiled program: each computes on its device, on its share, with its own
-variables.
+"""The replicas inside a compiled program.
+
+Each replica computes on its device, on its share, with its own variables.
 
 Shares of one size run the same code. Where sizes differ each is padded to the largest, and every
 device takes the branch for its own size, which cuts off the padding; nothing is exchanged inside of
@@ -68,8 +69,9 @@ class Mapped:
         self.taking_part = 0
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares) -> list[Any]:
-        """``function(replica, share)`` on every replica that has a share; the results are the same
-        everywhere.
+        """Run ``function(replica, share)`` on every replica that has a share.
+
+        The results are the same everywhere.
         """
         self._settle()
         self.sizes, self.taking_part = shares.sizes, max(self.taking_part, len(shares.sizes))
@@ -83,8 +85,9 @@ class Mapped:
         return pick(self.members.parameters), pick(self.members.frozen), others
 
     def others_changed(self) -> list[Any]:
-        """The changed buffers and random states, of each slot; None for those that stayed as they
-        were.
+        """Return the changed buffers and random states of each slot.
+
+        Those that stayed as they were are None.
         """
         return [
             [others[i] if i in self.changed else None for others in self.others]
@@ -92,8 +95,9 @@ class Mapped:
         ]
 
     def settled(self) -> list[Any]:
-        """The root's changed buffers and random states, by the policy for buffers; None for those
-        that stayed.
+        """Return the root's changed buffers and random states, by the buffer policy.
+
+        Those that stayed as they were are None.
         """
         self._settle()
         return [value if i in self.changed else None for i, value in enumerate(self.others[0])]
@@ -137,8 +141,9 @@ def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Arra
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """What replicas have in common that run the same code: the arguments but for arrays' values,
-    and their shapes.
+    """The common properties of replicas that run the same code.
+
+    They are the arguments except for the values of arrays, and the shapes of these.
 
     Attributes:
         replicas: All of them.
@@ -219,8 +224,9 @@ class _Run:
         return self.mapped.parameters[slot], self.mapped.others[slot], arrays, first_sample, index
 
     def _local(self, slot: int, i: int) -> Any:
-        """An argument of each device as a local value, padded to the largest; one that all have
-        alike as it is.
+        """Return an argument of each device as a local value, padded to the largest.
+
+        An argument that all devices have alike is returned as it is.
         """
         everyone = [part.arrays[i] for part in self.parts]
         if _is_constant(everyone[0]) and all(value is everyone[0] for value in everyone):
@@ -300,8 +306,9 @@ class _Run:
         )
 
     def exchange(self, number: int, topic: str, value: Any) -> list[Any]:
-        """What every replica says at a topic; while that is unknown, this one's own word for
-        all.
+        """Return the values of all replicas at a topic.
+
+        While they are unknown, this replica's own value stands for all.
         """
         if isinstance(value, jax.core.Tracer):
             raise CapabilityError(
@@ -330,8 +337,9 @@ class _Run:
     # ----------------------------------------------------------------------------------------------
 
     def _played(self, scripts: list[Script], operands: list[list[Any]]) -> list[list[Any]]:
-        """What each slot gives: outputs, padded to the largest, and its buffers and random
-        states.
+        """Return each slot's outputs, buffers and random states.
+
+        The outputs are padded to the largest.
         """
         known = [[script.begin(given) for script in scripts] for given in operands]
         last = len(scripts[0].topics)
