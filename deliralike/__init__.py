@@ -1,5 +1,6 @@
-"""deliralike: write a network once, train it on PyTorch, Chainer or JAX, and prove that it is the
-same network.
+"""deliralike: write a network once and train it on PyTorch, Chainer or JAX.
+
+The package also proves that it is the same network on all of them.
 
 Example:
     >>> import deliralike

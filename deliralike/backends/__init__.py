@@ -1,4 +1,6 @@
-"""Where backends are found by name: a table of our own three and the entry points of the group
+"""Find backends by name.
+
+They come from a table of our own three and from the entry points of the group
 "deliralike.backends".
 
 Nothing is imported until a backend is asked for; one that is missing or broken disables only
@@ -54,8 +56,10 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install
-    them, its files.
+    """An entry describes a backend that can be imported.
+
+    It holds where the backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to
+    install them, and its files.
 
     Attributes:
         engine: What connects several processes of its networks unless told otherwise; see
@@ -128,8 +132,9 @@ def available() -> list[str]:
 
 
 def weight_files() -> list[tuple[str, WeightFiles]]:
-    """The backends that read and write weight files of a framework's own, and which. No framework
-    is imported.
+    """Return the backends that read and write weight files of a framework's own, and which.
+
+    No framework is imported.
 
     Example:
         >>> [(name, files.suffixes) for name, files in weight_files()][:1]
@@ -199,8 +204,9 @@ def of(network: Any) -> Backend:
 
 
 def wrap(native: Any) -> AbstractNetwork:
-    """A native network as an abstract one: the same weights under neutral names, usable wherever a
-    network is.
+    """Wrap a native network as an abstract one.
+
+    It has the same weights under neutral names and is usable wherever a network is.
 
     Example:
         >>> import torch
@@ -217,8 +223,9 @@ def DataParallel(
     dim: int = 0,
     **settings: Any,
 ) -> AbstractNetwork:
-    """A network that runs as several replicas, one for each device; on one device the network
-    itself, wrapped.
+    """Return a network that runs as several replicas, one for each device.
+
+    On one device it is the network itself, wrapped.
 
     Each replica computes on its share of a batch; outputs are gathered. An optimizer over it
     accumulates the replicas' gradients before each update and copies the parameters after it. Its
@@ -277,8 +284,9 @@ def DistributedDataParallel(
     averaging: LocalSGD | None = None,
     **settings: Any,
 ) -> AbstractNetwork:
-    """A network that trains in several processes, each with a share of every batch; by itself the
-    network, wrapped.
+    """Return a network that trains in several processes, each with a share of every batch.
+
+    In a single process it is the network, wrapped.
 
     Every process starts with the root's weights, and makes the updates of one process that sees the
     whole batch. An optimizer over it adds the gradients of all processes before each update.
@@ -336,8 +344,9 @@ def DistributedDataParallel(
 def FullyShardedDataParallel(
     network: Any, processes: ProcessGroup, **keywords: Any
 ) -> AbstractNetwork:
-    """A network of whose parameters, gradients and optimizer states each process holds a part; by
-    itself the network.
+    """Return a network that shards parameters, gradients and optimizer states over processes.
+
+    Each process holds a part of them; a process by itself gets the network.
 
     Updates and checkpoints are those of `DistributedDataParallel`. Every process makes every call:
     evaluation too, and reading or writing the weights.
@@ -380,8 +389,10 @@ def _load(name: str, entry: Entry) -> Backend:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """Importing jax and flax draws random numbers; loading a backend in the middle of a run must
-    not shift others.
+    """Keep the state of the random generators while a backend is loaded.
+
+    Importing jax and flax draws random numbers; loading a backend in the middle of a run must not
+    shift others.
     """
     before = random.getstate(), np.random.get_state()
     try:

@@ -101,8 +101,9 @@ class Backend(ABC):
 
     @abstractmethod
     def precision(self) -> dict[str, str]:
-        """The settings that decide the precision of results, for example ``{"float64": "on",
-        "TF32": "off"}``.
+        """Return the settings that decide the precision of results.
+
+        For example ``{"float64": "on", "TF32": "off"}``.
         """
 
     # Arrays
@@ -110,8 +111,9 @@ class Backend(ABC):
 
     @abstractmethod
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
-        """A host value as a native array that owns its storage; its own type unless `dtype` is
-        given.
+        """Return a host value as a native array that owns its storage.
+
+        The array has the value's own type unless `dtype` is given.
         """
 
     @abstractmethod
@@ -123,8 +125,9 @@ class Backend(ABC):
         """Whether a value is one of the backend's own arrays."""
 
     def add(self, total: Any, addition: Any, device: str) -> Any:
-        """The sum of two gradients on a device; `total` may be None, and its storage may be used
-        for the result.
+        """Return the sum of two gradients on a device.
+
+        `total` may be None, and its storage may be used for the result.
         """
         moved = self.array(addition, device=device)
         return moved if total is None else total + moved
@@ -132,8 +135,9 @@ class Backend(ABC):
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
     ) -> list[Any]:
-        """Gradients times a weight, added to totals on the same device if there are any: their
-        storage may be used.
+        """Return gradients times a weight, added to any totals on the same device.
+
+        The storage of the totals may be used for the result.
         """
         products = [value * weight for value in values]
         return (
@@ -147,14 +151,16 @@ class Backend(ABC):
         return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
 
     def copied(self, array: Any) -> Any:
-        """A copy of a native array on its device, apart from any graph; what cannot change may come
-        back as it is.
+        """Return a copy of a native array on its device, apart from any graph.
+
+        An array that cannot change may come back as it is.
         """
         return array.copy()
 
     def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
-        """Each average moved towards its value, ``average + weight * (value - average)``, on their
-        device.
+        """Return each average moved towards its value, on their device.
+
+        The result is ``average + weight * (value - average)``.
 
         The averages' storage may be used for the result.
         """
@@ -175,8 +181,9 @@ class Backend(ABC):
 
     @abstractmethod
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
-        """Arrays one after another along an axis, on a device (that of the first one when None);
-        differentiable.
+        """Concatenate arrays along an axis, on a device; the result is differentiable.
+
+        The device is that of the first array when None.
 
         One array alone may come back as it is.
         """
@@ -189,8 +196,9 @@ class Backend(ABC):
 
     @abstractmethod
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
-        """Arrays of one shape along a new first axis, in new storage, on a device as above;
-        differentiable.
+        """Stack arrays of one shape along a new first axis; the result is differentiable.
+
+        The result is in new storage, on a device as for `concatenate`.
         """
 
     # Files
@@ -207,8 +215,9 @@ class Backend(ABC):
         )
 
     def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
-        """Every state in a weight file by the key under which it lies, the most likely one first;
-        ``""`` without any.
+        """Return every state in a weight file by the key under which it lies.
+
+        The most likely one comes first; the key is ``""`` for a state without any.
 
         Raises:
             WeightFileError: As `read_weights`.
@@ -224,8 +233,10 @@ class Backend(ABC):
     def own_outputs(
         self, state: Mapping[str, np.ndarray], x: np.ndarray
     ) -> tuple[str, np.ndarray] | None:
-        """The name of the network among the framework's own that has such names, and its outputs;
-        None without one.
+        """Return the name and outputs of the framework's own network that has such names.
+
+        The name is that of the network among the framework's own; None when there is no such
+        network.
         """
         return None
 
@@ -241,30 +252,34 @@ class Backend(ABC):
         return False
 
     def wrappers(self) -> tuple[type, ...]:
-        """The framework's own classes of networks that only wrap another one, over devices or
-        processes.
+        """Return the framework's own classes of networks that only wrap another network.
+
+        They wrap it over devices or processes.
         """
         return ()
 
     @abstractmethod
     def wrap(self, native: Any) -> AbstractNetwork:
-        """A native network as an abstract one; the same weights, under the same names, without a
-        prefix.
+        """Wrap a native network as an abstract one.
+
+        It has the same weights, under the same names, without a prefix.
         """
 
     @abstractmethod
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
     ) -> Gradients:
-        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move,
-        weights do not.
+        """Return the loss ``loss_function(network, *inputs)`` and its gradients.
+
+        Running statistics move, weights do not.
 
         The function is taken to be called once; see `compiling_quickly`.
         """
 
     def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
-        """Settings that a framework reads when it starts; too late once something was computed, and
-        then left alone.
+        """Apply settings that a framework reads when it starts.
+
+        Once something was computed it is too late, and the settings are then left alone.
 
         Args:
             devices: How many CPU devices replicas are to find, where a CPU can be split into
@@ -273,20 +288,23 @@ class Backend(ABC):
         """
 
     def compiling_quickly(self) -> AbstractContextManager[Any]:
-        """A context for programs that run a few times only: a backend that compiles spends little
-        on them.
+        """Return a context for programs that run a few times only.
+
+        A backend that compiles spends little on them.
         """
         return nullcontext()
 
     def op_by_op(self) -> AbstractContextManager[Any]:
-        """A context for many small networks that run once: a backend that compiles does so by
-        single operations.
+        """Return a context for many small networks that run once.
+
+        A backend that compiles does so by single operations.
         """
         return nullcontext()
 
     def in_dtype(self, network: AbstractNetwork, dtype: str) -> AbstractNetwork:
-        """A copy of a network that computes in another floating type; it shares nothing with the
-        network.
+        """Return a copy of a network that computes in another floating type.
+
+        The copy shares nothing with the network.
 
         Raises:
             DtypeError: The backend cannot compute in that type.
@@ -305,8 +323,9 @@ class Backend(ABC):
         return twin
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
-        """Turn the floating parameters and buffers of a network into a type that `check_dtype` has
-        named.
+        """Convert the floating parameters and buffers of a network to a type.
+
+        The type is one that `check_dtype` has named.
         """
         raise CapabilityError(
             f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
@@ -315,8 +334,9 @@ class Backend(ABC):
     def called_through(
         self, network: AbstractNetwork, around: Around
     ) -> AbstractContextManager[None]:
-        """A context in which each block of a network, written once or native, is called by another
-        function.
+        """Return a context in which another function calls each block of a network.
+
+        A block may be written once or native.
 
         Within a function given to `gradients`, it is the network that the function gets which is to
         be followed.
@@ -346,8 +366,9 @@ class Backend(ABC):
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
     def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
-        """An iterator of the framework's own as a `data.Loader` of the same data; anything else as
-        it is.
+        """Return an iterator of the framework's own as a `data.Loader` of the same data.
+
+        Anything else is returned as it is.
 
         Args:
             seed: Keys the order of the samples.
@@ -367,8 +388,9 @@ class Backend(ABC):
         )
 
     def is_connected(self) -> bool:
-        """Whether the user's program has connected several processes by the framework's own runtime
-        already.
+        """Return whether the framework's own runtime already connects several processes.
+
+        The connection is one that the user's program has made.
         """
         return False
 
@@ -386,8 +408,9 @@ class Backend(ABC):
         )
 
     def layerwise(self) -> type[LayerwiseNetwork]:
-        """The class of networks whose gradients are averaged, and whose updates wait until they are
-        needed.
+        """Return the class of networks whose updates wait until they are needed.
+
+        The gradients of these networks are averaged.
         """
         raise CapabilityError(
             f"backend {self.name!r} has no networks whose updates wait for other processes: use "
@@ -436,8 +459,9 @@ class Backend(ABC):
         return nullcontext()
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
-        """A context in which forward passes of float32 networks compute in a shorter floating type
-        where that is safe.
+        """Return a context in which forward passes compute in a shorter floating type.
+
+        It applies to float32 networks, where a shorter type is safe.
 
         Matrix products and convolutions take it; sums, exponentials and losses are computed in
         float32, and so are norms, which give back the type of their input. Double precision stays
@@ -487,14 +511,16 @@ class Backend(ABC):
         """Seed the framework's own generators that random layers draw from."""
 
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        """Where the generators are that the network's random layers draw from: numbers, texts and
-        arrays.
+        """Return the state of the generators that the network's random layers draw from.
+
+        The state consists of numbers, texts and arrays.
         """
         return {}
 
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        """Let the generators go on from what `random_state` gave; those of devices that are not
-        here are left out.
+        """Let the generators go on from what `random_state` gave.
+
+        Those of devices that are not here are left out.
 
         Raises:
             StateError: It is the state of another network; nothing has changed.
@@ -509,8 +535,9 @@ class Backend(ABC):
         base: type[AbstractNetwork],
         layers: Mapping[str, type] | None = None,
     ) -> None:
-        """Make this backend's `nn` and `network_base` known to each other; `layers` are native
-        ones.
+        """Make this backend's `nn` and `network_base` known to each other.
+
+        `layers` are native ones.
         """
         self.nn, self.network_base = functions, base
         base.backend, base.nn = self, functions
@@ -525,8 +552,9 @@ class Backend(ABC):
         )
 
     def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
-        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all
-        others in their own.
+        """Prepare a batch for a network: move its arrays to the network's device.
+
+        Floating NumPy arrays take the network's type, all others keep their own.
 
         Raises:
             DtypeError: A NumPy array holds objects, texts or masked elements, or an array is
@@ -563,8 +591,9 @@ class Backend(ABC):
         return nest.map(lambda leaf: self.numpy(leaf) if self.is_array(leaf) else leaf, outputs)
 
     def check_dtype(self, dtype: str) -> str:
-        """The name of a floating type that networks can compute in; an error names those that there
-        are.
+        """Return the name of a floating type that networks can compute in.
+
+        An error names the types that there are.
         """
         name = str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
         if name not in self.dtypes:
@@ -575,14 +604,16 @@ class Backend(ABC):
         return name
 
     def name_of_device(self, device: Any) -> str:
-        """The name of a device that is given as an object of the framework's own, or by another of
-        its names.
+        """Return the name of a device given in another form.
+
+        The device is an object of the framework's own, or another of the device's names.
         """
         return str(device)
 
     def check_device(self, device: Any) -> str:
-        """The name of a device that is present, given by name or as the framework's own object; the
-        default for None.
+        """Return the name of a device that is present; the default device for None.
+
+        The device is given by name or as the framework's own object.
 
         Raises:
             DeviceError: There is no such device.

@@ -1,6 +1,4 @@
-"""Networks: the classes that are written once and bound to a backend, how they are built, and their
-state.
-"""
+"""Networks: classes written once and bound to a backend, their construction and their state."""
 
 from deliralike.network.base import (
     AbstractNetwork,

@@ -33,8 +33,9 @@ class Anomalies:
 
     @classmethod
     def of_shares(cls, of_processes: Mapping[int, Anomalies]) -> Anomalies:
-        """Those of the whole batch, from those of its shares: what nobody has used, and what
-        somebody has broken.
+        """Combine the anomalies of all shares into those of the whole batch.
+
+        A parameter is unused if no share uses it, and broken if any share breaks it.
         """
         each = list(of_processes.values())
         broken = tuple(dict.fromkeys(name for one in each for name in one.not_finite))
@@ -49,8 +50,9 @@ class Anomalies:
 
     @property
     def unused_in(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the processes whose loss does not depend on a parameter, for those that
-        others do use.
+        """Return the processes whose loss does not depend on a parameter.
+
+        They are given by number, for the parameters that other processes do use.
         """
         numbers = _numbers(self.of_processes, "unused")
         return {name: found for name, found in numbers.items() if name not in self.unused}
@@ -100,8 +102,9 @@ def _by_place(kind: str, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, tu
 def detect_anomalous_params(
     network: AbstractNetwork, loss_function: Callable[..., Any], *batch: Any
 ) -> Anomalies:
-    """The trainable parameters that ``loss_function(network, *batch)`` does not reach; the network
-    stays as it is.
+    """Return the trainable parameters that ``loss_function(network, *batch)`` does not reach.
+
+    The network stays as it is.
 
     Of a network in several processes every one of them makes the call, with its share; all get the
     same answer, which names the processes. PyTorch's own wrappers, which would wait for parameters

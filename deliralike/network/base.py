@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 
 class InitKwargs(dict):
-    """The arguments that one network was made with; hashable, since JAX keeps it among a module's
-    static parts.
+    """InitKwargs holds the arguments that one network was made with.
+
+    It is hashable, since JAX keeps it among a module's static parts.
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -62,8 +63,9 @@ class InitKwargs(dict):
 
 @dataclass(frozen=True)
 class Block:
-    """What `init_kwargs` says of an argument that is a network: its class and its own arguments,
-    not the network.
+    """A block describes an argument of a network that is itself a network.
+
+    `init_kwargs` holds its class and its own arguments, not the network.
 
     So the record holds no weights, and a copy of a network shares none with it.
     """
@@ -79,8 +81,9 @@ class Block:
 
 
 class NetworkType(type):
-    """Builds networks: checks and records the arguments, and gives the outermost network its start
-    values.
+    """NetworkType is the metaclass that builds networks.
+
+    It checks and records the arguments, and gives the outermost network its start values.
     """
 
     backend: Backend
@@ -140,8 +143,9 @@ class AbstractNetwork(metaclass=NetworkType):
     dtype_built: str = "float32"
 
     def _record(self, arguments: Mapping[str, Any]) -> None:
-        """Note arguments that `__init__` passes to the backend's base; `init_kwargs` then holds
-        them, too.
+        """Record arguments that `__init__` passes to the backend's base.
+
+        `init_kwargs` then holds them, too.
         """
         if arguments:
             self.init_kwargs = InitKwargs(
@@ -153,8 +157,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @abstractmethod
     def neutral_slots(self) -> dict[str, Slot]:
-        """Every parameter and buffer by its neutral name, in creation order: own parameters, own
-        buffers, children.
+        """Return every parameter and buffer by its neutral name, in creation order.
+
+        The order is own parameters, own buffers, children.
         """
 
     @abstractmethod
@@ -163,8 +168,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @abstractmethod
     def train(self, mode: bool = True) -> Any:
-        """Set training mode (or evaluation mode) for this network and all its blocks; returns the
-        network.
+        """Set training or evaluation mode for this network and all its blocks.
+
+        The network is returned.
         """
 
     @property
@@ -175,8 +181,9 @@ class AbstractNetwork(metaclass=NetworkType):
     @property
     @abstractmethod
     def dtype_name(self) -> str:
-        """The floating type of the parameters; the one that it was built with for a network without
-        any.
+        """Return the floating type of the parameters.
+
+        A network without any has the type that it was built with.
         """
 
     # What follows from it
@@ -188,8 +195,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block, then restore what every block had
-        before.
+        """Hold training or evaluation mode for a ``with`` block.
+
+        Afterwards every block has the mode that it had before.
         """
         before = [
             (block, block.training)
@@ -204,8 +212,9 @@ class AbstractNetwork(metaclass=NetworkType):
                 block.training = was_training
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The weights: dotted torchvision names, PyTorch layouts, NumPy arrays that the caller
-        owns.
+        """Return the weights by dotted torchvision names, in PyTorch layouts.
+
+        They are NumPy arrays that the caller owns.
 
         Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d
         arrays.
@@ -244,8 +253,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
     @property
     def parallelism(self) -> Single:
-        """How the network computes in parallel: what depends on replicas and processes is asked of
-        this object.
+        """Return how the network computes in parallel.
+
+        What depends on replicas and processes is asked of this object.
         """
         return self._parallelism(self)
 
@@ -265,8 +275,9 @@ class AbstractNetwork(metaclass=NetworkType):
     def train_step(
         self, batch: Any, optimizers: Any, losses: steps.Losses | None = None
     ) -> dict[str, Any]:
-        """One update on a batch; override it for a network with several optimizers or losses of its
-        own.
+        """Make one update on a batch.
+
+        Override it for a network with several optimizers or losses of its own.
 
         An override that shall run on replicas as well states each update as a loss in replicas (see
         `in_replicas`), and takes `losses` only if it can do something with them.
@@ -299,8 +310,9 @@ class AbstractNetwork(metaclass=NetworkType):
         return steps.train_step(self, batch, optimizers, losses)
 
     def val_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
-        """The losses of a batch in evaluation mode, without a graph; as `train_step`, but nothing
-        changes.
+        """Return the losses of a batch in evaluation mode, without a graph.
+
+        It works as `train_step`, but nothing changes.
         """
         return steps.val_step(self, batch, losses)
 
@@ -313,8 +325,9 @@ class AbstractNetwork(metaclass=NetworkType):
         return detect_anomalous_params(self, loss_function, *batch)
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
-        """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``;
-        returns their names.
+        """Freeze or thaw the parameters whose neutral names match a pattern.
+
+        A pattern is like ``"layer1.*"``; the names of the parameters are returned.
 
         Raises:
             UnknownName: No parameter matches.
@@ -337,8 +350,9 @@ class AbstractNetwork(metaclass=NetworkType):
 
 
 class StateDictNames:
-    """`neutral_state` and `load_neutral_state` by the names that PyTorch's users know, for other
-    backends' bases.
+    """StateDictNames offers the neutral state by the names that PyTorch's users know.
+
+    It gives `neutral_state` and `load_neutral_state` to other backends' bases.
 
     On PyTorch they are PyTorch's own, and give the same names.
     """
@@ -417,8 +431,9 @@ class Network(AbstractNetwork):
         raise NotImplementedError(f"{type(self).__name__} has no forward method: write one")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle by the class as written and the backend's name: a bound class has no importable
-        name.
+        """Pickle by the class as written and the backend's name.
+
+        A bound class has no importable name.
         """
         reduced: Any = super().__reduce_ex__(protocol)
         return (_new_instance, (type(self).written_once, self.backend.name), *reduced[2:])
@@ -451,8 +466,9 @@ def build(
 
 
 def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
-    """Create a network and all its blocks in one construction, then give them their paths and start
-    values.
+    """Create a network and all its blocks in one construction.
+
+    Then give them their paths and start values.
     """
     with constructing(construction):
         network = create()
@@ -482,8 +498,9 @@ def finish(network: Any, construction: Construction) -> None:
 
 
 def _refuse_hidden(path: str) -> None:
-    """An error when a block has the name of something that every network has, which would hide
-    it.
+    """Raise an error when a block has the name of something that every network has.
+
+    Such a block would hide it.
     """
     name = path.rpartition(".")[2]
     if name and hasattr(AbstractNetwork, name):
@@ -569,8 +586,9 @@ def _plainly_equal(first: Any, second: Any) -> bool:
 
 
 def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
-    """An error when an attribute is a plain list, tuple or dict of networks, which a framework
-    would overlook.
+    """Raise an error when an attribute is a plain list, tuple or dict of networks.
+
+    A framework would overlook the networks in it.
     """
     if type(value) not in (list, tuple, dict) or name.startswith("_"):
         return

@@ -99,8 +99,9 @@ def prepare_batch(
     output_device: Any,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """The arrays of a batch as native ones: ``"data"`` on the input device, all others on the
-    output device.
+    """Return the arrays of a batch as native arrays on their devices.
+
+    ``"data"`` is on the input device, all others on the output device.
 
     Floating arrays take the type `dtype`; whole numbers (labels) and truth values keep theirs; what
     is no array stays.

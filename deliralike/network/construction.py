@@ -1,5 +1,6 @@
-"""What holds while a network is being built: backend, seed, data type, device, and the declared
-start values.
+"""The settings that hold while a network is being built.
+
+They are the backend, seed, data type and device, and the declared start values.
 
 Layers ask `current_construction` when they create parameters; the outermost network then draws all
 values, once every parameter's path is known.
@@ -38,8 +39,9 @@ class Construction:
         return parameter
 
     def start_of(self, parameter: Any) -> Distribution | None:
-        """The distribution declared for a native parameter, or None when its value is to be
-        kept.
+        """Return the distribution declared for a native parameter.
+
+        It is None when the value of the parameter is to be kept.
         """
         return self._starts.get(id(parameter), (None, None))[1]
 

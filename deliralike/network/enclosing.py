@@ -10,8 +10,9 @@ from deliralike.network.base import AbstractNetwork
 
 
 class Written:
-    """A method that a network around another one takes from it; asked of the class, the one of
-    every network.
+    """Written is a descriptor of a method that an enclosing network takes from the inner one.
+
+    Asked of the class, it gives the method of every network.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -28,8 +29,9 @@ class Written:
 
 
 class EnclosingNetwork(AbstractNetwork):
-    """A network around another one: steps, `closure` and `prepare_batch` are those that the inner
-    one was written with.
+    """An enclosing network wraps another network.
+
+    Its steps, `closure` and `prepare_batch` are those that the inner network was written with.
 
     A public attribute that only the inner network has is found here, too, so that a loss which
     reads ``network.critic`` computes with the network as it was written, wrapped and in each
@@ -67,8 +69,9 @@ class EnclosingNetwork(AbstractNetwork):
         return self._written(name)(batch, *arguments, **options)
 
     def _written(self, name: str) -> Callable[..., Any]:
-        """The method of that name that the inner network was written with; else the one that every
-        network has.
+        """Return the method of that name that the inner network was written with.
+
+        Otherwise it is the one that every network has.
         """
         if not has_own(self, name):
             base = self.backend.network_base
@@ -93,8 +96,9 @@ class EnclosingNetwork(AbstractNetwork):
 
 
 def innermost(network: Any) -> Any:
-    """The network as it was written, native or not: the given one, or the one inside of all
-    wrappers.
+    """Return the network as it was written, native or not.
+
+    It is the given one, or the one inside of all wrappers.
     """
     while isinstance(network, EnclosingNetwork):
         network = getattr(network, network.enclosed)
@@ -108,8 +112,9 @@ def has_own(network: Any, name: str) -> bool:
 
 
 class Inside:
-    """What a replicated network's own step has as ``self``: the network as it was written, which
-    runs as replicas.
+    """Inside is what a replicated network's own step has as ``self``.
+
+    It is the network as it was written, which runs as replicas.
 
     What every network of the backend answers, calls above all, is answered by the replicated
     network. Attributes are those of the network that was written, and its other methods get this

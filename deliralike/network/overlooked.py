@@ -1,5 +1,6 @@
-"""Layers and parameters that a network holds where its framework does not look for them: they would
-not be trained.
+"""Find layers and parameters that a network holds where its framework does not look for them.
+
+They would not be trained.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
 
 
 def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """What a nest of plain containers holds, with the path of each; a container within itself is
-    not entered again.
+    """Yield what a nest of plain containers holds, with the path of each.
+
+    A container within itself is not entered again.
     """
     if id(value) in above:
         return
@@ -87,8 +89,9 @@ def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str
 
 
 def _backend_of(value: Any, own: Any) -> Any:
-    """The backend whose layer or parameter a value is, `own` before any other; None for anything
-    else.
+    """Return the backend whose layer or parameter a value is.
+
+    `own` is tried before any other; None stands for anything else.
     """
     kind: Any = type(value)
     if (name := _framework_of(kind)) is None:
@@ -103,8 +106,9 @@ def _backend_of(value: Any, own: Any) -> Any:
 
 @cache
 def _framework_of(kind: type) -> str | None:
-    """The name of the backend among whose packages a class has a base; no framework is imported to
-    find out.
+    """Return the name of the backend among whose packages a class has a base.
+
+    No framework is imported to find out.
     """
     packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
     return importlib.import_module("deliralike.backends").backend_of_packages(packages)

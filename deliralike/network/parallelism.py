@@ -1,5 +1,6 @@
-"""How a network computes in parallel: `Single`, which a plain network has, is the interface of
-every other way.
+"""The interface to how a network computes in parallel.
+
+`Single`, which a plain network has, is the interface of every other way.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class Single:
 
     @property
     def updates_locally(self) -> bool:
-        """Whether processes may have different parameters between updates, until `synchronize` is
-        called.
+        """Return whether processes may have different parameters between updates.
+
+        They may differ until `synchronize` is called.
         """
         return False
 
@@ -115,20 +117,23 @@ class Single:
         return [], []
 
     def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
-        """A block in which an optimizer makes an update of this network, or adds a micro-batch to
-        one.
+        """Return a block in which an optimizer makes an update of this network.
+
+        It may also add a micro-batch to one.
         """
         return nullcontext()
 
     def no_sync(self) -> AbstractContextManager[Any]:
-        """A block whose gradients are not yet added over processes: they are added up in each of
-        them first.
+        """Return a block whose gradients are not yet all-reduced over processes.
+
+        They are added up in each process first.
         """
         return nullcontext()
 
     def local_gradients(self) -> AbstractContextManager[Any]:
-        """A block in which gradients are those of the samples of this process, and nothing is done
-        to them.
+        """Return a block in which gradients are those of the samples of this process.
+
+        Nothing is done to them.
         """
         return nullcontext()
 
@@ -145,16 +150,18 @@ class Single:
         return iter(())
 
     def train_over(self, processes: ProcessGroup) -> None:
-        """Let updates follow other processes from now on: nothing, where the network is in one
-        process.
+        """Let updates follow another process group from now on.
+
+        Nothing changes where the network is in one process.
         """
 
     # Parameters and buffers
     # ------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Make the parameters of all processes equal where they may differ; every process makes the
-        call.
+        """Make the parameters of all processes equal where they may differ.
+
+        Every process makes the call.
         """
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:

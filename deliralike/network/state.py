@@ -46,8 +46,9 @@ class Slot(ABC):
     @property
     @abstractmethod
     def value(self) -> Any:
-        """The native array itself, in the native layout; when set, another one's elements are taken
-        over.
+        """Return the native array itself, in the native layout.
+
+        When set, another array's elements are taken over.
         """
 
     @value.setter
@@ -82,8 +83,9 @@ class LoadReport:
 
     @property
     def complete(self) -> bool:
-        """Nothing missing, unexpected or of the wrong shape, a norm's ``num_batches_tracked``
-        aside.
+        """Return whether nothing is missing, unexpected or of the wrong shape.
+
+        A norm's ``num_batches_tracked`` does not count.
         """
         norms = {
             name.removesuffix("running_mean")
@@ -146,8 +148,9 @@ def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]
 
 
 def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
-    """A value as an array of plain numbers in this machine's byte order and in C order; no copy
-    where it is one.
+    """Return a value as an array of plain numbers in this machine's byte order.
+
+    The array is in C order; there is no copy where the value is such an array already.
 
     Args:
         keep: Names of types beyond NumPy's own that are left as they are; bfloat16 otherwise

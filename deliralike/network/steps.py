@@ -1,5 +1,6 @@
-"""One training, validation or test step on a batch: what every network does unless it has steps of
-its own.
+"""One training, validation or test step on a batch.
+
+Every network takes this step unless it has steps of its own.
 """
 
 from __future__ import annotations
@@ -65,16 +66,18 @@ def default_loss(prediction: Any, target: Any, *, network: AbstractNetwork) -> A
 
 @dataclass(frozen=True)
 class StepLoss:
-    """``(total, each loss by name)`` of a network on inputs and a target; equal ones share a
-    compiled program.
+    """A step loss computes ``(total, each loss by name)`` of a network on inputs and a target.
+
+    Equal ones share a compiled program.
     """
 
     names: tuple[str, ...] = ()
     functions: tuple[Callable[..., Any], ...] = ()
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """The sum of the losses, and each of them when there are several; the target is the last of
-        the batch.
+        """Return the sum of the losses, and each of them when there are several.
+
+        The target is the last of the batch.
         """
         *inputs, target = batch
         return self.of(network, network(*inputs), target)
@@ -131,8 +134,9 @@ def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None)
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
-    """The one optimizer of a default step: it itself, the only one of a mapping, or the one called
-    ``"default"``.
+    """Return the one optimizer of a default step.
+
+    It is the optimizer itself, the only one of a mapping, or the one called ``"default"``.
 
     Raises:
         SettingError: There are several, and none of them is called so.

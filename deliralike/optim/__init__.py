@@ -1,3 +1,4 @@
-"""Optimization: update rules, parameter groups, and one optimizer step from the loss to the new
-parameters.
+"""Optimization: update rules, parameter groups, and the optimizer step.
+
+One step goes from the loss to the new parameters.
 """

@@ -1,5 +1,6 @@
-"""Gradients of several micro-batches that make one update: a window, summed by weight, divided at
-its end.
+"""Gradients of several micro-batches that make one update.
+
+A window sums them by weight and divides them at its end.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class Window:
     def add(
         self, backend: Backend, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
     ) -> None:
-        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the
-        loss's scale.
+        """Add the gradients of one micro-batch, each replica's, times its weight.
+
+        They are divided by the scale of the loss.
 
         A replica that had no share of it is not among them.
         """
@@ -77,8 +79,9 @@ class Window:
 
 
 def _add(backend: Backend, total: Gradients, addition: Gradients, factor: float) -> None:
-    """Add gradients times a factor to a replica's; where both are None the parameter has taken no
-    part so far.
+    """Add gradients times a factor to a replica's gradients.
+
+    Where both are None the parameter has taken no part so far.
     """
     present = _present(addition)
     known = [name for name in present if total.get(name) is not None]

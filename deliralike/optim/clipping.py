@@ -1,5 +1,6 @@
-"""Pre-update hooks that bound gradients; added to an optimizer they see the whole gradient,
-accumulated, unscaled.
+"""Pre-update hooks that bound gradients.
+
+Added to an optimizer they see the whole gradient, accumulated and unscaled.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class ClipNorm:
 
     @classmethod
     def of(cls, value: Any) -> ClipNorm:
-        """The hook for what a trainer takes as ``clip_norm``: a bound, a mapping of both settings,
-        or a hook.
+        """Return the hook for what a trainer takes as ``clip_norm``.
+
+        That is a bound, a mapping of both settings, or a hook.
 
         Raises:
             SettingError: It is something else.
@@ -124,8 +126,9 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """The larger of two scalars without a branch, which a compiled program could not take; NaN
-    where one is NaN.
+    """Return the larger of two scalars without a branch; NaN where one is NaN.
+
+    A compiled program could not take a branch.
     """
     return one * (one >= other) + other * (other > one) + (one - one) + (other - other)
 

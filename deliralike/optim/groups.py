@@ -1,5 +1,6 @@
-"""Parameter groups: which parameters an optimizer updates with settings that differ from its
-rule's.
+"""Parameter groups state which parameters have settings that differ from the rule's.
+
+An optimizer updates the parameters of a group with these settings.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Groups:
-    """An optimizer's rule, and the same rule with other settings for parameters whose names match a
-    pattern.
+    """Groups hold an optimizer's rule and its variants for some parameters.
+
+    A variant is the same rule with other settings for parameters whose names match a pattern.
 
     Attributes:
         rules: The rule for all other parameters, then one for each pattern.
@@ -66,16 +68,18 @@ class Groups:
         return self.rules[0].lr
 
     def with_lr(self, lr: float) -> Groups:
-        """The same groups with another learning rate; one of a group's own keeps its ratio to
-        it.
+        """Return the same groups with another learning rate.
+
+        A group's own learning rate keeps its ratio to it.
         """
         rules = zip(self.rules, self.first, strict=True)
         scaled = tuple(rule.with_lr(scaled_lr(own, self.first[0], lr)) for rule, own in rules)
         return replace(self, rules=scaled)
 
     def without_lr(self) -> tuple[Rule, ...]:
-        """The rules with a learning rate of 0: what stays the same when it changes, for a compiled
-        step.
+        """Return the rules with a learning rate of 0.
+
+        They are what stays the same when the learning rate changes, for a compiled step.
         """
         return tuple(rule.with_lr(0.0) for rule in self.rules)
 
@@ -87,8 +91,9 @@ class Groups:
         return next((place for place, is_match in enumerate(matches, start=1) if is_match), 0)
 
     def assigned(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """The place in `rules` of each of these parameters by name; a tied one has one place under
-        all its names.
+        """Return the place in `rules` of each of these parameters by name.
+
+        A tied one has one place under all its names.
 
         Raises:
             UnknownName: A pattern matches none of them.
@@ -107,8 +112,9 @@ class Groups:
 
 
 def scaled_lr(own: float, first: float, lr: float) -> float:
-    """A group's learning rate when that of the first group becomes `lr`: the ratio they started
-    with is kept.
+    """Return a group's learning rate when that of the first group becomes `lr`.
+
+    The ratio they started with is kept.
 
     Raises:
         SettingError: The first one started at 0, which has no ratio to another.

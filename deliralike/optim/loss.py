@@ -239,7 +239,8 @@ def constant(network: Any, denominator: Any) -> Any:
 
 
 def or_one(denominator: Any) -> Any:
-    """The denominator, or one in the place of zero: where nothing counts the sum is zero
-    already.
+    """Return the denominator, or one in the place of zero.
+
+    Where nothing counts the sum is zero already.
     """
     return denominator + (denominator == 0)

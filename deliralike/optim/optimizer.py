@@ -1,5 +1,6 @@
-"""One optimizer step, stated as a function: gradients, pre-update hooks, update, post-update hooks,
-in that order.
+"""One optimizer step, stated as a function.
+
+The order is gradients, pre-update hooks, update, post-update hooks.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class AbstractOptimizer(ABC):
         return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
 
     def holds(self) -> list[str]:
-        """The names of the parameters that its updates may change, and a text for each that the
-        network lacks.
+        """Return the names of the parameters that its updates may change.
+
+        The list also has a text for each parameter that the network lacks.
         """
         return [
             name
@@ -104,8 +106,9 @@ class AbstractOptimizer(ABC):
             )
 
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
-        """One step on ``loss_function(network, *batch)``; returns the loss (or what the function
-        returned).
+        """Take one step on ``loss_function(network, *batch)``.
+
+        Returns the loss (or what the function returned).
 
         With `accumulate` above one this is a micro-batch: the parameters change with every
         `accumulate`-th call, or with `flush`, by the gradient that all samples since the last
@@ -140,8 +143,9 @@ class AbstractOptimizer(ABC):
         return result
 
     def flush(self) -> None:
-        """Make the update of a window that is not full, as at the end of an epoch; nothing when it
-        is empty.
+        """Make the update of a window that is not full, as at the end of an epoch.
+
+        Nothing happens when it is empty.
         """
         window, self._window = self._window, Window()
         if not window.micro_batches:
@@ -174,8 +178,9 @@ class AbstractOptimizer(ABC):
         self._accumulate = count
 
     def compute_in(self, precision: str | None, loss_scale: Any = None) -> None:
-        """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss
-        scale.
+        """Compute the forward pass in a shorter type from now on.
+
+        float16 comes with a dynamic loss scale.
 
         Parameters, gradients and the optimizer's state keep their own type.
 
@@ -199,8 +204,9 @@ class AbstractOptimizer(ABC):
         self.precision = precision
 
     def replica_gradients(self) -> Iterable[dict[str, Any]]:
-        """The gradients of all replicas but the root, of a window or of the last backward; none of
-        a plain network.
+        """Return the gradients of all replicas but the root.
+
+        They are those of a window or of the last backward; a plain network has none.
         """
         if self._of_replicas is not None:
             return self._of_replicas
@@ -225,8 +231,9 @@ class AbstractOptimizer(ABC):
         return parts.returned
 
     def update_with(self, gradients: dict[str, Any]) -> None:
-        """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an
-        overflow in them.
+        """Make the update with these gradients: pre-update hooks, update, post-update hooks.
+
+        Nothing happens when a loss scale finds an overflow in them.
         """
         gradients = self.through_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
@@ -256,8 +263,9 @@ class AbstractOptimizer(ABC):
 
     @abstractmethod
     def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:
-        """What the loss function returned, and the gradient of each trainable parameter by neutral
-        name.
+        """Return the loss function's value and the gradient of each trainable parameter.
+
+        The gradients are given by neutral name.
         """
 
     @abstractmethod
@@ -265,8 +273,9 @@ class AbstractOptimizer(ABC):
         """Update the parameters; one whose gradient is None is left alone, its state too."""
 
     def settings(self) -> dict[str, Any]:
-        """The numbers of an optimizer of the framework's own, the learning rate aside; empty where
-        it does not tell.
+        """Return the numbers of an optimizer of the framework's own.
+
+        The learning rate is left out; the result is empty where the optimizer does not tell.
         """
         return {}
 
@@ -293,8 +302,9 @@ def _runs_last(hook: PostUpdateHook) -> bool:
 
 
 def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
-    """An error when a state, named ``"parameter/slot"``, belongs to parameters that the network
-    lacks.
+    """Raise an error when a state belongs to parameters that the network lacks.
+
+    The names in a state are ``"parameter/slot"``.
 
     Raises:
         StateError: Names those parameters; nothing has been changed.

@@ -59,8 +59,9 @@ NORMS = (
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied by before backward: halved when gradients overflow, doubled after
-    long peace.
+    """LossScale is the factor that the loss is multiplied by before backward.
+
+    It is halved when gradients overflow and doubled after a long time without overflow.
 
     Attributes:
         value: The scale of the next step; with powers of two, scaling is exact.
@@ -174,8 +175,9 @@ def autocast(
     dtype: str | None = None,
     back: bool = False,
 ) -> Callable[..., Any]:
-    """A function of a backend's vocabulary that casts its arrays where forward passes are mixed;
-    elsewhere as it is.
+    """Return a function of a backend's vocabulary that casts its arrays for mixed precision.
+
+    It casts where forward passes are mixed; elsewhere the arrays stay as they are.
 
     Args:
         current: Gives the shorter type in force, or None.

@@ -53,8 +53,9 @@ class Rule:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the arrays that make up a parameter's state with these settings, as PyTorch
-        calls them.
+        """Return the names of the arrays in a parameter's state with these settings.
+
+        They are the names that PyTorch uses.
         """
         return ()
 
@@ -99,8 +100,9 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class SGD(Rule):
-    """``v = momentum * v + g; p -= lr * v``, PyTorch's form (the learning rate stays outside of the
-    velocity).
+    """SGD with momentum: ``v = momentum * v + g; p -= lr * v``.
+
+    This is PyTorch's form (the learning rate stays outside of the velocity).
 
     `weight_decay` is added to the gradient. Nesterov: ``p -= lr * (g + momentum * v)``. Source:
     Sutskever et al. 2013.
@@ -230,8 +232,9 @@ class AdamW(Adam):
 
 @dataclass(frozen=True, kw_only=True)
 class LAMB(Moments):
-    """Adam's direction and the decay, as long as the parameter: ``u = m / (sqrt(v) + eps) +
-    weight_decay * p``.
+    """LAMB: Adam's direction and the decay, as long as the parameter.
+
+    The direction is ``u = m / (sqrt(v) + eps) + weight_decay * p``.
 
     Then ``p -= lr * |p| / |u| * u``, with bias-corrected means and norms over the whole parameter;
     the ratio is 1 where one of the norms is 0. Source: You et al. 2020, arXiv 1904.00962, algorithm
@@ -261,8 +264,9 @@ def _ratio(above: Array, below: Array, xp: Any) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Lion(Rule):
-    """The sign of a mean: ``p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) *
-    g)``.
+    """Lion updates a parameter by the sign of a mean.
+
+    ``p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * g)``.
 
     The mean itself follows the second weight: ``m = beta2 * m + (1 - beta2) * g``. A learning rate
     three to ten times smaller than Adam's, and as much more decay, suit it. Source: Chen et al.
@@ -293,8 +297,9 @@ class Lion(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class RMSprop(Rule):
-    """``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum outside of which the learning
-    rate stays.
+    """RMSprop: ``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum.
+
+    The learning rate stays outside of the momentum.
     """
 
     alpha: float = 0.99
@@ -345,8 +350,9 @@ class Adagrad(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta(Rule):
-    """``d = sqrt(u + eps) / sqrt(v + eps) * g; p -= lr * d``, v and u means of the squares of g and
-    of d.
+    """Adadelta: ``d = sqrt(u + eps) / sqrt(v + eps) * g; p -= lr * d``.
+
+    v and u are means of the squares of g and of d.
 
     `weight_decay` is added to the gradient; the paper's learning rate is 1. Source: Zeiler 2012,
     arXiv 1212.5701.

@@ -1,5 +1,6 @@
-"""Data parallelism, the framework-free half: scatter and gather, replicas side by side, hooks,
-callbacks.
+"""Data parallelism, the framework-free half.
+
+It has scatter and gather, replicas that run in threads, hooks and callbacks.
 """
 
 from deliralike.optim.loss import in_replicas

@@ -1,3 +1,4 @@
-"""Networks in several processes: the process group, what it exchanges, and the replica of each
-process.
+"""Networks in several processes: the process group, its collectives, and the replicas.
+
+Each process has one replica.
 """

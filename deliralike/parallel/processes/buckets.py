@@ -26,8 +26,9 @@ class Described:
 
 
 def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
-    """The names of parameters in groups of one type, the last parameter first, as backward comes to
-    them.
+    """Return the names of parameters in groups of one type.
+
+    The last parameter comes first, as backward comes to them.
 
     A group takes at most `limit` bytes, unless it is one parameter that takes more.
 
@@ -51,8 +52,9 @@ def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
 
 
 class Bucket:
-    """Some parameters whose gradients are averaged together, in storage that is used again in every
-    step.
+    """A bucket holds parameters whose gradients are averaged together.
+
+    Its storage is used again in every step.
 
     Attributes:
         names: Theirs.
@@ -101,8 +103,9 @@ class Bucket:
         )
 
     def wait(self) -> dict[str, np.ndarray | None]:
-        """The averages, in storage of the bucket's own until it begins again; None where no process
-        has a gradient.
+        """Return the averages; None where no process has a gradient.
+
+        They lie in storage of the bucket's own until it begins again.
         """
         sums, self._sum = self._sum, None
         assert sums is not None  # waited for once
@@ -122,8 +125,9 @@ def finish_all(buckets: list[Bucket]) -> None:
 
 
 def described(array: Any) -> Described:
-    """That of the gradients of an array of any framework; bfloat16, which engines do not add, is
-    sent as float32.
+    """Describe the gradients of an array of any framework.
+
+    bfloat16, which engines do not add, is sent as float32.
     """
     dtype = str(array.dtype)
     return Described(tuple(array.shape), "float32" if dtype == "bfloat16" else dtype)

@@ -1,5 +1,6 @@
-"""The processes that train together, as each of them sees the others: what an engine must provide,
-and what follows.
+"""The process group: the processes that train together, as each of them sees the others.
+
+It states what an engine must provide, and what follows.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ class ProcessGroup(ABC):
 
     @abstractmethod
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each
-        of them.
+        """Return the sum of an array ``(n,)`` over all processes, in its own type.
+
+        The result has the same bits in each of them.
         """
 
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
@@ -100,8 +102,9 @@ class ProcessGroup(ABC):
         return lambda: total
 
     def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
-        """The array ``(n,)`` of one process, in all of them; the others give one of its size and
-        type.
+        """Return the array ``(n,)`` of one process in all processes.
+
+        The others give one of its size and type.
 
         By a sum, unless an engine has something better.
         """
@@ -117,26 +120,30 @@ class ProcessGroup(ABC):
 
     @abstractmethod
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """Some of these processes as a group of their own; every process of this group makes the
-        call.
+        """Return a subgroup of these processes as a process group of its own.
+
+        Every process of this group makes the call.
 
         One that is not among them gets a group that it must not use.
         """
 
     @abstractmethod
     def failed(self, why: str) -> None:
-        """Let the others know that this process is about to end by an error; where they cannot be
-        told, end them.
+        """Tell the others that this process is about to end by an error.
+
+        Where they cannot be told, this process ends them.
         """
 
     def finished(self) -> None:
-        """Let the others know that the program of this process has come to its end; it may be that
-        none waits.
+        """Tell the others that the program of this process has come to its end.
+
+        It may be that none waits.
         """
 
     def abandoned(self) -> str:
-        """Why others have given up or failed, while this process has not noticed yet; empty when
-        they have not.
+        """Return why others have given up or failed, unnoticed by this process so far.
+
+        The text is empty when they have not.
         """
         return ""
 
@@ -191,8 +198,9 @@ class ProcessGroup(ABC):
         return finish
 
     def ask(self, what: str) -> None:
-        """Ask something of all processes; they know with the next exchange, which it goes along
-        with.
+        """Ask something of all processes.
+
+        They learn it with the next exchange, which carries it along.
         """
         self._asked = what
 
@@ -202,8 +210,9 @@ class ProcessGroup(ABC):
 
     @contextmanager
     def telling(self, where: Callable[[], str]) -> Iterator[None]:
-        """Tell the others of an error that ends this block; of one that came from them, say where
-        this one is.
+        """Tell the others of an error that ends this block.
+
+        For an error that came from them, say where this process is.
         """
         try:
             yield
@@ -214,8 +223,9 @@ class ProcessGroup(ABC):
             raise
 
     def watch_the_end(self) -> None:
-        """Tell the others when this process's program ends, be it by an error that nothing
-        catches.
+        """Tell the others when this process's program ends.
+
+        They are told also when an error ends it that nothing catches.
         """
         atexit.register(self.finished)
         before = sys.excepthook
@@ -268,8 +278,9 @@ class ProcessGroup(ABC):
         return ProcessError(f"{self}: all processes answer, {places} ({cause})")
 
     def others_finished(self, ranks: Sequence[int]) -> ProcessError:
-        """The error of a wait for processes, by their numbers among all, whose programs are at
-        their end.
+        """Return the error of a wait for processes whose programs are at their end.
+
+        The processes are given by their numbers among all.
         """
         who = (
             f"process {ranks[0]} has"
@@ -286,8 +297,9 @@ class ProcessGroup(ABC):
         return self.all_gather_object(topic, value if self.is_root else None)[0]
 
     def broadcast(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
-        """The arrays of one process, in all of them, in one message; the others give some of the
-        same sizes and types.
+        """Broadcast the arrays of one process to all processes, in one message.
+
+        The others give some of the same sizes and types.
 
         Nothing says what they are: use it after an `all_gather_object`, in which all have come to
         the same point.

@@ -73,8 +73,9 @@ class MPIProcessGroup(ProcessGroup):
         return self.begin_all_reduce_flat(flat)()
 
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Iallreduce`` in the array's own type, which goes on only while some call of MPI's is
-        made.
+        """Begin an all-reduce by ``Iallreduce`` in the array's own type.
+
+        It goes on only while some call of MPI's is made.
 
         Half precision, which MPI does not know, is added in float32.
         """
@@ -97,8 +98,9 @@ class MPIProcessGroup(ProcessGroup):
         return came
 
     def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Allreduce`` in place, which takes less time than an ``Iallreduce`` that is waited
-        for.
+        """All-reduce the array by ``Allreduce`` in place.
+
+        It takes less time than an ``Iallreduce`` that is waited for.
 
         It has no time limit, so all are waited for before.
         """
@@ -176,8 +178,9 @@ class MPIProcessGroup(ProcessGroup):
         return finish
 
     def _gone(self) -> list[int]:
-        """The processes, by their numbers among all, whose programs were at their end a while
-        ago.
+        """Return the processes whose programs were at their end a while ago.
+
+        They are given by their numbers among all.
         """
         status = MPI.Status()
         while self._roll.Iprobe(tag=_FINISHED, status=status):

@@ -1,5 +1,6 @@
-"""The framework-free half of a network that trains in several processes, each with a replica and a
-share of its own.
+"""The framework-free half of a network that trains in several processes.
+
+Each process has a replica and a share of its own.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ class SumOverProcesses:
 
 @dataclass(eq=False)
 class ProcessState:
-    """What a network over processes holds beside its weights: its processes, and how far each thing
-    is.
+    """ProcessState holds what a network over processes has beside its weights.
+
+    That is its processes, and how far each thing is.
 
     One object holds everything that changes, and is compared by identity. So no framework takes a
     part of it for a part of the network, and JAX compiles nothing anew because a flag has changed.
@@ -164,8 +166,9 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def batch_group(self) -> ProcessGroup:
-        """The processes whose samples make up the batch of an update: all of them, unless
-        parameters are averaged.
+        """Return the processes whose samples make up the batch of an update.
+
+        They are all processes, unless parameters are averaged.
         """
         averaging = self.state.averaging
         return self.state.processes if averaging is None else averaging.batch_group
@@ -177,8 +180,9 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def updates_locally(self) -> bool:
-        """Whether processes may have different parameters between updates, until `synchronize` is
-        called.
+        """Return whether processes may have different parameters between updates.
+
+        They may differ until `synchronize` is called.
         """
         return self.state.averaging is not None
 
@@ -186,8 +190,9 @@ class ReplicasOverProcesses(Replicas):
     # ------------------------------------------------------------------------------------
 
     def average_by(self, plan: LocalSGD) -> None:
-        """Let each process update its parameters by itself for a while, and average them as a plan
-        has it.
+        """Let each process update its parameters by itself, and average them by a plan.
+
+        Each process trains by itself for a while between two averages.
 
         Raises:
             SettingError: The plan does not fit the number of processes, or the processes take
@@ -234,20 +239,23 @@ class ReplicasOverProcesses(Replicas):
         return self.state.set(empty_share=True)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A block in which backward leaves each process its own gradients; the next update adds
-        them.
+        """Return a block in which backward leaves each process its own gradients.
+
+        The next update adds them.
         """
         return self.state.set(syncs=False)
 
     def local_gradients(self) -> AbstractContextManager[None]:
-        """A block in which gradients are those of the samples of this process, and nothing is done
-        to them.
+        """Return a block in which gradients are those of the samples of this process.
+
+        Nothing is done to them.
         """
         return self.state.set(syncs=False, weighs=False)
 
     def train_over(self, processes: ProcessGroup) -> None:
-        """Train over other processes from now on, or alone; what each of them has stays as it
-        is.
+        """Train over another process group from now on, or alone.
+
+        What each process has stays as it is.
         """
         self.state.processes = processes
         self.state.syncs = processes.count > 1
@@ -256,8 +264,9 @@ class ReplicasOverProcesses(Replicas):
     # ----------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss: Loss) -> Loss:
-        """A loss that each process computes on its share; one that declares nothing is a mean over
-        samples.
+        """Return a loss that each process computes on its share.
+
+        A loss that declares nothing is a mean over samples.
 
         Raises:
             SettingError: The loss is a sum, and parameters are averaged.
@@ -278,16 +287,18 @@ class ReplicasOverProcesses(Replicas):
         return sum(self.batch_group.all_gather_object("the samples of a micro-batch", own))
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the whole batch, with the graph of this process's part; in evaluation, that
-        of its own batch.
+        """Return the loss of the whole batch, with the graph of this process's part.
+
+        In evaluation it is the loss of this process's own batch.
         """
         if not self.network.training:
             return loss.whole(self.network.root, *batch)
         return self._compute(loss, lambda value: None, batch, detached=False)
 
     def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Forward and backward on this process's share; the gradients of all processes add up to
-        the batch's.
+        """Run forward and backward on this process's share of the batch.
+
+        The gradients of all processes add up to the batch's.
         """
         return self._compute(loss, backward, batch, detached=True)
 
@@ -385,8 +396,9 @@ class ReplicasOverProcesses(Replicas):
         )
 
     def forget_gradients(self) -> None:
-        """Drop the gradients that backward has left in the parameters, where the framework keeps
-        them there.
+        """Drop the gradients that backward has left in the parameters.
+
+        It applies where the framework keeps them there.
         """
 
     # Calls
@@ -463,8 +475,9 @@ class ReplicasOverProcesses(Replicas):
     # ----------------------------------------------------------------------------------------------
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the buffers of all processes the same, by the policy in `settings`, after a run in
-        training.
+        """Make the buffers of all processes the same after a run in training.
+
+        The policy is in `settings`.
         """
         if (
             sum(sizes)
@@ -503,8 +516,9 @@ class ReplicasOverProcesses(Replicas):
     # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """Add the gradients of all processes before an update; after it all have the same
-        parameters, or average.
+        """Return the hooks that all-reduce the gradients before an update.
+
+        After the update all processes have the same parameters, or average them.
         """
         after = [] if self.state.averaging is None else [AverageParameters(self.network)]
         return [SumOverProcesses(self.network)], after
@@ -513,8 +527,9 @@ class ReplicasOverProcesses(Replicas):
     # ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
-        """Let the framework's own engine add gradients while backward goes on, where all processes
-        have samples.
+        """Let the framework's own engine all-reduce gradients while backward goes on.
+
+        It does so where all processes have samples.
 
         Raises:
             CapabilityError: There is none for this backend, or these processes are connected by
@@ -531,8 +546,9 @@ class ReplicasOverProcesses(Replicas):
     def reduce(
         self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]
     ) -> Any:
-        """This process's part of a loss, after a backward pass that adds the gradients of all
-        processes.
+        """Return this process's part of a loss, after a backward pass.
+
+        The backward pass all-reduces the gradients over all processes.
 
         Args:
             part: What computes, from the share, that part.
@@ -540,8 +556,9 @@ class ReplicasOverProcesses(Replicas):
         raise NotImplementedError(f"{type(self.network).__name__} adds gradients after backward")
 
     def take_reduced(self) -> frozenset[str]:
-        """The parameters whose gradients the latest backward has added over all processes; asked
-        once.
+        """Return the parameters whose gradients the latest backward has all-reduced.
+
+        Asking forgets them, so they can be asked for once.
         """
         names, self.state.reduced = self.state.reduced, frozenset()
         return names
@@ -554,8 +571,9 @@ class ReplicasOverProcesses(Replicas):
         self.state.called = sizes
 
     def own_weight(self) -> float:
-        """What this process's gradients count in their mean, if the latest call is followed by a
-        backward pass.
+        """Return what this process's gradients count in their mean.
+
+        It holds if the latest call is followed by a backward pass.
 
         Raises:
             CapabilityError: Such a pass cannot give all processes the same update.
@@ -574,8 +592,9 @@ class ReplicasOverProcesses(Replicas):
         return sizes[self.processes.rank] * len(sizes) / sum(sizes)
 
     def weight_of_part(self) -> float:
-        """`own_weight` of a loss of which each process has a part: they add up, and the mean is
-        taken.
+        """Return `own_weight` of a loss of which each process has a part.
+
+        The parts add up, and the mean is taken.
         """
         self.own_weight()
         return float(self.processes.count)
@@ -652,8 +671,9 @@ class DistributedNetwork(ReplicatedNetwork):
         return super().train(mode)  # type: ignore[safe-super]
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The root's, equal in all processes; where parameters are averaged, every process makes
-        the call.
+        """Return the root's state, equal in all processes.
+
+        Where parameters are averaged, every process makes the call.
         """
         self.parallelism.synchronize()
         return super().neutral_state()
@@ -668,8 +688,9 @@ class DistributedNetwork(ReplicatedNetwork):
     sitting_out = empty_share  # deprecated alias
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A block in which backward leaves each process its own gradients, by the name that
-        PyTorch's users know.
+        """Return a block in which backward leaves each process its own gradients.
+
+        The name is the one that PyTorch's users know.
 
         An optimizer adds them at its next update.
         """

@@ -19,8 +19,9 @@ _PLACES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM
 
 
 class Nodes:
-    """Nodes with the same number of processes each, in the order of ranks: the first node has the
-    first ones.
+    """Nodes have the same number of processes each, in the order of ranks.
+
+    The first node has the first ones.
 
     Attributes:
         processes: All of them.
@@ -66,8 +67,9 @@ class Nodes:
 
 
 def place_on_node(processes: ProcessGroup) -> int:
-    """The number of this process among those on its node, as the launcher counts them; its rank if
-    it does not.
+    """Return the number of this process among those on its node.
+
+    It is as the launcher counts them, or the rank if the launcher does not count.
 
     Example:
         >>> place_on_node(SingleProcess())

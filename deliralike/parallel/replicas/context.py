@@ -1,6 +1,4 @@
-"""Where in a replicated computation we are: the replica whose code runs, and what it may ask of the
-others.
-"""
+"""The replica context: the replica whose code runs, and what it may ask of the others."""
 
 from __future__ import annotations
 
@@ -80,8 +78,9 @@ def current() -> Replica | None:
 
 @contextmanager
 def entered(replica: Replica) -> Iterator[Replica]:
-    """Run as this replica: its samples continue the portable random stream where the others'
-    end.
+    """Return a block that runs as this replica.
+
+    Its samples continue the portable random stream where the others' end.
     """
     global _entered
     token = _current.set(replica)

@@ -6,8 +6,9 @@ from typing import Any
 
 
 class Holder:
-    """Calls the network that it holds as ``module``, and answers with the network's attributes
-    where it has none.
+    """A holder calls the network that it holds as ``module``.
+
+    It answers with the network's attributes where it has none of its own.
 
     Attributes:
         module: The network that was given.

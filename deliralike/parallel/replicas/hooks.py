@@ -1,5 +1,6 @@
-"""The two hooks of an optimizer over a replicated network: gradients to the root before, parameters
-back after.
+"""The two hooks of an optimizer over a replicated network.
+
+Gradients go to the root before the update, and parameters go back after it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class AccumulateGradients:
 
 
 class CopyParameters:
-    """Post-update hook: copies the parameters that were updated from the root to every replica,
-    after other hooks.
+    """CopyParameters is a post-update hook that copies updated parameters to every replica.
+
+    They come from the root, after other hooks.
     """
 
     runs_last = True

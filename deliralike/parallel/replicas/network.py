@@ -1,5 +1,6 @@
-"""The framework-free half of a replicated network: scatter, replicas, gather, and what the hooks
-and losses need.
+"""The framework-free half of a replicated network.
+
+It has scatter, replicas and gather, and what the hooks and losses need.
 """
 
 from __future__ import annotations
@@ -169,8 +170,9 @@ class Replicas(Single):
 
     @abstractmethod
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients that backward left in each replica but the root, by neutral name, in the
-        order of replicas.
+        """Return the gradients that backward left in each replica but the root.
+
+        They are by neutral name, in the order of replicas.
         """
 
     @abstractmethod
@@ -197,22 +199,25 @@ class Replicas(Single):
         """
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """What makes, in a replica's thread, the framework's own settings those of the calling
-        thread.
+        """Return a factory of contexts that give a replica's thread the caller's settings.
+
+        The settings are the framework's own, as they are in the calling thread.
 
         Called in the calling thread, before the replicas start.
         """
         return nullcontext
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
-        """A context in which the threads of the libraries below are shared out among the
-        replicas.
+        """Return a context that divides the threads of libraries among the replicas.
+
+        These are the libraries below the framework.
         """
         return nullcontext()
 
     def draw_seed(self) -> int:
-        """A number from the framework's own generator; it keys the native random draws of one
-        replicated call.
+        """Return a number from the framework's own generator.
+
+        It keys the native random draws of one replicated call.
         """
         return 0
 
@@ -230,16 +235,18 @@ class Replicas(Single):
     # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their
-        outputs.
+        """Return the outputs for a whole batch.
+
+        The arguments are scattered, the replicas run, and their outputs are gathered.
         """
         shares = self.scatter((args, kwargs))
         outputs = self.run(call_with, shares)
         return self.gather(outputs, shares.sizes)
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
-        """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica
-        that takes part.
+        """Return the shares of a call's ``(args, kwargs)``, or of a loss's batch.
+
+        There is one share for each replica that takes part.
         """
         settings = self.settings
         spec, root = self.spec_of(loss)
@@ -248,8 +255,9 @@ class Replicas(Single):
         )
 
     def spec_of(self, loss: Loss | None) -> tuple[Any, str]:
-        """The spec of a loss's batch, or of the network's arguments without a loss, and what errors
-        call them.
+        """Return the spec of a batch, and what errors call its parts.
+
+        The batch is a loss's, or without a loss the network's arguments.
         """
         if loss is None:
             return self.settings.spec, ARGUMENTS
@@ -271,8 +279,9 @@ class Replicas(Single):
     def run(
         self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False
     ) -> list[Any]:
-        """``function(replica network, its share)`` on each replica that takes part; then buffers
-        are synchronised.
+        """Run ``function(replica network, its share)`` on each replica that takes part.
+
+        Afterwards buffers are synchronised.
 
         Args:
             in_threads: Whether `function` runs a backward pass of its own.
@@ -341,8 +350,9 @@ class Replicas(Single):
     # ----------------------------------------------------------------------------------------------
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the whole batch, from losses computed inside the replicas; one graph over all
-        of them.
+        """Return the loss of the whole batch, from losses computed inside the replicas.
+
+        One graph covers all of them.
         """
         network = self.network
         shares = self.scatter(batch, loss)
@@ -360,8 +370,9 @@ class Replicas(Single):
         return loss.result(LossResult(value, extras, total))
 
     def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay
-        there.
+        """Run `compute_loss` with forward and backward in each replica's own thread.
+
+        The gradients stay there.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass from a share's weighted
@@ -388,8 +399,9 @@ class Replicas(Single):
     def forward_backward_at_once(
         self, loss: Loss, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
-        """`forward_backward` with one backward pass, in the calling thread, over the graph of all
-        replicas.
+        """Run `forward_backward` with one backward pass over the graph of all replicas.
+
+        It runs in the calling thread.
         """
         result = LossResult.of(self.compute_loss(loss, *batch))
         backward(result.value)
@@ -473,8 +485,9 @@ class ReplicatedNetwork(EnclosingNetwork):
         self.parallelism.copy_parameters(names)
 
     def neutral_slots(self) -> dict[str, Slot]:
-        """The root's, without a prefix. Writing to them directly needs `copy_parameters`
-        afterwards.
+        """Return the root's slots, without a prefix.
+
+        Writing to them directly needs `copy_parameters` afterwards.
         """
         return self.root.neutral_slots()
 

@@ -23,8 +23,9 @@ _PATIENCE = 1.0  # seconds; longer than what a job does while it is being stoppe
 def side_by_side(
     jobs: Sequence[Job], places: Sequence[object], rendezvous: Rendezvous
 ) -> list[Any]:
-    """Run every job in a thread of its own, in a copy of the caller's context; the results in
-    order.
+    """Run every job in a thread of its own and return the results in order.
+
+    Each thread has a copy of the caller's context.
 
     The threads are kept for later calls, but for those whose job failed or was stopped.
 
@@ -93,8 +94,9 @@ class _Worker:
         self.lane.give(f"replica {self.index}", self.run)
 
     def give_lane_back(self) -> None:
-        """Keep the thread for others, unless its job broke off: what that left in the thread is
-        unknown.
+        """Keep the thread for other jobs, unless its job broke off.
+
+        What such a job left in the thread is unknown.
         """
         if self.lane is not None:
             if self.stopped or self.failure is not None:
@@ -151,8 +153,9 @@ class _Worker:
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
-    """Raise an exception in a thread at its next step of Python; it takes the place of one that has
-    not come yet.
+    """Raise an exception in a thread at its next step of Python.
+
+    It takes the place of one that has not come yet.
     """
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
@@ -197,8 +200,9 @@ def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Hold the threads of every BLAS in this process at `count` for each caller, then restore
-    them.
+    """Hold the threads of every BLAS in this process at `count` for each caller.
+
+    Afterwards restore them.
     """
     with _controller(len(sys.modules)).limit(limits=count, user_api="blas"):
         yield

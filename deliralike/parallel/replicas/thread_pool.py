@@ -14,8 +14,9 @@ Work = Callable[[], None]
 
 
 class Lane:
-    """One thread that runs what it is given, one after the other; it never ends the interpreter's
-    exit.
+    """A lane is one thread that runs what it is given, one after the other.
+
+    It never holds up the interpreter's exit.
     """
 
     def __init__(self) -> None:
@@ -25,8 +26,9 @@ class Lane:
         self._thread.start()
 
     def give(self, name: str, work: Work) -> None:
-        """Let the thread run something, which must not raise; meanwhile the thread has that
-        name.
+        """Let the thread run something, which must not raise.
+
+        Meanwhile the thread has that name.
         """
         self._thread.name = name
         self._work.put(work)
