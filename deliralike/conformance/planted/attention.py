@@ -95,9 +95,9 @@ def _attention(
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None):
         nn = self.nn
-        q, k, v = parts(*self._packed(query))
+        q, k, v = parts(*self._project_packed(query))
         bias = self._bias(q, k.shape[2], attn_mask, padding(nn, key_padding_mask, q))
-        y = core(nn, q, k, v, bias, self._dropped(q, k) if dropped else None)
+        y = core(nn, q, k, v, bias, self._dropout_mask(q, k) if dropped else None)
         return self.out_proj(nn.reshape(merged(nn, y), tuple(query.shape))), None
 
     return with_methods("attention", forward=forward, **methods)
@@ -111,14 +111,14 @@ def _packed_as(split: tuple[int, ...], order: Callable[[Any], tuple[int, ...]]) 
         order: The axes that make (3, batch, heads, tokens, width) of it.
     """
 
-    def _packed(self, tokens):
+    def _project_packed(self, tokens):
         sizes = (3, self.num_heads, self.embed_dim // self.num_heads)
         projected = self.nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
         cut = self.nn.reshape(projected, (*tokens.shape[:2], *(sizes[place] for place in split)))
         packed = self.nn.permute(cut, order(split))
         return packed[0], packed[1], packed[2]
 
-    return _attention(_packed=_packed)
+    return _attention(_project_packed=_project_packed)
 
 
 def _in_order(split: tuple[int, ...]) -> tuple[int, ...]:
@@ -338,7 +338,7 @@ MISTAKES = [
         "order",
         "interleav",
     ),
-    _mha("no bias of the projections", _attention(_packed=_no_input_bias), "bias"),
+    _mha("no bias of the projections", _attention(_project_packed=_no_input_bias), "bias"),
     Mistake(
         "attention: no output projection",
         "attention",
