@@ -113,7 +113,7 @@ def weight_of(
     """
     if loss.reduction == "sum":
         return LossResult.of(result), Weight(samples, 1.0, 0.0)
-    if loss.reduction == "mean":
+    if loss.reduction != "denominator":
         return LossResult.of(result), Weight(samples, samples, samples)
     parts = loss.parts(result)
     divisor = number(parts.denominator)

@@ -164,9 +164,9 @@ class Loss:
             return [1.0] * len(sizes)
         return [size / samples for size in sizes]
 
-    def in_replicas(self) -> Self:
-        """This loss, computed inside the replicas."""
-        return replace(self, per_replica=True)
+    def in_replicas(self) -> Loss:
+        """This loss, computed inside the replicas; without a declaration a mean over samples."""
+        return self if self.per_replica else in_replicas(self.function)
 
     def with_denominator(self) -> Self:
         """This loss, made to return the denominator that it declares after the loss."""
@@ -187,10 +187,13 @@ class Loss:
 
 
 def as_loss(loss_function: Callable[..., Any]) -> Loss:
-    """A loss function as a `Loss`; a `Loss` is returned as it is."""
+    """A loss function as a `Loss`; a `Loss` is returned as it is.
+
+    The reduction is the one in the function's attribute ``reduction``, else a mean.
+    """
     if isinstance(loss_function, Loss):
         return loss_function
-    return Loss(loss_function)
+    return Loss(loss_function, getattr(loss_function, "reduction", "mean"))
 
 
 def in_replicas(

@@ -2,6 +2,7 @@
 steps."""
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -312,6 +313,33 @@ def test_seeding_makes_masks_of_existing_networks_repeat():
     JAX.seed(1)
     assert np.array_equal(net(images()), first)
     assert not np.array_equal(second, first)
+
+
+def test_seeding_does_not_depend_on_when_forgotten_networks_are_collected():
+    gc.collect()
+    gc.disable()
+    try:
+        forgotten = [Net.on("jax")()]
+        forgotten.append(forgotten)  # in memory until it is collected
+        del forgotten
+        net = Net.on("jax")()
+        JAX.seed(1)
+        first = net(images())
+    finally:
+        gc.enable()
+    gc.collect()
+    JAX.seed(1)
+    assert np.array_equal(net(images()), first)
+
+
+def test_seeding_gives_a_copy_masks_of_its_own():
+    net = Net.on("jax")()
+    clone = nnx.clone(net)
+    JAX.seed(1)
+    first = clone(images())
+    assert not np.array_equal(net(images()), first)
+    JAX.seed(1)
+    assert np.array_equal(clone(images()), first)
 
 
 def test_seeding_makes_masks_of_new_networks_repeat():

@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.members import OwnedParameters
+from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
@@ -82,7 +82,7 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
-        self._owned.update()
+        self._owned.refresh()
         network: Any = self.network
         network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
@@ -141,7 +141,7 @@ class ChainerOptimizer(AbstractOptimizer):
         The state of a tied parameter comes under its first name, as its gradient does.
         """
         state = {"steps": np.array(self.steps)}
-        self._owned.update()
+        self._owned.refresh()
         for name in self._first_names().values():
             rule = self._rules.get(name)
             if rule is None or not rule.t:
@@ -154,7 +154,7 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Load state arrays by name, in each parameter's own type."""
-        self._owned.update()
+        self._owned.refresh()
         parameters = self._owned.parameters
         refuse_unknown_owners(state, parameters)
         self.steps = self.native.t = int(state["steps"])

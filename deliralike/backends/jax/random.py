@@ -16,19 +16,23 @@ from deliralike.backends.jax.compiled import inner
 from deliralike.backends.jax.network import walk
 from deliralike.errors import StateError
 
-_alive: WeakKeyDictionary[Chance, None] = WeakKeyDictionary()
+# Every stream that is still in use, with its number. It keeps that number however many streams
+# before it have been forgotten: when those are collected is up to Python.
+_numbers: WeakKeyDictionary[Chance, int] = WeakKeyDictionary()
 _seed = 0
 _made = 0  # streams since the seed was set
+_copied = 0  # copies of streams since the seed was set
+_FIRST_COPY = 2**31
 
 
 def seed(value: int) -> None:
-    """Restart every existing random stream, in the order of creation.
+    """Restart every existing random stream, each by its number since the seed before.
 
     Streams that are made later follow from this seed too.
     """
-    global _seed, _made
-    _seed, _made = value, 0
-    for number, stream in enumerate(list(_alive)):
+    global _seed, _made, _copied
+    _seed, _made, _copied = value, 0, 0
+    for stream, number in list(_numbers.items()):
         stream.restart(_key(number))
 
 
@@ -107,9 +111,9 @@ class Chance(nnx.Pytree):
         """Start the next stream of the seed in force."""
         global _made
         self.key = nnx.RngKey(_key(_made), tag="chance")
-        _made += 1
         self.count = nnx.RngCount(jnp.zeros((), jnp.uint32), tag="chance")
-        _alive[self] = None
+        _numbers[self] = _made
+        _made += 1
 
     def __call__(self) -> jax.Array:
         """The next key."""
@@ -127,8 +131,15 @@ class Chance(nnx.Pytree):
     def _graph_node_init(self, attributes: Iterable[tuple[Any, Any]]) -> None:
         super()._graph_node_init(attributes)
         if not isinstance(self.count.get_value(), jax.core.Tracer):
-            _alive[self] = None  # a copy made by nnx.merge or nnx.clone is seeded like the others
+            _number_copy(self)  # nnx.merge or nnx.clone made it
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        _alive[self] = None
+        _number_copy(self)
+
+
+def _number_copy(stream: Chance) -> None:
+    """Let a copy be seeded like the streams that were made, but never as one of them."""
+    global _copied
+    _numbers[stream] = _FIRST_COPY + _copied
+    _copied += 1

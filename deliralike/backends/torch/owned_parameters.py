@@ -1,7 +1,4 @@
-"""The parameters of an optimizer on PyTorch, looked up again only after the network has changed.
-
-Only this backend has this file: elsewhere looking up parameters takes no noticeable time.
-"""
+"""The parameters of an optimizer, looked up again only after the network has changed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def explain(trace: Trace) -> Explanation | None:
 
 
 def explain_schedule(reference: np.ndarray, candidate: np.ndarray) -> Explanation:
-    """Return the cause of other learning rates: late, early, scaled, stretched, never applied …
+    """Return the cause of other learning rates: such as late, scaled or never applied.
 
     Both arrays hold one rate for each step.
     """

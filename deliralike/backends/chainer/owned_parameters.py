@@ -1,4 +1,4 @@
-"""The parameters of an optimizer, looked up anew only when the network's parts have changed."""
+"""The parameters of an optimizer, looked up again only after the network has changed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class OwnedParameters:
         self._owns = owns
         self._counts: list[tuple[chainer.Link, int, int]] = []  # of parameters and of children
         self._attributes: list[tuple[dict, str, Any]] = []
-        self.update()
+        self.refresh()
 
-    def update(self) -> None:
+    def refresh(self) -> None:
         """Look the parameters up again if the network's parts have changed."""
         if self._counts and self._is_unchanged():
             return
