@@ -22,8 +22,8 @@ from deliralike.backends import (
 from deliralike.backends.processes.join import join
 from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
 from deliralike.compat.optim_wrapper_dict import OptimWrapperDict
-from deliralike.network.anomalies import detect_anomalous_params
 from deliralike.network.base import AbstractNetwork, Network, build
+from deliralike.network.detection import detect_anomalous_params
 from deliralike.nn import start
 from deliralike.optim import rules
 from deliralike.parallel import in_replicas

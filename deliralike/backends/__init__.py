@@ -26,32 +26,13 @@ from deliralike.errors import BackendUnavailable, DeviceError, SettingError, Unk
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
+from deliralike.weights.framework_files import WeightFiles as WeightFiles
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
     from deliralike.network.base import AbstractNetwork
 
 ENTRY_POINTS = "deliralike.backends"
-
-
-@dataclass(frozen=True)
-class WeightFiles:
-    """The weight files of a framework's own that its backend reads and writes.
-
-    Attributes:
-        name: What they are called, with an article.
-        suffixes: The suffixes under which they are written; the first is the usual one.
-        beginnings: The first bytes by which they are recognised.
-        folder_marks: Names in a folder by which one that holds weights is recognised.
-        order, channels_last: See `deliralike.weights.Contents`.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    beginnings: tuple[bytes, ...]
-    folder_marks: tuple[str, ...] = ()
-    order: str = "all"
-    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,7 +250,7 @@ def DataParallel(
             f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build "
             "the network there, or name its device first"
         )
-    return backend.replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
+    return of(wrapped).replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
 
 
 def DistributedDataParallel(
@@ -332,7 +313,7 @@ def DistributedDataParallel(
     )
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
-    made = wrapped.backend.distribute(wrapped, chosen, processes, takes_whole)
+    made = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
     parallelism: Any = made.parallelism
     if in_backward is not None:
         parallelism.reduce_in_backward(**in_backward)
@@ -367,7 +348,7 @@ def FullyShardedDataParallel(
     if processes.count == 1:
         return wrapped
     wrapped.parallelism.refuse_replicas("shard")
-    return wrapped.backend.shard(wrapped, processes, **keywords)
+    return of(wrapped).shard(wrapped, processes, **keywords)
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 
 from deliralike import data, nest
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import LossFunction
+from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
 

@@ -43,7 +43,7 @@ from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import LossFunction
+from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training import classification_loss
@@ -448,7 +448,7 @@ class _Comparison:
         return min(found, key=lambda one: one.match, default=None)
 
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
-        backend = self.reference.network.backend
+        backend = backends.of(self.reference.network)
         if place.loss is not None:
             yield partial(loss_terms.explain, place.loss)
         for accused in place.accused:

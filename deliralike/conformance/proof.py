@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import json
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.proof_data import (
+    DIVERGES,
+    PROVED,
+    UNDECIDED,
+    ProofData,
+    ProofsData,
+    Verdict,
+)
 from deliralike.conformance.report import content, html, markdown, structured, text
 from deliralike.errors import ProofFailed, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-_EXIT = {content.PROVED: 0, content.DIVERGES: 1, content.UNDECIDED: 2}
-# Structure and data first, as all else follows from them; then layers judged alone, which name the
-# place.
-_TELLING = ("L0", "data", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
+_EXIT = {PROVED: 0, DIVERGES: 1, UNDECIDED: 2}
 
 
-class Report(ABC):
-    """What one proof and several have in common: a verdict, files, and a check for tests."""
-
-    @property
-    @abstractmethod
-    def verdict(self) -> str:
-        """``"proved"``, ``"diverges"`` or ``"undecided"``."""
-
-    @property
-    @abstractmethod
-    def headline(self) -> str:
-        """The first sentence of the report."""
+class Report(Verdict):
+    """A verdict with its report: texts, files, and a check for tests."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -43,16 +35,6 @@ class Report(ABC):
     @abstractmethod
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""
-
-    @property
-    def proved(self) -> bool:
-        """Whether the networks were shown to be the same."""
-        return self.verdict == content.PROVED
-
-    @property
-    def diverges(self) -> bool:
-        """Whether they were shown to differ."""
-        return self.verdict == content.DIVERGES
 
     @property
     def exit_code(self) -> int:
@@ -89,8 +71,7 @@ class Report(ABC):
         return html.fragment(self)
 
 
-@dataclass(frozen=True)
-class Proof(Report):
+class Proof(ProofData, Report):
     """A candidate against a reference, level by level.
 
     Attributes:
@@ -108,78 +89,10 @@ class Proof(Report):
         SettingError: Two levels of one name, or a status that is none.
     """
 
-    reference: str
-    candidate: str
-    levels: tuple[Level, ...]
-    precision: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    batch: Mapping[str, str] = field(default_factory=dict)
-    match: str = ""
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        names = [level.name for level in self.levels]
-        if len(set(names)) < len(names):
-            raise SettingError(f"a proof has each level once, not {', '.join(names)}.")
-        for level in self.levels:
-            if level.status not in (PASSED, FAILED, NOT_REACHED):
-                known = f"{PASSED!r}, {FAILED!r}, {NOT_REACHED!r}"
-                raise SettingError(
-                    f"level {level.name} has the status {level.status!r}; wanted one of {known}."
-                )
-
-    @property
-    def verdict(self) -> str:
-        """The verdict: ``"diverges"`` or ``"proved"``, else undecided.
-
-        A failed level diverges; without one, L1 (values) must have passed with a number.
-
-        A level that was not reached proves nothing and denies nothing.
-        """
-        if any(level.status == FAILED for level in self.levels):
-            return content.DIVERGES
-        semantics = self.level(content.SEMANTICS)
-        if semantics is None or semantics.status != PASSED or semantics.worst is None:
-            return content.UNDECIDED
-        return content.PROVED if math.isfinite(semantics.worst) else content.UNDECIDED
-
-    @property
-    def reached(self) -> str:
-        """The last level of the ladder that passed before any failed; empty where none did."""
-        reached = ""
-        for level in filter(None, map(self.level, content.LADDER)):
-            if level.status == FAILED:
-                break
-            reached = level.name if level.status == PASSED else reached
-        return reached
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings, the most telling first: structure, blocks, semantics, then others.
-
-        Those of levels that failed come before those of levels that passed.
-        """
-        ordered = sorted(
-            self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
-        )
-        return tuple(finding for level in ordered for finding in level.findings)
-
-    @property
-    def null(self) -> tuple[str, ...]:
-        """The parameters whose gradient is zero but for rounding on both sides, at any level."""
-        return tuple(
-            dict.fromkeys(name for level in self.levels for name in level.figures.get("null", ()))
-        )
-
     @property
     def headline(self) -> str:
         """The first sentence of the report."""
         return content.headline(self)
-
-    def level(self, name: str) -> Level | None:
-        """The level of this name, if the proof has it."""
-        return next((level for level in self.levels if level.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values; see `deliralike.conformance.report.structured`."""
@@ -203,19 +116,8 @@ class Proof(Report):
         return text.of_proof(self)
 
 
-@dataclass(frozen=True)
-class Proofs(Report):
+class Proofs(ProofsData[Proof], Report):
     """Several proofs of one network: on many backends, or over one, two and three replicas."""
-
-    proofs: tuple[Proof, ...]
-
-    @property
-    def verdict(self) -> str:
-        """``"proved"`` when all are, ``"diverges"`` when one does."""
-        verdicts = {proof.verdict for proof in self.proofs}
-        if content.DIVERGES in verdicts:
-            return content.DIVERGES
-        return content.PROVED if verdicts == {content.PROVED} else content.UNDECIDED
 
     @property
     def headline(self) -> str:
@@ -234,18 +136,6 @@ class Proofs(Report):
             SettingError: They are none, or of another version.
         """
         return cls(tuple(Proof.from_dict(proof) for proof in structured.proofs_of(values)))
-
-    def __iter__(self) -> Iterator[Proof]:
-        """Each in turn."""
-        return iter(self.proofs)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self.proofs)
-
-    def __getitem__(self, index: int) -> Proof:
-        """One of them."""
-        return self.proofs[index]
 
     def __str__(self) -> str:
         """The report as text, in aligned columns and without colours."""
@@ -278,10 +168,6 @@ def check_ending(path: str | Path) -> Path:
             f"a report cannot be written to {str(path)!r}: wanted one of {', '.join(_WRITERS)}."
         )
     return path
-
-
-def _telling(name: str) -> int:
-    return _TELLING.index(name) if name in _TELLING else len(_TELLING)
 
 
 _WRITERS: dict[str, Callable[[Any], str]] = {

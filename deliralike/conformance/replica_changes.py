@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike import random
-from deliralike.optim.loss import Loss, as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import Loss, LossFunction, as_loss
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel import AccumulateGradients, CopyParameters, Replica, current_replica
 from deliralike.parallel.replicas.context import entered
 

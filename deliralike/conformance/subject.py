@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import LossFunction
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
 
 

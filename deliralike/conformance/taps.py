@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest, random
+from deliralike import backends, nest, random
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.calls import functions_called_through
 from deliralike.conformance.findings import Observed
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.calls import functions_called_through
 
 UNIT = ""  # the name of a unit among its taps
 
@@ -85,7 +85,7 @@ class Unit:
     @property
     def backend(self) -> Backend:
         """The network's backend."""
-        return self.network.backend
+        return backends.of(self.network)
 
 
 @dataclass(frozen=True)

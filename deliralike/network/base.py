@@ -10,34 +10,26 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import inspect
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from deliralike.errors import (
     ArgumentError,
     ConstructionError,
-    StateError,
     UnboundNetwork,
-    UnknownName,
     suggestion,
 )
 from deliralike.network import steps
-from deliralike.network.anomalies import Anomalies, detect_anomalous_params
+from deliralike.network.anomalies import Anomalies
 from deliralike.network.closure import closure, prepare_batch
 from deliralike.network.construction import Construction, constructing, current_construction
+from deliralike.network.core import NetworkCore
+from deliralike.network.detection import detect_anomalous_params
+from deliralike.network.interface import Networks
 from deliralike.network.overlooked import refuse_overlooked
-from deliralike.network.parallelism import Single
-from deliralike.network.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
 from deliralike.nn.start import Distribution, draw
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 
 class InitKwargs(dict):
@@ -86,7 +78,7 @@ class NetworkType(type):
     It checks and records the arguments, and gives the outermost network its start values.
     """
 
-    backend: Backend
+    backend: Networks[Any]
     on: Callable[..., Any]
 
     def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +106,7 @@ class NetworkType(type):
         return network
 
 
-class AbstractNetwork(metaclass=NetworkType):
+class AbstractNetwork(NetworkCore, metaclass=NetworkType):
     """The interface of a network on any backend, written once or native.
 
     Attributes:
@@ -132,15 +124,11 @@ class AbstractNetwork(metaclass=NetworkType):
             declares them and all below it.
     """
 
-    backend: ClassVar[Backend]
-    nn: ClassVar[Any]
+    backend: ClassVar[Networks[AbstractNetwork]]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
     written_once: ClassVar[Any]
-    _parallelism: ClassVar[type[Single]] = Single
     init_kwargs: InitKwargs
-    training: bool
     block_path: str
-    dtype_built: str = "float32"
 
     def _record(self, arguments: Mapping[str, Any]) -> None:
         """Record arguments that `__init__` passes to the backend's base.
@@ -151,113 +139,6 @@ class AbstractNetwork(metaclass=NetworkType):
             self.init_kwargs = InitKwargs(
                 {name: _described(self, value) for name, value in arguments.items()}
             )
-
-    # What a backend provides
-    # -------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def neutral_slots(self) -> dict[str, Slot]:
-        """Return every parameter and buffer by its neutral name, in creation order.
-
-        The order is own parameters, own buffers, children.
-        """
-
-    @abstractmethod
-    def named_blocks(self) -> Iterator[tuple[str, Any]]:
-        """Every native block with its dotted path, this network first (with the empty path)."""
-
-    @abstractmethod
-    def train(self, mode: bool = True) -> Any:
-        """Set training or evaluation mode for this network and all its blocks.
-
-        The network is returned.
-        """
-
-    @property
-    @abstractmethod
-    def device_name(self) -> str:
-        """The device that holds the parameters."""
-
-    @property
-    @abstractmethod
-    def dtype_name(self) -> str:
-        """Return the floating type of the parameters.
-
-        A network without any has the type that it was built with.
-        """
-
-    # What follows from it
-    # ----------------------------------------------------------------------------------------
-
-    def eval(self) -> Any:
-        """Set evaluation mode; returns the network."""
-        return self.train(False)
-
-    @contextmanager
-    def training_mode(self, training: bool) -> Iterator[Any]:
-        """Hold training or evaluation mode for a ``with`` block.
-
-        Afterwards every block has the mode that it had before.
-        """
-        before = [
-            (block, block.training)
-            for _, block in self.named_blocks()
-            if hasattr(block, "training")
-        ]
-        self.train(training)
-        try:
-            yield self
-        finally:
-            for block, was_training in before:
-                block.training = was_training
-
-    def neutral_state(self) -> dict[str, np.ndarray]:
-        """Return the weights by dotted torchvision names, in PyTorch layouts.
-
-        They are NumPy arrays that the caller owns.
-
-        Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d
-        arrays.
-        """
-        return {name: slot.read() for name, slot in self.neutral_slots().items()}
-
-    def load_neutral_state(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
-        """Take over weights by name; values are cast to the parameters' own types.
-
-        Args:
-            state: Neutral names and arrays in PyTorch layouts.
-            strict: Refuse when names are missing or unexpected. Wrong shapes are always refused.
-                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter
-                may come under any of its names.
-
-        Returns:
-            What was loaded, missing and unexpected.
-
-        Raises:
-            StateError: The weights do not fit; the message lists why, and nothing was changed.
-        """
-        slots = self.neutral_slots()
-        report = plan_load(slots, state)
-        nothing = not report.loaded and (slots or state)
-        if report.mismatched or (strict and not report.complete) or nothing:
-            raise StateError(
-                f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}"
-            )
-        arrays = {
-            name: host_array(name, state[name]) for name in report.loaded
-        }  # all of them before the first write
-        refuse_torn_ties(slots, arrays)
-        for name, array in arrays.items():
-            slots[name].write(array)
-        return report
-
-    @property
-    def parallelism(self) -> Single:
-        """Return how the network computes in parallel.
-
-        What depends on replicas and processes is asked of this object.
-        """
-        return self._parallelism(self)
 
     closure = staticmethod(closure)
 
@@ -321,32 +202,8 @@ class AbstractNetwork(metaclass=NetworkType):
         return self.val_step(batch) if losses is None else self.val_step(batch, losses)
 
     def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
-        """See `deliralike.network.anomalies.detect_anomalous_params`."""
+        """See `deliralike.network.detection.detect_anomalous_params`."""
         return detect_anomalous_params(self, loss_function, *batch)
-
-    def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
-        """Freeze or thaw the parameters whose neutral names match a pattern.
-
-        A pattern is like ``"layer1.*"``; the names of the parameters are returned.
-
-        Raises:
-            UnknownName: No parameter matches.
-        """
-        slots = {name: slot for name, slot in self.neutral_slots().items() if slot.is_parameter}
-        names = fnmatch.filter(slots, pattern)
-        if not names:
-            hint = suggestion(pattern, slots)
-            raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {hint}")
-        for name in names:
-            slots[name].trainable = trainable
-        return names
-
-    def count_parameters(self, trainable_only: bool = False) -> int:
-        """The number of scalar parameters, shared ones counted once; buffers do not count."""
-        slots = {
-            id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter
-        }
-        return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
 
 
 class StateDictNames:
@@ -394,7 +251,7 @@ class Network(AbstractNetwork):
     @classmethod
     def on(
         cls,
-        backend: str | Backend,
+        backend: str | Networks[Any],
         *,
         seed: int | None = None,
         dtype: str | None = None,
@@ -515,7 +372,7 @@ def _override(overrides: dict[str, Distribution], name: str) -> Distribution | N
 
 
 @cache
-def _bound_class(written_once: type, backend: Backend) -> type:
+def _bound_class(written_once: type, backend: Networks[Any]) -> type:
     """The native class: what was written comes first, then the backend's own base."""
     bound_to = getattr(written_once, "backend", None)
     if bound_to is not None:
@@ -536,7 +393,7 @@ def _new_instance(written_once: type, backend_name: str) -> Any:
     return bound.__new__(bound)
 
 
-def _backend_in_construction(cls: type) -> Backend:
+def _backend_in_construction(cls: type) -> Networks[Any]:
     construction = current_construction()
     if construction is None:
         raise UnboundNetwork(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.errors import ArgumentError, BatchError, SettingError, suggestion
+from deliralike.nest.arrays import Arrays
 from deliralike.nest.host_arrays import plain
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 INPUT, LABEL, MAIN = "data", "label", "default"
 PREDICTION, TOTAL = "pred", "total"
@@ -93,7 +91,7 @@ def closure(
 
 
 def prepare_batch(
-    backend: Backend,
+    backend: Arrays,
     batch: Mapping[str, Any],
     input_device: Any,
     output_device: Any,

@@ -13,20 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deliralike.errors import ConstructionError
+from deliralike.network.interface import Networks
 from deliralike.nn.start import Distribution
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 
 @dataclass
 class Construction:
     """One network being built."""
 
-    backend: Backend
+    backend: Networks[Any]
     seed: int = 0
     dtype: str = "float32"
     device: Any = None

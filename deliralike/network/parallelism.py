@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.optim.accumulation import count_samples
-from deliralike.optim.loss import Loss, LossResult
+from deliralike.optim.loss import Loss, LossFunction, LossResult
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
-if TYPE_CHECKING:
-    from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
-
 Hooks = tuple[list[Any], list[Any]]
+
+
+class UpdateState(Protocol):
+    """What a network's parallelism reads of an optimizer at an update."""
+
+    steps: int
+    loss_scale: Any
 
 
 class Single:
@@ -116,7 +120,7 @@ class Single:
             )
         return [], []
 
-    def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
+    def update_context(self, optimizer: UpdateState) -> AbstractContextManager[None]:
         """Return a block in which an optimizer makes an update of this network.
 
         It may also add a micro-batch to one.

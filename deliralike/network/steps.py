@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
 from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses, taken
+from deliralike.network.core import NetworkCore
 from deliralike.optim.loss import LossResult
-
-if TYPE_CHECKING:
-    from deliralike.network.base import AbstractNetwork
-    from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 
 Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
 Optimizers = Any  # one optimizer, or a mapping of them by name
@@ -54,7 +52,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     return tuple(batch[:-1]), batch[-1]
 
 
-def default_loss(prediction: Any, target: Any, *, network: AbstractNetwork) -> Any:
+def default_loss(prediction: Any, target: Any, *, network: NetworkCore) -> Any:
     """Mean cross-entropy for targets of whole numbers, mean squared error for floating ones."""
     floating = "float" in str(target.dtype)
     return (
@@ -117,7 +115,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
 
 
 def train_step(
-    network: AbstractNetwork, batch: Any, optimizers: Optimizers, losses: Losses | None = None
+    network: NetworkCore, batch: Any, optimizers: Optimizers, losses: Losses | None = None
 ) -> dict[str, Any]:
     """One update on a batch; see `AbstractNetwork.train_step`."""
     loss, optimizer = step_loss(losses), the_optimizer(optimizers)
@@ -125,7 +123,7 @@ def train_step(
     return named_losses(network, optimizer.update(loss, *inputs, target))
 
 
-def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
+def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
     """The losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
     loss, backend = step_loss(losses), network.backend
     inputs, target = inputs_and_target(batch)
@@ -154,7 +152,7 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
     return next(iter(optimizers.values()))
 
 
-def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
+def named_losses(network: NetworkCore, result: Any) -> dict[str, Any]:
     """The total first; then the losses by name, where the loss function gave them."""
     parts = LossResult.of(result)
     each = next((extra for extra in parts.extras or () if isinstance(extra, Mapping)), {})

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deliralike import nest
 from deliralike.errors import BatchError
+from deliralike.nest.arrays import Arrays
 from deliralike.optim.loss import Loss, LossResult, or_one
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 Gradients = dict[str, Any]
 
@@ -52,7 +50,7 @@ class Window:
     of_replicas: list[Gradients] = field(default_factory=list)
 
     def add(
-        self, backend: Backend, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
+        self, backend: Arrays, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
     ) -> None:
         """Add the gradients of one micro-batch, each replica's, times its weight.
 
@@ -66,7 +64,7 @@ class Window:
         for total, addition in zip(self.of_replicas, gradients, strict=False):
             _add(backend, total, addition, weight.factor / scale)
 
-    def divided(self, backend: Backend) -> list[Gradients]:
+    def divided(self, backend: Arrays) -> list[Gradients]:
         """Each replica's gradients of the whole window, which holds them no longer."""
         sums, self.of_replicas = self.of_replicas, []
         for gradients in sums:
@@ -78,7 +76,7 @@ class Window:
         return sums
 
 
-def _add(backend: Backend, total: Gradients, addition: Gradients, factor: float) -> None:
+def _add(backend: Arrays, total: Gradients, addition: Gradients, factor: float) -> None:
     """Add gradients times a factor to a replica's gradients.
 
     Where both are None the parameter has taken no part so far.

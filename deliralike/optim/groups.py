@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deliralike.errors import (
     ArgumentError,
@@ -17,8 +17,10 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
-from deliralike.network.state import Slot
 from deliralike.optim.rules import Rule, number
+
+if TYPE_CHECKING:
+    from deliralike.network.state import Slot
 
 Settings = Mapping[str, Mapping[str, Any]]
 

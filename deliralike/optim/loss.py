@@ -10,6 +10,7 @@ from typing import Any, Self
 from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestion
 
 REDUCTIONS = ("mean", "sum", "denominator")
+LossFunction = Callable[..., Any]
 
 
 def no_scalar(shape: Sequence[int]) -> ShapeError:

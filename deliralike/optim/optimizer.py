@@ -15,14 +15,14 @@ import numpy as np
 from deliralike import random
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
 from deliralike.optim.accumulation import Window, weight_of
-from deliralike.optim.loss import Loss, as_loss
+from deliralike.optim.groups import Groups
+from deliralike.optim.loss import Loss, LossFunction, as_loss
+from deliralike.optim.mixed_precision import check_mixed
 from deliralike.optim.precision import LossScale, check_precision
 
 if TYPE_CHECKING:
-    from deliralike.network.base import AbstractNetwork
-    from deliralike.optim.groups import Groups
+    from deliralike.network.core import NetworkCore
 
-LossFunction = Callable[..., Any]
 PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
 PostUpdateHook = Callable[["AbstractOptimizer"], None]
 
@@ -60,13 +60,13 @@ class AbstractOptimizer(ABC):
 
     groups: Groups | None = None
 
-    def __init__(self, network: AbstractNetwork, pattern: str | None = None) -> None:
+    def __init__(self, network: NetworkCore, pattern: str | None = None) -> None:
         """Remember the network; nothing of it changes.
 
         Raises:
             UnknownName: No parameter matches the pattern.
         """
-        self.network = network
+        self.network: Any = network
         self.pattern = pattern
         self.updated: tuple[str, ...] = ()
         self.steps = 0
@@ -192,8 +192,9 @@ class AbstractOptimizer(ABC):
             SettingError: There is no such type or scale, or the network is not one of float32.
             CapabilityError: The backend cannot, or not with the network's own layers.
         """
-        if check_precision(precision) is not None:
-            self.network.backend.check_mixed(precision, self.network)  # type: ignore[arg-type]
+        check_precision(precision)
+        if precision is not None:
+            check_mixed(self.network, precision)
         elif loss_scale is not None:
             raise SettingError(
                 f"loss_scale={loss_scale!r} belongs to a shorter type: give precision='float16' "

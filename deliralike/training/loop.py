@@ -9,7 +9,8 @@ import numpy as np
 
 from deliralike import data
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import LossFunction
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import CLASSIFICATION, Metric
 from deliralike.training.history import History

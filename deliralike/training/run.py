@@ -5,16 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.training.history import History
 
-if TYPE_CHECKING:
-    from deliralike.training.callbacks.callback import Callback
-    from deliralike.training.trainer import Trainer
+
+class Trainer(Protocol):
+    """What a run, its callbacks and its checkpoints read of the trainer."""
+
+    network: AbstractNetwork
+    optimizers: dict[str, AbstractOptimizer]
+    schedules: dict[str, Any]
+    callbacks: list[Any]
+    processes: ProcessGroup
+    average: Any
+    base_lr: dict[str, float]
+    losses: Any
+    metrics: Any
+    precision: str | None
+    rng: Any
+    seed: int
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the main one of its group."""
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs of the network, batch by batch."""
 
 
 @dataclass
@@ -127,7 +148,7 @@ class Run:
         """Call a method of every callback, also after errors, which are then raised, chained."""
         self._tell_rest(iter(self.callbacks), moment)
 
-    def _tell_rest(self, rest: Iterator[Callback], moment: str) -> None:
+    def _tell_rest(self, rest: Iterator[Any], moment: str) -> None:
         for callback in rest:
             try:
                 _call(callback, moment, self)
@@ -135,13 +156,13 @@ class Run:
                 self._tell_rest(rest, moment)
 
     @property
-    def callbacks(self) -> list[Callback]:
+    def callbacks(self) -> list[Any]:
         """The callbacks of this process: only the main process calls those with `main_only`."""
         callbacks = self.trainer.callbacks
         return [callback for callback in callbacks if self.is_main or not callback.main_only]
 
 
-def _call(callback: Callback, moment: str, *arguments: Any) -> None:
+def _call(callback: Any, moment: str, *arguments: Any) -> None:
     method: Callable[..., None] = getattr(callback, moment)
     try:
         method(*arguments)

@@ -182,7 +182,7 @@ class Trainer:
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
             raise SettingError(f"epochs={epochs!r} must be a whole number of at least 1")
-        train = self.network.backend.loader_of(train, self.seed, self.processes)
+        train = backends.of(self.network).loader_of(train, self.seed, self.processes)
         loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
         loader = (
             loader.shared(self.processes.rank, self.processes.count)
@@ -244,7 +244,7 @@ class Trainer:
         intervals: bool | Mapping[str, Any] = False,
         between: Callable[[], None] | None = None,
     ) -> dict[str, float]:
-        samples = self.network.backend.loader_of(samples, self.seed, self.processes)
+        samples = backends.of(self.network).loader_of(samples, self.seed, self.processes)
         with self._as_evaluated():
             return evaluation.evaluate(
                 self.network,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deliralike.errors import BackendUnavailable
-
-if TYPE_CHECKING:
-    from deliralike.backends import WeightFiles
+from deliralike.weights.framework_files import WeightFiles
 
 
 def formats() -> list[tuple[str, WeightFiles]]:

@@ -20,7 +20,7 @@ from deliralike.errors import ArgumentError, DeliralikeError, SettingError, Unkn
 from deliralike.zoo import loading
 
 if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
+    from deliralike.network.interface import Networks
 
 Shape = tuple[int, ...]
 
@@ -170,7 +170,12 @@ class Architecture:
         return dict(self.variant) | by_position | settings
 
     def on(
-        self, backend: str | Backend, *, seed: int = 0, dtype: str = "float32", device: Any = None
+        self,
+        backend: str | Networks[Any],
+        *,
+        seed: int = 0,
+        dtype: str = "float32",
+        device: Any = None,
     ) -> Callable[..., Any]:
         """Return a function that creates this architecture on a backend.
 
@@ -190,7 +195,14 @@ class Architecture:
         return partial(self._build, _backend(backend), seed=seed, dtype=dtype, device=device)
 
     def _build(
-        self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any
+        self,
+        backend: Networks[Any],
+        /,
+        *args: Any,
+        seed: int,
+        dtype: str,
+        device: Any,
+        **settings: Any,
     ) -> Any:
         arguments = self.arguments(*args, **settings)
         create = _on(self.network, backend)
@@ -227,7 +239,7 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
 def build(
     name: str,
     *,
-    backend: str | Backend,
+    backend: str | Networks[Any],
     seed: int = 0,
     dtype: str = "float32",
     device: Any = None,
@@ -409,11 +421,11 @@ class _BoundFunction:
         return self.function(**settings)
 
 
-def _on(network: Any, backend: Backend) -> Callable[..., Any]:
+def _on(network: Any, backend: Networks[Any]) -> Callable[..., Any]:
     return network.on(backend) if hasattr(network, "on") else _BoundFunction(network, backend)
 
 
-def _backend(backend: str | Backend) -> Backend:
+def _backend(backend: str | Networks[Any]) -> Networks[Any]:
     """Return a backend by name; it is loaded on demand, since the zoo itself knows none."""
     if isinstance(backend, str):
         return importlib.import_module("deliralike.backends").get(backend)

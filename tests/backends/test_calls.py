@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from deliralike import nest
-from deliralike.backends.calls import functions_called_through
 from deliralike.errors import DtypeError
+from deliralike.network.calls import functions_called_through
 from tests.conformance import small
 from tests.conformance.small import (
     KINDS,

@@ -33,7 +33,8 @@ from deliralike.conformance.replica_changes import (
 )
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import LossFunction
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel import AccumulateGradients
 
 Replicate = Callable[[AbstractNetwork, int], Any]

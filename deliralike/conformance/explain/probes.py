@@ -13,7 +13,7 @@ from deliralike import nest
 from deliralike.conformance.findings import Explanation
 
 if TYPE_CHECKING:
-    from deliralike.conformance.levels.probes import Probe, Seen, Side
+    from deliralike.conformance.levels.probing import Probe, Seen, Side
 
 _TINY = 1e-150
 _SQUARED = (

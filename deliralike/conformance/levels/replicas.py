@@ -84,7 +84,7 @@ def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
         DeviceError: There are too few devices; the message says how to get more.
     """
     return backends.DataParallel(
-        network, _devices(network.backend, network.device_name, count), buffers="sync"
+        network, _devices(backends.of(network), network.device_name, count), buffers="sync"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.optimizer import LossFunction
+from deliralike.optim.loss import LossFunction
 
 Plant = Callable[[Subject], Subject]
 State = dict[str, np.ndarray]

@@ -38,8 +38,8 @@ from deliralike.conformance.replica_changes import (
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.clipping import ClipNorm
-from deliralike.optim.loss import as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import LossFunction, as_loss
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 from deliralike.parallel import AccumulateGradients, in_replicas, partition
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Level
+from deliralike.conformance.proof_data import (
+    DIVERGES,
+    LADDER,
+    SEMANTICS,
+    UNDECIDED,
+    ProofData,
+    ProofsData,
+)
 
-if TYPE_CHECKING:
-    from deliralike.conformance.proof import Proof, Proofs
-
-LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
-SEMANTICS = "L1"  # the level without which nothing is proved
-PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
 NOT_ASKED = "not asked"
 SIGNS = {
     PASSED: "\N{CHECK MARK}",
@@ -43,7 +45,7 @@ def number(value: float | None, level: str = "") -> str:
     return f"{value:.1e}" if value else "exact"
 
 
-def headline(proof: Proof) -> str:
+def headline(proof: ProofData) -> str:
     """The first sentence: proved, where it diverges, or what is missing."""
     if proof.diverges:
         return _line(f"DIVERGES at {_accusation(proof)}")
@@ -56,7 +58,7 @@ def headline(proof: Proof) -> str:
     )
 
 
-def headline_of_all(proofs: Proofs) -> str:
+def headline_of_all(proofs: ProofsData[Any]) -> str:
     """The first sentence about several: how many are proved, and which are not."""
     counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved"
     worse = {
@@ -68,7 +70,7 @@ def headline_of_all(proofs: Proofs) -> str:
     )
 
 
-def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
+def titled(proofs: ProofsData[Any]) -> list[tuple[str, ProofData]]:
     """Return each proof with its title: its candidate, and its reference where these differ.
 
     Those that would be called the same are numbered.
@@ -84,7 +86,7 @@ def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
     return list(zip(numbered, proofs, strict=True))
 
 
-def facts(proof: Proof) -> list[tuple[str, str]]:
+def facts(proof: ProofData) -> list[tuple[str, str]]:
     """What was compared and how, as names and texts; what is not known is left out."""
     found = {
         "reference": proof.reference,
@@ -98,7 +100,7 @@ def facts(proof: Proof) -> list[tuple[str, str]]:
     return [(name, text) for name, text in found.items() if text]
 
 
-def levels(proof: Proof) -> list[tuple[str, str, str, str, str]]:
+def levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
     """A row for each level; see `LEVELS`. The remark is why one was not reached."""
     return [
         (level.name, level.title, level.status, number(level.worst, level.name), _reason(level))
@@ -106,7 +108,7 @@ def levels(proof: Proof) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def notes(proof: Proof) -> list[str]:
+def notes(proof: ProofData) -> list[str]:
     """What a reader should know, each with its level, and the null gradients that no note names."""
     by_level = [
         f"{level.name}: {note}"
@@ -122,7 +124,7 @@ def notes(proof: Proof) -> list[str]:
     return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
-def others(proof: Proof) -> list[str]:
+def others(proof: ProofData) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
     return [
         _line(f"{finding.level}: {finding}")
@@ -130,14 +132,14 @@ def others(proof: Proof) -> list[str]:
     ]
 
 
-def columns(proofs: Iterable[Proof]) -> list[str]:
+def columns(proofs: Iterable[ProofData]) -> list[str]:
     """The levels that a matrix shows: the whole ladder, and whatever else a proof has."""
     return list(
         dict.fromkeys([*LADDER, *(level.name for proof in proofs for level in proof.levels)])
     )
 
 
-def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
+def cells(proof: ProofData, names: Iterable[str]) -> list[tuple[str, str]]:
     """A row of the matrix: status and text of each level."""
     found = {level.name: level for level in proof.levels}
     return [_cell(found.get(name)) for name in names]
@@ -161,7 +163,7 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def layers(proof: Proof, level: Level) -> list[dict[str, Any]]:
+def layers(proof: ProofData, level: Level) -> list[dict[str, Any]]:
     """Return a level's differences by layer.
 
     Missing differences of layers judged alone are taken from the findings of L3.
@@ -209,19 +211,19 @@ def _cell(level: Level | None) -> tuple[str, str]:
     )
 
 
-def _accusation(proof: Proof) -> str:
+def _accusation(proof: ProofData) -> str:
     if proof.findings:
         return str(proof.findings[0])
     failed = next(level for level in proof.levels if level.status == FAILED)
     return f"{failed.name}, {failed.title}: {number(failed.worst, failed.name) or 'failed'}."
 
 
-def _agreement(proof: Proof) -> str:
+def _agreement(proof: ProofData) -> str:
     worst = proof.level(SEMANTICS).worst  # type: ignore[union-attr]  # it is proved, so the level is there
     return f"{worst:.1e}" if worst else "the last bit"
 
 
-def _missing(proof: Proof) -> str:
+def _missing(proof: ProofData) -> str:
     level = proof.level(SEMANTICS)
     if level is None or level.status == NOT_REACHED:
         reason = f": {level.notes[0].rstrip('.')}" if level is not None and level.notes else ""
@@ -229,7 +231,7 @@ def _missing(proof: Proof) -> str:
     return "Their semantics (L1) passed without a finite difference to show for it."
 
 
-def _ladder(proof: Proof) -> str:
+def _ladder(proof: ProofData) -> str:
     """``"Passed: L0, L1. Not reached: L2."``."""
     found = {
         word: [level.name for level in proof.levels if level.status == word]

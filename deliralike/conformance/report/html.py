@@ -9,18 +9,16 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from deliralike.conformance.findings import Level
+from deliralike.conformance.proof_data import DIVERGES, ProofData, ProofsData, Verdict
 from deliralike.conformance.report import content
-
-if TYPE_CHECKING:
-    from deliralike.conformance.findings import Level
-    from deliralike.conformance.proof import Proof, Proofs, Report
 
 _OPEN = 12  # rows of the table of gradients that are shown at once
 
 
-def page(report: Report) -> str:
+def page(report: Verdict) -> str:
     """One proof or several, as a whole page."""
     title = escape(re.split("[:;]", report.headline)[0])
     head = (
@@ -31,14 +29,14 @@ def page(report: Report) -> str:
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{fragment(report)}\n</body>\n</html>\n'
 
 
-def fragment(report: Report) -> str:
+def fragment(report: Verdict) -> str:
     """Return the report as one element with a style of its own, for a notebook or another page."""
     several = getattr(report, "proofs", None)
     inside = _proof(report, "proof", 1) if several is None else _proofs(report)  # type: ignore[arg-type]
     return f'<div class="proof-report">\n<style>{_STYLE}</style>\n{inside}\n</div>'
 
 
-def _proofs(proofs: Proofs) -> str:
+def _proofs(proofs: ProofsData[Any]) -> str:
     names = content.columns(proofs)
     rows = [
         _matrix_row(title, proof, names, f"proof-{index}")
@@ -55,20 +53,20 @@ def _proofs(proofs: Proofs) -> str:
     return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
 
 
-def _matrix_row(title: str, proof: Proof, names: Sequence[str], anchor: str) -> str:
+def _matrix_row(title: str, proof: ProofData, names: Sequence[str], anchor: str) -> str:
     cells = "".join(_cell(status, text) for status, text in content.cells(proof, names))
     row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
     return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.verdict)}</tr>"
 
 
-def _folded(title: str, proof: Proof, anchor: str) -> str:
+def _folded(title: str, proof: ProofData, anchor: str) -> str:
     """One proof of several: open where there is something to see to."""
     unfolded = "" if proof.proved else " open"
     summary = f"<summary>{escape(title)}: {escape(proof.verdict)}</summary>"
     return f'<details id="{anchor}"{unfolded}>{summary}\n{_proof(proof, anchor, 2)}\n</details>'
 
 
-def _proof(proof: Proof, anchor: str, depth: int) -> str:
+def _proof(proof: ProofData, anchor: str, depth: int) -> str:
     heading = (
         f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>" if depth == 1 else ""
     )
@@ -87,14 +85,12 @@ def _proof(proof: Proof, anchor: str, depth: int) -> str:
     return "\n".join([heading, _verdict(proof), *parts])
 
 
-def _verdict(report: Report) -> str:
-    word, colon, rest = report.headline.partition(
-        ": " if report.verdict != content.DIVERGES else " at "
-    )
+def _verdict(report: Verdict) -> str:
+    word, colon, rest = report.headline.partition(": " if report.verdict != DIVERGES else " at ")
     return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(colon + rest)}</p>'
 
 
-def _levels(proof: Proof) -> str:
+def _levels(proof: ProofData) -> str:
     rows = [
         f"<tr><th>{escape(name)}</th><td>{escape(what)}</td>{_result(status)}"
         f"{_number(worst)}<td>{escape(remark)}</td></tr>"
@@ -103,7 +99,7 @@ def _levels(proof: Proof) -> str:
     return _table(content.LEVELS, rows)
 
 
-def _figures(proof: Proof, anchor: str) -> list[tuple[str, str]]:
+def _figures(proof: ProofData, anchor: str) -> list[tuple[str, str]]:
     """The pictures, and below them the tables, of each level, with their titles."""
     forms: list[tuple[str, Callable[[Level], str]]] = [
         (

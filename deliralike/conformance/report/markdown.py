@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+from deliralike.conformance.findings import Level
+from deliralike.conformance.proof_data import ProofData, ProofsData, Verdict
 from deliralike.conformance.report import content
-
-if TYPE_CHECKING:
-    from deliralike.conformance.findings import Level
-    from deliralike.conformance.proof import Proof, Proofs, Report
 
 _SHOWN = 12  # gradients; all of them are in the other reports
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 
 
-def page(report: Report) -> str:
+def page(report: Verdict) -> str:
     """One proof or several."""
     several = getattr(report, "proofs", None)
     return _proof(report) if several is None else _proofs(report)  # type: ignore[arg-type]
 
 
-def _proof(proof: Proof, depth: int = 1) -> str:
+def _proof(proof: ProofData, depth: int = 1) -> str:
     title = f"{'#' * depth} {_safe(proof.reference)} and {_safe(proof.candidate)}: {proof.verdict}"
     sections = [
         ("Levels", _table(content.LEVELS, content.levels(proof))),
@@ -39,7 +37,7 @@ def _proof(proof: Proof, depth: int = 1) -> str:
     return "\n\n".join([title, f"**{_safe(proof.headline)}**", *parts]) + "\n"
 
 
-def _proofs(proofs: Proofs) -> str:
+def _proofs(proofs: ProofsData[Any]) -> str:
     names = content.columns(proofs)
     rows = [
         (title, *(text for _, text in content.cells(proof, names)), proof.verdict)

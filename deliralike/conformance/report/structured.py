@@ -33,15 +33,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.findings import Explanation, Finding, Level
+from deliralike.conformance.proof_data import P, ProofData, ProofsData
 from deliralike.errors import SettingError
-
-if TYPE_CHECKING:
-    from deliralike.conformance.proof import Proof, Proofs
 
 VERSION = 1
 ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
@@ -56,13 +54,13 @@ _DERIVED = (
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def of_proof(proof: Proof) -> dict[str, Any]:
+def of_proof(proof: ProofData) -> dict[str, Any]:
     """A proof as plain values."""
     derived = {"verdict": proof.verdict, "reached": proof.reached, "headline": proof.headline}
     return {"schema": ONE, "version": VERSION, **derived, **_fields(proof)}
 
 
-def of_proofs(proofs: Proofs) -> dict[str, Any]:
+def of_proofs(proofs: ProofsData[Any]) -> dict[str, Any]:
     """Several proofs as plain values."""
     derived = {"verdict": proofs.verdict, "headline": proofs.headline}
     return {
@@ -73,7 +71,7 @@ def of_proofs(proofs: Proofs) -> dict[str, Any]:
     }
 
 
-def proof(make: Callable[..., Proof], values: Mapping[str, Any]) -> Proof:
+def proof(make: Callable[..., P], values: Mapping[str, Any]) -> P:
     """The proof that the values came from; `make` is its class.
 
     Raises:

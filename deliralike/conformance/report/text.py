@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.proof_data import DIVERGES, PROVED, UNDECIDED, ProofData, ProofsData
 from deliralike.conformance.report import content
-
-if TYPE_CHECKING:
-    from deliralike.conformance.proof import Proof, Proofs
 
 _WIDEST = 10_000  # so that no row is broken where nobody asked for columns of a width
 _SHOWN = 20  # findings after the first; all of them are in the other reports
@@ -23,13 +21,13 @@ _STYLES = {
     FAILED: "bold red",
     NOT_REACHED: "dim",
     content.NOT_ASKED: "dim",
-    content.PROVED: "bold green",
-    content.DIVERGES: "bold red",
-    content.UNDECIDED: "bold yellow",
+    PROVED: "bold green",
+    DIVERGES: "bold red",
+    UNDECIDED: "bold yellow",
 }
 
 
-def of_proof(proof: Proof) -> Group:
+def of_proof(proof: ProofData) -> Group:
     """The report of one proof."""
     findings, notes = content.others(proof), content.notes(proof)
     left_out = [f"and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []
@@ -42,7 +40,7 @@ def of_proof(proof: Proof) -> Group:
     )
 
 
-def of_proofs(proofs: Proofs) -> Group:
+def of_proofs(proofs: ProofsData[Any]) -> Group:
     """The report of several: their matrix, and the headline of each that is not proved."""
     names = content.columns(proofs)
     table = _table(["", *names, "verdict"])
@@ -75,7 +73,7 @@ def _section(title: str, content: RenderableType | None) -> list[RenderableType]
     return [Text(""), *([Text(title, style="bold")] if title else []), content]
 
 
-def _levels(proof: Proof) -> Table:
+def _levels(proof: ProofData) -> Table:
     table = _table(content.LEVELS)
     for name, title, status, worst, remark in content.levels(proof):
         table.add_row(

@@ -68,7 +68,7 @@ class DataParallel(LayerwiseNetwork):
 
         The backend is that of the given network.
         """
-        kind = cls if module is None else bound(cls, backends.wrap(module).backend.layerwise())
+        kind = cls if module is None else bound(cls, backends.of(module).layerwise())
         return object.__new__(kind)
 
     def __init__(

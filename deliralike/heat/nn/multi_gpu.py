@@ -32,7 +32,7 @@ class DataParallelMultiGPU:
 
         The backend is that of the given network.
         """
-        kind = cls if module is None else bound(cls, backends.wrap(module).backend.holder)  # type: ignore[arg-type]
+        kind = cls if module is None else bound(cls, backends.of(module).holder)  # type: ignore[arg-type]
         return object.__new__(kind)
 
     def __init__(self, module: Any, optimizer: DASO, comm: Any = None) -> None:

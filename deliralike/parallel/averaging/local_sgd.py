@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
-
-if TYPE_CHECKING:
-    from deliralike.optim.optimizer import AbstractOptimizer
-    from deliralike.parallel.processes.network import DistributedNetwork
 
 # The distance of the portable random streams of two neighbouring groups, in samples.
 STREAM_DISTANCE = 1 << 20
@@ -179,7 +177,7 @@ class Averaging:
         for size in self.weights:
             self.weights[size] += weight
 
-    def average(self, network: DistributedNetwork, size: int) -> None:
+    def average(self, network: EnclosingNetwork, size: int) -> None:
         """Average parameters and buffers over groups of this size."""
         names, slots = zip(*_each_once(network).items(), strict=True)
         arrays = [slot.read() for slot in slots]
@@ -195,7 +193,7 @@ class Averaging:
 class AverageParameters:
     """Post-update hook: averages parameters when an average is due."""
 
-    def __init__(self, network: DistributedNetwork) -> None:
+    def __init__(self, network: EnclosingNetwork) -> None:
         """Take the network whose parameters are averaged."""
         self.network = network
 

@@ -7,16 +7,14 @@ from contextlib import suppress
 from functools import reduce
 from itertools import compress
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
+from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.spec import Part, marked, types_of
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -33,7 +31,7 @@ def gather(
     others: str = "equal",
     sizes: Sequence[int] | None = None,
     spec: Any = None,
-    backend: Backend | None = None,
+    backend: Arrays | None = None,
 ) -> Any:
     """Join the outputs of replicas into one nest of the same structure: the inverse of `scatter`.
 
@@ -99,7 +97,7 @@ class _Joiner:
         scalars: str,
         others: str,
         weights: Sequence[float],
-        backend: Backend | None,
+        backend: Arrays | None,
     ) -> None:
         """State the axis, the device, the rules and the backend."""
         self.dim = dim
@@ -165,7 +163,7 @@ class _Joiner:
         return self._concatenate_on_host(column)
 
     @property
-    def _backend(self) -> Backend:
+    def _backend(self) -> Arrays:
         """The backend, where a native array was found."""
         assert self.backend is not None
         return self.backend

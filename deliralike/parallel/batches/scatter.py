@@ -8,17 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError
+from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition
 from deliralike.parallel.batches.spec import ARGUMENTS, Part, marked, readable, types_of
-
-if TYPE_CHECKING:
-    from deliralike.backends.base import Backend
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -47,7 +45,7 @@ def scatter(
     dim: int = 0,
     *,
     spec: Any = None,
-    backend: Backend | None = None,
+    backend: Arrays | None = None,
 ) -> list[Any]:
     """Split a batch over devices: one nest of the same structure for each.
 
@@ -87,7 +85,7 @@ def split_batch(
     devices: Sequence[Any],
     dim: int = 0,
     spec: Any = None,
-    backend: Backend | None = None,
+    backend: Arrays | None = None,
     root: str = "batch",
 ) -> Shares:
     """Split a batch like `scatter`, and return the number of samples in each share too.
@@ -115,7 +113,7 @@ def split_batch(
 
 
 def samples_of_leaves(
-    batch: Any, dim: int = 0, spec: Any = None, backend: Backend | None = None, root: str = "batch"
+    batch: Any, dim: int = 0, spec: Any = None, backend: Arrays | None = None, root: str = "batch"
 ) -> list[int | None]:
     """Return the number of samples in each leaf that `split_batch` would split, in order.
 
@@ -134,7 +132,7 @@ class _Refused(Exception):
 class _Splitter:
     """Splits or copies the leaves of a batch."""
 
-    def __init__(self, devices: Sequence[Any], dim: int, backend: Backend | None) -> None:
+    def __init__(self, devices: Sequence[Any], dim: int, backend: Arrays | None) -> None:
         """State the devices, the axis and the backend."""
         self.devices = tuple(devices)
         self.dim = dim
@@ -236,7 +234,7 @@ class _Splitter:
         return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
 
     @property
-    def _backend(self) -> Backend:
+    def _backend(self) -> Arrays:
         """The backend, where a native array was found."""
         assert self.backend is not None
         return self.backend

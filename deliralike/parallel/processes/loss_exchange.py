@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from deliralike.network.enclosing import EnclosingNetwork
 from deliralike.network.state import Slot
 from deliralike.optim.loss import LossResult
 from deliralike.parallel.batches.scatter import Shares
-
-if TYPE_CHECKING:
-    from deliralike.parallel.processes.network import DistributedNetwork
 
 
 class LossExchange:
@@ -25,9 +23,10 @@ class LossExchange:
         own: This process's part of the loss.
     """
 
-    def __init__(self, network: DistributedNetwork, shares: Shares) -> None:
+    def __init__(self, network: EnclosingNetwork, shares: Shares) -> None:
         """Exchange one loss of a network over the shares of one batch."""
-        self.network, self.shares = network, shares
+        self.network: Any = network
+        self.shares = shares
         self.own: float = 0.0
         self._part: LossResult | None = None
         self._wait: Callable[[], list[Any]] | None = None

@@ -17,10 +17,10 @@ from deliralike import random
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.parallelism import Hooks
+from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
-from deliralike.optim.loss import Loss, LossResult, as_loss
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 from deliralike.parallel.averaging.local_sgd import AverageParameters, Averaging, LocalSGD
 from deliralike.parallel.batches.gather import gather
@@ -205,7 +205,7 @@ class ReplicasOverProcesses(Replicas):
             )
         self.state.averaging = Averaging(plan, self.processes)
 
-    def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
+    def update_context(self, optimizer: UpdateState) -> AbstractContextManager[None]:
         """A block with an update by all processes, or by those that make it together.
 
         Raises:

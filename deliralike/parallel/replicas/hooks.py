@@ -5,11 +5,10 @@ Gradients go to the root before the update, and parameters go back after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from deliralike.optim.optimizer import AbstractOptimizer
-    from deliralike.parallel.replicas.network import ReplicatedNetwork
+from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class AccumulateGradients:
@@ -18,7 +17,7 @@ class AccumulateGradients:
     A parameter that took no part in any replica keeps None and is left alone by the update.
     """
 
-    def __init__(self, network: ReplicatedNetwork) -> None:
+    def __init__(self, network: EnclosingNetwork) -> None:
         """Accumulate for this network."""
         self.network = network
 
@@ -41,7 +40,7 @@ class CopyParameters:
 
     runs_last = True
 
-    def __init__(self, network: ReplicatedNetwork) -> None:
+    def __init__(self, network: EnclosingNetwork) -> None:
         """Copy for this network."""
         self.network = network
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from deliralike import nest
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import CapabilityError
-
-if TYPE_CHECKING:
-    from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
+from deliralike.network.enclosing import EnclosingNetwork
 
 
 def mean_gradients(
-    network: DistributedChainerNetwork,
+    network: EnclosingNetwork,
     call: Callable[[Any], Any],
     arguments: Any,
     weight: Callable[[], float],
@@ -65,7 +63,7 @@ class _MeanGradients(chainer.FunctionNode):
 
     def __init__(
         self,
-        network: DistributedChainerNetwork,
+        network: EnclosingNetwork,
         outputs: Sequence[Any],
         inputs: list[Any],
         weight: Callable[[], float],

@@ -27,8 +27,8 @@ from deliralike.errors import BatchError, CapabilityError, ProcessError, Setting
 from deliralike.network.anomalies import Anomalies
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
-from deliralike.optim.loss import Loss
-from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import Loss, LossFunction
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.scatter import samples_of_leaves, split_batch
 from deliralike.parallel.processes.group import ProcessGroup

@@ -1,19 +1,14 @@
-"""Average gradients over processes when a backward pass of the user's own loop ends.
-
-Only this backend has this file: elsewhere a user's own loop has no ``loss.backward()`` to watch.
-"""
+"""Average gradients over processes when a backward pass of the user's own loop ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from deliralike import nest
 from deliralike.backends.torch import arrays
-
-if TYPE_CHECKING:
-    from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.network.enclosing import EnclosingNetwork
 
 
 class OwnCall:
@@ -29,7 +24,7 @@ class OwnCall:
         syncs: Whether a backward pass takes means over processes; not in a `no_sync` block.
     """
 
-    def __init__(self, network: DistributedTorchNetwork) -> None:
+    def __init__(self, network: EnclosingNetwork) -> None:
         """Begin a call of the network."""
         self.network = network
         self.syncs = network._process_state.syncs
@@ -69,7 +64,7 @@ class OwnBackward:
         task: Autograd's number of the pass.
     """
 
-    def __init__(self, network: DistributedTorchNetwork, task: int) -> None:
+    def __init__(self, network: EnclosingNetwork, task: int) -> None:
         """Record the present gradients, at the beginning of the pass."""
         self.network = network
         self.task = task
@@ -100,7 +95,7 @@ class OwnBackward:
         parallelism.end_own_backward(self)
 
 
-def put_gradients(network: DistributedTorchNetwork, gradients: dict[str, Any]) -> None:
+def put_gradients(network: EnclosingNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
     parameters = network.own_parameters()
     for name, gradient in gradients.items():

@@ -1,0 +1,165 @@
+"""The results of a proof and the verdict that follows from them, without any report."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Finding, Level
+from deliralike.errors import SettingError
+
+LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+SEMANTICS = "L1"  # the level without which nothing is proved
+PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
+# Structure and data first, as all else follows from them; then layers judged alone, which name the
+# place.
+_TELLING = ("L0", "data", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
+
+
+class Verdict(ABC):
+    """What one proof and several have in common: a verdict and a headline."""
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """``"proved"``, ``"diverges"`` or ``"undecided"``."""
+
+    @property
+    @abstractmethod
+    def headline(self) -> str:
+        """The first sentence of the report."""
+
+    @property
+    def proved(self) -> bool:
+        """Whether the networks were shown to be the same."""
+        return self.verdict == PROVED
+
+    @property
+    def diverges(self) -> bool:
+        """Whether they were shown to differ."""
+        return self.verdict == DIVERGES
+
+
+@dataclass(frozen=True)
+class ProofData(Verdict):
+    """A candidate against a reference, level by level.
+
+    Attributes:
+        reference, candidate: What they are: ``"ResNet on torch"``.
+        levels: In the order of the ladder.
+        precision: The flags in force, by side: ``{"reference": {"TF32": "off"}, "candidate":
+            {"x64": "on"}}``.
+        versions: Of the packages that took part, by name.
+        batch: What was fed, by path: ``{"args[0]": "float64 (5, 3, 9, 9)"}``.
+        match: How names of one were found in the other; empty where they are the same.
+        notes: What a reader should know of the whole.
+        seconds: How long it took.
+
+    Raises:
+        SettingError: Two levels of one name, or a status that is none.
+    """
+
+    reference: str
+    candidate: str
+    levels: tuple[Level, ...]
+    precision: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    batch: Mapping[str, str] = field(default_factory=dict)
+    match: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = [level.name for level in self.levels]
+        if len(set(names)) < len(names):
+            raise SettingError(f"a proof has each level once, not {', '.join(names)}.")
+        for level in self.levels:
+            if level.status not in (PASSED, FAILED, NOT_REACHED):
+                known = f"{PASSED!r}, {FAILED!r}, {NOT_REACHED!r}"
+                raise SettingError(
+                    f"level {level.name} has the status {level.status!r}; wanted one of {known}."
+                )
+
+    @property
+    def verdict(self) -> str:
+        """The verdict: ``"diverges"`` or ``"proved"``, else undecided.
+
+        A failed level diverges; without one, L1 (values) must have passed with a number.
+
+        A level that was not reached proves nothing and denies nothing.
+        """
+        if any(level.status == FAILED for level in self.levels):
+            return DIVERGES
+        semantics = self.level(SEMANTICS)
+        if semantics is None or semantics.status != PASSED or semantics.worst is None:
+            return UNDECIDED
+        return PROVED if math.isfinite(semantics.worst) else UNDECIDED
+
+    @property
+    def reached(self) -> str:
+        """The last level of the ladder that passed before any failed; empty where none did."""
+        reached = ""
+        for level in filter(None, map(self.level, LADDER)):
+            if level.status == FAILED:
+                break
+            reached = level.name if level.status == PASSED else reached
+        return reached
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, the most telling first: structure, blocks, semantics, then others.
+
+        Those of levels that failed come before those of levels that passed.
+        """
+        ordered = sorted(
+            self.levels, key=lambda level: (level.status != FAILED, _telling(level.name))
+        )
+        return tuple(finding for level in ordered for finding in level.findings)
+
+    @property
+    def null(self) -> tuple[str, ...]:
+        """The parameters whose gradient is zero but for rounding on both sides, at any level."""
+        return tuple(
+            dict.fromkeys(name for level in self.levels for name in level.figures.get("null", ()))
+        )
+
+    def level(self, name: str) -> Level | None:
+        """The level of this name, if the proof has it."""
+        return next((level for level in self.levels if level.name == name), None)
+
+
+P = TypeVar("P", bound=ProofData)
+
+
+@dataclass(frozen=True)
+class ProofsData(Verdict, Generic[P]):
+    """The data of several proofs of one network."""
+
+    proofs: tuple[P, ...]
+
+    @property
+    def verdict(self) -> str:
+        """``"proved"`` when all are, ``"diverges"`` when one does."""
+        verdicts = {proof.verdict for proof in self.proofs}
+        if DIVERGES in verdicts:
+            return DIVERGES
+        return PROVED if verdicts == {PROVED} else UNDECIDED
+
+    def __iter__(self) -> Iterator[P]:
+        """Each in turn."""
+        return iter(self.proofs)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.proofs)
+
+    def __getitem__(self, index: int) -> P:
+        """One of them."""
+        return self.proofs[index]
+
+
+def _telling(name: str) -> int:
+    return _TELLING.index(name) if name in _TELLING else len(_TELLING)

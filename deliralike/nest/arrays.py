@@ -1,0 +1,303 @@
+"""The interface of a backend's arrays: making, moving, joining and computing them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggestion
+from deliralike.nest import host_arrays
+
+
+class Located(Protocol):
+    """What a batch is prepared for: a network, or anything else with a device and a type."""
+
+    @property
+    def device_name(self) -> str:
+        """The name of the device."""
+
+    @property
+    def dtype_name(self) -> str:
+        """The name of the floating type."""
+
+
+class Arrays(ABC):
+    """The arrays of one framework.
+
+    Attributes:
+        name: What users call the backend.
+        dtypes: The floating types that networks can compute in.
+        capabilities: What it declares to have beyond the minimum: ``"double_backward"``,
+            ``"compile"``, ``"threads"`` …
+        native_layers_mix: Whether layers of the framework's own follow `computing_in`.
+    """
+
+    name: ClassVar[str]
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+    native_layers_mix: ClassVar[bool] = False
+
+    # About the framework
+    # ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def version(self) -> str:
+        """The framework's version, for example ``"torch 2.13.0"``."""
+
+    @abstractmethod
+    def devices(self) -> list[str]:
+        """The devices present on this machine, the default one first."""
+
+    @abstractmethod
+    def precision(self) -> dict[str, str]:
+        """Return the settings that decide the precision of results.
+
+        For example ``{"float64": "on", "TF32": "off"}``.
+        """
+
+    def require(self, capability: str) -> None:
+        """An error when the backend does not declare a capability."""
+        if capability not in self.capabilities:
+            have: Sequence[str] = sorted(self.capabilities)
+            raise CapabilityError(
+                f"backend {self.name!r} does not have {capability!r}; it has {', '.join(have)}"
+            )
+
+    # Arrays
+    # ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
+        """Return a host value as a native array that owns its storage.
+
+        The array has the value's own type unless `dtype` is given.
+        """
+
+    @abstractmethod
+    def numpy(self, array: Any) -> np.ndarray:
+        """A native array as a NumPy array that the caller owns."""
+
+    @abstractmethod
+    def is_array(self, value: Any) -> bool:
+        """Whether a value is one of the backend's own arrays."""
+
+    def number(self, value: Any) -> float:
+        """A native scalar, or a plain number, as a number."""
+        return float(self.numpy(value)) if self.is_array(value) else float(value)
+
+    def to_numpy(self, outputs: Any) -> Any:
+        """A nest with every native array as a NumPy array."""
+        return nest.map(lambda leaf: self.numpy(leaf) if self.is_array(leaf) else leaf, outputs)
+
+    def prepare(self, batch: Any, network: Located) -> Any:
+        """Prepare a batch for a network: move its arrays to the network's device.
+
+        Floating NumPy arrays take the network's type, all others keep their own.
+
+        Raises:
+            DtypeError: A NumPy array holds objects, texts or masked elements, or an array is
+                another framework's.
+            IndexRangeError: A whole number does not fit the type that the backend has for it.
+        """
+        device, dtype = network.device_name, network.dtype_name
+
+        def leaf(value: Any) -> Any:
+            if isinstance(value, np.ndarray):
+                value = host_arrays.plain(value)
+                own_type = dtype if value.dtype.kind == "f" else None
+                return self.array(value, dtype=own_type, device=device)
+            if self.is_array(value):
+                return self.array(value, device=device)
+            return host_arrays.refuse_foreign(value, self.is_array)
+
+        try:
+            # Most batches are tuples of arrays: flattening a nest costs more than a small step.
+            if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
+                return tuple(leaf(value) for value in batch)
+            return nest.map(leaf, batch)
+        except DtypeError as error:
+            raise host_arrays.explained(error, batch, self.is_array) from None
+
+    def copied(self, array: Any) -> Any:
+        """Return a copy of a native array on its device, apart from any graph.
+
+        An array that cannot change may come back as it is.
+        """
+        return array.copy()
+
+    @abstractmethod
+    def split(
+        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+    ) -> list[Any]:
+        """Contiguous pieces of an array, piece i on device i; differentiable.
+
+        Pieces that stay on the device of the array may be views of it. With one size the array
+        stays whole, so that one without axes can be moved.
+        """
+
+    @abstractmethod
+    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
+        """Concatenate arrays along an axis, on a device; the result is differentiable.
+
+        The device is that of the first array when None.
+
+        One array alone may come back as it is.
+        """
+
+    def concatenate_all(
+        self, columns: Sequence[Sequence[Any]], dim: int, device: Any = None
+    ) -> list[Any]:
+        """`concatenate` of each column; all arrays have at least one axis."""
+        return [self.concatenate(column, dim, device) for column in columns]
+
+    @abstractmethod
+    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
+        """Stack arrays of one shape along a new first axis; the result is differentiable.
+
+        The result is in new storage, on a device as for `concatenate`.
+        """
+
+    # Gradients and averages
+    # ----------------------------------------------------------------------------------------------
+
+    def add(self, total: Any, addition: Any, device: str) -> Any:
+        """Return the sum of two gradients on a device.
+
+        `total` may be None, and its storage may be used for the result.
+        """
+        moved = self.array(addition, device=device)
+        return moved if total is None else total + moved
+
+    def weighted(
+        self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """Return gradients times a weight, added to any totals on the same device.
+
+        The storage of the totals may be used for the result.
+        """
+        products = [value * weight for value in values]
+        if totals is None:
+            return products
+        return [total + product for total, product in zip(totals, products, strict=True)]
+
+    def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
+        """Return each average moved towards its value, on their device.
+
+        The result is ``average + weight * (value - average)``.
+
+        The averages' storage may be used for the result.
+        """
+        return [
+            average + (value - average) * weight
+            for average, value in zip(averages, values, strict=True)
+        ]
+
+    def all_finite(self, values: Sequence[Any]) -> bool:
+        """Whether no array holds a NaN or an infinity."""
+        return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
+
+    # Types and devices
+    # ----------------------------------------------------------------------------------------------
+
+    def check_dtype(self, dtype: str) -> str:
+        """Return the name of a floating type that networks can compute in.
+
+        An error names the types that there are.
+        """
+        name = str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
+        if name not in self.dtypes:
+            raise DtypeError(
+                f"backend {self.name!r} cannot compute in {dtype!r}. "
+                f"{suggestion(name, self.dtypes)}"
+            )
+        return name
+
+    def check_device(self, device: Any) -> str:
+        """Return the name of a device that is present; the default device for None.
+
+        The device is given by name or as the framework's own object.
+
+        Raises:
+            DeviceError: There is no such device.
+        """
+        present = self.devices()
+        if device is None:
+            return present[0]
+        name = device if device in present else self.name_of_device(device)
+        if name not in present:
+            raise DeviceError(
+                f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}"
+            )
+        return name
+
+    def name_of_device(self, device: Any) -> str:
+        """Return the name of a device given in another form.
+
+        The device is an object of the framework's own, or another of the device's names.
+        """
+        return str(device)
+
+    # How arrays are computed
+    # ----------------------------------------------------------------------------------------------
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        """A context in which no graph for gradients is built."""
+        return nullcontext()
+
+    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+        """Return a context in which forward passes compute in a shorter floating type.
+
+        It applies to float32 networks, where a shorter type is safe.
+
+        Matrix products and convolutions take it; sums, exponentials and losses are computed in
+        float32, and so are norms, which give back the type of their input. Double precision stays
+        as it is. Where PyTorch's own layers and functions are called, its own lists of
+        ``torch.autocast`` decide.
+
+        Raises:
+            CapabilityError: The backend does not declare ``"mixed <precision>"``.
+        """
+        self.require(f"mixed {precision}")
+        return nullcontext()
+
+    def compiling_quickly(self) -> AbstractContextManager[Any]:
+        """Return a context for programs that run a few times only.
+
+        A backend that compiles spends little on them.
+        """
+        return nullcontext()
+
+    def op_by_op(self) -> AbstractContextManager[Any]:
+        """Return a context for many small networks that run once.
+
+        A backend that compiles does so by single operations.
+        """
+        return nullcontext()
+
+    # Random numbers
+    # ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def seed(self, seed: int) -> None:
+        """Seed the framework's own generators that random layers draw from."""
+
+    def random_state(self, network: Any) -> dict[str, Any]:
+        """Return the state of the generators that the network's random layers draw from.
+
+        The state consists of numbers, texts and arrays.
+        """
+        return {}
+
+    def load_random_state(self, network: Any, state: Mapping[str, Any]) -> None:
+        """Let the generators go on from what `random_state` gave.
+
+        Those of devices that are not here are left out.
+
+        Raises:
+            StateError: It is the state of another network; nothing has changed.
+        """

@@ -1,0 +1,163 @@
+"""What optimizers and steps need of a network: its weights, its blocks and its mode."""
+
+from __future__ import annotations
+
+import fnmatch
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deliralike.errors import StateError, UnknownName, suggestion
+from deliralike.nest.arrays import Arrays
+from deliralike.network.parallelism import Single
+from deliralike.network.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
+
+
+class NetworkCore:
+    """The part of `AbstractNetwork` that knows no optimizer, step or backend.
+
+    Attributes:
+        nn: The vocabulary of its backend: layers and functions.
+        training: Whether the network is in training mode; see `training_mode`.
+        dtype_built: The floating type that the network was built with.
+    """
+
+    backend: ClassVar[Arrays]
+    nn: ClassVar[Any]
+    _parallelism: ClassVar[type[Single]] = Single
+    training: bool
+    dtype_built: str = "float32"
+
+    # What a backend provides
+    # -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Return every parameter and buffer by its neutral name, in creation order.
+
+        The order is own parameters, own buffers, children.
+        """
+
+    @abstractmethod
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """Every native block with its dotted path, this network first (with the empty path)."""
+
+    @abstractmethod
+    def train(self, mode: bool = True) -> Any:
+        """Set training or evaluation mode for this network and all its blocks.
+
+        The network is returned.
+        """
+
+    @property
+    @abstractmethod
+    def device_name(self) -> str:
+        """The device that holds the parameters."""
+
+    @property
+    @abstractmethod
+    def dtype_name(self) -> str:
+        """Return the floating type of the parameters.
+
+        A network without any has the type that it was built with.
+        """
+
+    # What follows from it
+    # ----------------------------------------------------------------------------------------
+
+    def eval(self) -> Any:
+        """Set evaluation mode; returns the network."""
+        return self.train(False)
+
+    @contextmanager
+    def training_mode(self, training: bool) -> Iterator[Any]:
+        """Hold training or evaluation mode for a ``with`` block.
+
+        Afterwards every block has the mode that it had before.
+        """
+        before = [
+            (block, block.training)
+            for _, block in self.named_blocks()
+            if hasattr(block, "training")
+        ]
+        self.train(training)
+        try:
+            yield self
+        finally:
+            for block, was_training in before:
+                block.training = was_training
+
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """Return the weights by dotted torchvision names, in PyTorch layouts.
+
+        They are NumPy arrays that the caller owns.
+
+        Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d
+        arrays.
+        """
+        return {name: slot.read() for name, slot in self.neutral_slots().items()}
+
+    def load_neutral_state(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
+        """Take over weights by name; values are cast to the parameters' own types.
+
+        Args:
+            state: Neutral names and arrays in PyTorch layouts.
+            strict: Refuse when names are missing or unexpected. Wrong shapes are always refused.
+                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter
+                may come under any of its names.
+
+        Returns:
+            What was loaded, missing and unexpected.
+
+        Raises:
+            StateError: The weights do not fit; the message lists why, and nothing was changed.
+        """
+        slots = self.neutral_slots()
+        report = plan_load(slots, state)
+        nothing = not report.loaded and (slots or state)
+        if report.mismatched or (strict and not report.complete) or nothing:
+            raise StateError(
+                f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}"
+            )
+        arrays = {
+            name: host_array(name, state[name]) for name in report.loaded
+        }  # all of them before the first write
+        refuse_torn_ties(slots, arrays)
+        for name, array in arrays.items():
+            slots[name].write(array)
+        return report
+
+    @property
+    def parallelism(self) -> Single:
+        """Return how the network computes in parallel.
+
+        What depends on replicas and processes is asked of this object.
+        """
+        return self._parallelism(self)
+
+    def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
+        """Freeze or thaw the parameters whose neutral names match a pattern.
+
+        A pattern is like ``"layer1.*"``; the names of the parameters are returned.
+
+        Raises:
+            UnknownName: No parameter matches.
+        """
+        slots = {name: slot for name, slot in self.neutral_slots().items() if slot.is_parameter}
+        names = fnmatch.filter(slots, pattern)
+        if not names:
+            hint = suggestion(pattern, slots)
+            raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {hint}")
+        for name in names:
+            slots[name].trainable = trainable
+        return names
+
+    def count_parameters(self, trainable_only: bool = False) -> int:
+        """The number of scalar parameters, shared ones counted once; buffers do not count."""
+        slots = {
+            id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter
+        }
+        return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)

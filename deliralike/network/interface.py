@@ -1,0 +1,178 @@
+"""The interface of a backend's networks and optimizers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from deliralike.errors import CapabilityError, StateError
+from deliralike.nest.arrays import Arrays
+from deliralike.network.calls import Around, called_through
+from deliralike.network.core import NetworkCore
+from deliralike.optim.groups import Settings
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.rules import Rule
+
+N = TypeVar("N", bound=NetworkCore)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A loss and its gradients, as NumPy arrays in neutral names and layouts.
+
+    Attributes:
+        loss: The value of the function.
+        parameters: One array for each trainable parameter; None where the loss does not depend on
+            it.
+        inputs: The gradient with respect to each input: a nest like it, None at leaves that are not
+            floating arrays.
+        beside: What the function returned after the loss, where it returned a tuple; arrays as
+            NumPy ones.
+    """
+
+    loss: float
+    parameters: dict[str, np.ndarray | None]
+    inputs: tuple[Any, ...]
+    beside: tuple[Any, ...] = ()
+
+
+class Networks(Arrays, Generic[N]):
+    """The networks and optimizers of one framework.
+
+    Attributes:
+        nn: The vocabulary: functions, and layers bound to this backend.
+        network_base: The native class that networks written once are bound to.
+        optimizers_hold_state: Whether the framework's own optimizers hold their state and may be
+            wrapped twice.
+    """
+
+    nn: Any
+    network_base: type[N]
+    optimizers_hold_state: ClassVar[bool] = True
+
+    # Networks
+    # ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def is_native(self, value: Any) -> bool:
+        """Whether a value is a network or layer of the framework."""
+
+    def is_parameter(self, value: Any) -> bool:
+        """Whether a value is a parameter of the framework."""
+        return False
+
+    def wrappers(self) -> tuple[type, ...]:
+        """Return the framework's own classes of networks that only wrap another network.
+
+        They wrap it over devices or processes.
+        """
+        return ()
+
+    @abstractmethod
+    def wrap(self, native: Any) -> N:
+        """Wrap a native network as an abstract one.
+
+        It has the same weights, under the same names, without a prefix.
+        """
+
+    @abstractmethod
+    def gradients(self, loss_function: Callable[..., Any], network: N, *inputs: Any) -> Gradients:
+        """Return the loss ``loss_function(network, *inputs)`` and its gradients.
+
+        Running statistics move, weights do not.
+
+        The function is taken to be called once; see `compiling_quickly`.
+        """
+
+    def in_dtype(self, network: N, dtype: str) -> N:
+        """Return a copy of a network that computes in another floating type.
+
+        The copy shares nothing with the network.
+
+        Raises:
+            DtypeError: The backend cannot compute in that type.
+            StateError: The network holds something that cannot be copied.
+        """
+        name = self.check_dtype(dtype)
+        try:
+            twin = deepcopy(network)
+        except Exception as error:  # of whatever the network holds
+            raise StateError(f"{type(network).__name__} cannot be copied: {error}") from error
+        self.set_dtype(twin, name)
+        for _, block in twin.named_blocks():
+            if isinstance(block, NetworkCore):
+                block.dtype_built = name
+        return twin
+
+    def set_dtype(self, network: N, dtype: str) -> None:
+        """Convert the floating parameters and buffers of a network to a type.
+
+        The type is one that `check_dtype` has named.
+        """
+        raise CapabilityError(
+            f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
+        )
+
+    def called_through(self, network: N, around: Around) -> AbstractContextManager[None]:
+        """Return a context in which another function calls each block of a network.
+
+        A block may be written once or native.
+
+        Within a function given to `gradients`, it is the network that the function gets which is to
+        be followed.
+
+        Args:
+            around: Called with the block's dotted path, the block, the call that it makes, and the
+                call's arguments; what it returns takes the place of the block's output.
+        """
+        # Where a path has two blocks, the native network's own comes last.
+        blocks = dict(network.named_blocks())
+        return called_through(blocks, around, self.calls_forward)
+
+    def calls_forward(self, block: Any) -> bool:
+        """Whether calling a block of the framework ends in its method ``forward``."""
+        return hasattr(block, "forward")
+
+    def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
+        """The layer of `nn` that a layer of the framework's own is, and its settings there.
+
+        None for all others, and for layers with the names and settings of those of `nn`.
+        """
+        return None
+
+    # Optimizers
+    # ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def optimizer(
+        self,
+        rule: Rule,
+        network: N,
+        parameters: str | None = None,
+        groups: Settings | None = None,
+    ) -> AbstractOptimizer:
+        """An optimizer that follows one of the neutral update rules.
+
+        Args:
+            parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable
+                parameters when None.
+            groups: Settings that differ from the rule's, by patterns of neutral names of which the
+                first that matches decides: ``{"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr":
+                1e-4}}``. A learning rate of a group's own keeps its ratio to the rule's when
+                ``optimizer.lr`` is set.
+
+        Raises:
+            UnknownName: A pattern matches no parameter.
+            ArgumentError: The rule has no such setting.
+            SettingError: A setting makes no sense, or a ratio to a learning rate of 0 is wanted.
+        """
+
+    @abstractmethod
+    def wrap_optimizer(self, native: Any, network: N) -> AbstractOptimizer:
+        """Any optimizer of the framework as an abstract one."""

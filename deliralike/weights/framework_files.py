@@ -1,0 +1,78 @@
+"""The interface of the weight files of a framework's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from deliralike.errors import CapabilityError
+
+
+@dataclass(frozen=True)
+class WeightFiles:
+    """The weight files of a framework's own that its backend reads and writes.
+
+    Attributes:
+        name: What they are called, with an article.
+        suffixes: The suffixes under which they are written; the first is the usual one.
+        beginnings: The first bytes by which they are recognised.
+        folder_marks: Names in a folder by which one that holds weights is recognised.
+        order, channels_last: See `deliralike.weights.Contents`.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    beginnings: tuple[bytes, ...]
+    folder_marks: tuple[str, ...] = ()
+    order: str = "all"
+    channels_last: bool = False
+
+
+class Files:
+    """The weight files of one framework; a backend without any inherits these methods.
+
+    Attributes:
+        name: What users call the backend.
+    """
+
+    name: ClassVar[str]
+
+    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
+        """The neutral state in a weight file of the framework's own, without running code from it.
+
+        Raises:
+            WeightFileError: The file cannot be read safely, or holds something else.
+        """
+        raise CapabilityError(
+            f"backend {self.name!r} has no weight files of its own: use safetensors"
+        )
+
+    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
+        """Return every state in a weight file by the key under which it lies.
+
+        The most likely one comes first; the key is ``""`` for a state without any.
+
+        Raises:
+            WeightFileError: As `read_weights`.
+        """
+        return {"": self.read_weights(path)}
+
+    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
+        """Write a neutral state as a weight file of the framework's own."""
+        raise CapabilityError(
+            f"backend {self.name!r} has no weight files of its own: use safetensors"
+        )
+
+    def own_outputs(
+        self, state: Mapping[str, np.ndarray], x: np.ndarray
+    ) -> tuple[str, np.ndarray] | None:
+        """Return the name and outputs of the framework's own network that has such names.
+
+        The name is that of the network among the framework's own; None when there is no such
+        network.
+        """
+        return None
