@@ -45,7 +45,7 @@ def command(
     Each loads its shares of the batches; together they make the updates of one process. The first
     one writes and shows.
     """
-    from deliralike.backends.processes.join import PATIENCE
+    from deliralike.backends.processes.environment import PATIENCE
     from deliralike.backends.processes.launch import launched, usual_engine, watched
     from deliralike.errors import SettingError
 

@@ -100,7 +100,7 @@ def command(
     says. Channels and classes are taken from the data.
     """
     from deliralike import join
-    from deliralike.backends.processes.join import restarts
+    from deliralike.backends.processes.environment import restarts
     from deliralike.cli.options import key_values
     from deliralike.cli.settings import spread
 
@@ -268,7 +268,7 @@ def _announce(prepared: Any, folder: Path, resume: bool) -> None:
 
 def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) -> int:
     """Print how to go on, and return the exit code."""
-    from deliralike.backends.processes.join import say_at_the_end
+    from deliralike.backends.processes.environment import say_at_the_end
     from deliralike.training.interrupt import Interrupted
 
     number = error.signal if isinstance(error, Interrupted) else signal.SIGINT

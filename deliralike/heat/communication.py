@@ -10,7 +10,8 @@ import sys
 from functools import cache
 from typing import Any
 
-from deliralike.backends.processes.join import join, time_limit
+from deliralike.backends.processes.environment import time_limit
+from deliralike.backends.processes.join import join
 from deliralike.errors import ArgumentError
 from deliralike.parallel.processes.group import ProcessGroup
 

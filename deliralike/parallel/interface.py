@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.parallel.layerwise import LayerwiseNetwork
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.network import DistributedNetwork
 from deliralike.parallel.replicas.holder import Holder
 from deliralike.parallel.replicas.network import ReplicaSettings, ReplicatedNetwork
@@ -39,12 +39,12 @@ class Processes:
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
-    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
+    def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
         """The processes that the framework's own runtime connects; see `deliralike.join`.
 
         Args:
             timeout: Seconds.
-            place: Which of them this is; what the framework's own launcher says when None.
+            rank_info: Which of them this is; what the framework's own launcher says when None.
         """
         raise CapabilityError(
             f"backend {self.name!r} has no runtime of its own for several processes: use MPI"

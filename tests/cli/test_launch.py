@@ -1,6 +1,7 @@
 """``deliralike launch``: other subcommands in several processes."""
 
 import csv
+import importlib.util
 import os
 import signal
 import subprocess
@@ -273,7 +274,7 @@ def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
         "torch",
     ]
     monkeypatch.setattr(
-        launching.importlib.util, "find_spec", lambda name: None if name == "torch" else "there"
+        importlib.util, "find_spec", lambda name: None if name == "torch" else "there"
     )
     assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax")] == [
         "mpi",
@@ -300,7 +301,7 @@ def test_several_machines_meet_at_an_address():
 
 
 def test_a_launcher_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setattr(launching.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ProcessError, match="PyTorch, which is not installed"):
         launched("torch", 2, ["m"])
     with pytest.raises(

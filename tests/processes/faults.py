@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deliralike import backends, in_replicas
-from deliralike.backends.processes.join import restarts
+from deliralike.backends.processes.environment import restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.optim.rules import rule

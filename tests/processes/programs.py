@@ -5,7 +5,7 @@ import os
 import sys
 
 from deliralike import heat as ht
-from deliralike.backends.processes.join import PATIENCE
+from deliralike.backends.processes.environment import PATIENCE
 
 
 def here(processes):

@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from deliralike.backends.processes.join import COUNT, RANK, join
+from deliralike.backends.processes.environment import COUNT, RANK
+from deliralike.backends.processes.join import join
 
 _PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

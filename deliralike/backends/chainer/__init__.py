@@ -40,7 +40,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
@@ -145,7 +145,7 @@ class ChainerBackend(Backend):
     def loader_of(self, source: Any, seed: int, processes: ProcessGroup) -> Any:
         return iterators.loader_of(source, seed, processes)
 
-    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
+    def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
         module = importlib.import_module("deliralike.backends.chainer.distributed.process_group")
         return module.ChainerMNProcessGroup(timeout=timeout)
 

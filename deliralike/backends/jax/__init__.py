@@ -45,7 +45,7 @@ from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -171,7 +171,7 @@ class JaxBackend(Backend):
     def is_connected(self) -> bool:
         return jax.distributed.is_initialized()
 
-    def join(self, timeout: float, place: Place | None = None) -> ProcessGroup:
+    def join(self, timeout: float, place: RankInfo | None = None) -> ProcessGroup:
         return JaxProcessGroup(timeout, place)
 
     def distribute(

@@ -1,10 +1,8 @@
-"""Start several processes of a Python module: with torchrun, mpiexec, or, for JAX, `spawn`."""
+"""Start several processes of a Python module by the launcher of an engine."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,22 +11,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deliralike.backends import known
-from deliralike.backends.processes.join import ENGINE, ENGINES, LAST_WORDS, MAX_RESTARTS, RESTART
-from deliralike.errors import ProcessError, SettingError, suggestion
-
-_OVER_MPI = ("mpi", "chainermn")
+from deliralike.backends.processes import engine as engines
+from deliralike.backends.processes.engine import Launch
+from deliralike.backends.processes.environment import ENGINE, LAST_WORDS, MAX_RESTARTS, RESTART
+from deliralike.errors import SettingError
 
 
 def usual_engine(backend: str | None = None) -> str:
     """Return the default engine for networks of a backend; MPI where that one is not installed.
+
+    A backend that brings an engine under its own name trains over it.
 
     Example:
         >>> usual_engine("torch"), usual_engine("jax"), usual_engine()
         ('torch', 'jax', 'torch')
     """
     entry = known().get(backend or "")
-    engine = "torch" if entry is None else entry.engine
-    return engine if importlib.util.find_spec(engine) is not None else "mpi"
+    if backend in engines.names():
+        engine = str(backend)
+    else:
+        engine = "torch" if entry is None else entry.engine
+    return engine if engines.get(engine).is_installed() else "mpi"
 
 
 def launched(
@@ -45,7 +48,7 @@ def launched(
     """Return the command that starts `processes` processes on each node, and its environment.
 
     Args:
-        engine: ``"torch"``, ``"mpi"``, ``"chainermn"`` or ``"jax"``.
+        engine: ``"torch"``, ``"mpi"``, ``"chainermn"``, ``"jax"``, or another that is registered.
         module: The module's name and its arguments.
         nodes, node, address: How many machines there are, which of them this is, and ``host:port``
             of the first one, for torch and JAX; MPI finds the machines by itself, from Slurm or a
@@ -62,25 +65,20 @@ def launched(
         >>> launched("torch", 2, ["deliralike", "train"], environment={})[0][1:6]
         ['-m', 'torch.distributed.run', '--nproc-per-node', '2', '--standalone']
     """
-    if engine not in ENGINES:
-        raise SettingError(f"there is no engine {engine!r}. {suggestion(engine, ENGINES)}")
+    chosen = engines.get(engine)
     if processes < 1 or not 0 <= node < nodes:
         raise SettingError(
             f"processes={processes}, nodes={nodes}, node={node}: wanted one process at least, and "
             f"a node from 0 to {max(nodes - 1, 0)}"
         )
+    if nodes > 1 and not address and not chosen.finds_nodes:
+        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
     # more threads than cores slow each other down
     threads = max(1, (os.cpu_count() or 1) // processes)
-    variables = {"OMP_NUM_THREADS": str(threads)}
+    variables = chosen.environment() | {"OMP_NUM_THREADS": str(threads)}
     variables.update(os.environ if environment is None else environment)
     variables[ENGINE] = engine
-    if engine in _OVER_MPI:
-        return _mpiexec(engine, processes, nodes, module), _of_root_user() | variables
-    if nodes > 1 and not address:
-        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
-    if engine == "jax":
-        return _spawn(processes, nodes, node, address, module), variables
-    return _torchrun(processes, nodes, node, address, restarts, module), variables
+    return chosen.command(Launch(processes, module, nodes, node, address, restarts)), variables
 
 
 def watched(
@@ -104,14 +102,12 @@ def watched(
 def _watched(
     engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int
 ) -> int:
-    if engine == "torch":
-        return _code_of(command, environment, first_as=None)[0]
-    # at SIGTERM and Ctrl-C mpiexec kills its processes at once, before they can save their state;
-    # SIGUSR1 it passes on
-    first_as = signal.SIGUSR1 if engine in _OVER_MPI else signal.SIGTERM
+    chosen = engines.get(engine)
+    if chosen.restarts_itself:
+        return _code_of(command, environment, first_as=chosen.first_signal)[0]
     for number in range(restarts + 1):
         variables = dict(environment) | {RESTART: str(number), MAX_RESTARTS: str(restarts)}
-        code, has_signal = _code_of(command, variables, first_as=first_as)
+        code, has_signal = _code_of(command, variables, first_as=chosen.first_signal)
         if code == 0 or has_signal:
             break
         if number < restarts:
@@ -152,60 +148,3 @@ def _code_of(
     if signals:
         return 128 + signals[0], True
     return code, False
-
-
-def _torchrun(
-    processes: int, nodes: int, node: int, address: str, restarts: int, module: Sequence[str]
-) -> list[str]:
-    if importlib.util.find_spec("torch") is None:
-        raise ProcessError(
-            "torchrun comes with PyTorch, which is not installed: pip install "
-            "'deliralike[torch]', or choose the engine mpi"
-        )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    if nodes == 1:
-        command += ["--standalone"]
-    else:
-        # static: the dynamic rendezvous ignores the node's rank, and looks up the first node by
-        # its host name
-        command += ["--nnodes", str(nodes), "--node-rank", str(node)]
-        command += ["--rdzv-backend", "static", "--rdzv-endpoint", address]
-    command += ["--max-restarts", str(restarts)]
-    return [*command, "--no-python", sys.executable, "-m", *module]
-
-
-def _spawn(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
-    if importlib.util.find_spec("jax") is None:
-        raise ProcessError(
-            "the engine jax needs JAX, which is not installed: pip install 'deliralike[jax]'"
-        )
-    numbers = map(str, (processes, processes * nodes, processes * node))
-    return [sys.executable, "-m", "deliralike.backends.processes.spawn", *numbers, address, *module]
-
-
-def _mpiexec(engine: str, processes: int, nodes: int, module: Sequence[str]) -> list[str]:
-    beside_python = Path(sys.executable).parent / "mpiexec"
-    mpiexec = str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
-    if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
-        raise ProcessError(
-            f"the engine {engine} needs mpiexec and mpi4py: pip install 'deliralike[mpi]'"
-        )
-    version = subprocess.run(
-        [mpiexec, "--version"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=dict(os.environ) | _of_root_user(),
-    ).stdout
-    command = [mpiexec, "-n", str(processes * nodes)]
-    if "HYDRA" not in version:
-        # unlike MPICH, Open MPI binds a process to one core and refuses more processes than cores
-        command += ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    return [*command, sys.executable, "-m", "mpi4py", "-m", *module]
-
-
-def _of_root_user() -> dict[str, str]:
-    """Return the variables without which Open MPI refuses the root user, a container's only one."""
-    if os.geteuid() != 0:
-        return {}
-    return dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.backends.processes.join import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
+from deliralike.backends.processes.environment import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
 
 GRACE = 10.0  # seconds in which the other processes may report a failure before they are ended
 _POLL_INTERVAL = 0.05  # seconds

@@ -62,7 +62,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import Rule
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.replicas.callbacks import CallbackContext
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -288,8 +288,8 @@ class TorchBackend(Backend):
     def is_connected(self) -> bool:
         return torch.distributed.is_available() and torch.distributed.is_initialized()
 
-    def join(self, timeout: float, place: Place | None = None) -> TorchProcessGroup:
-        return TorchProcessGroup(timeout, place)
+    def join(self, timeout: float, rank_info: RankInfo | None = None) -> TorchProcessGroup:
+        return TorchProcessGroup(timeout, rank_info)
 
     def distribute(
         self,

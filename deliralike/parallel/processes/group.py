@@ -24,8 +24,8 @@ from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
 
 
 @dataclass(frozen=True)
-class Place:
-    """One of so many processes, and ``host:port`` of the first one."""
+class RankInfo:
+    """The rank of a process, the number of processes, and ``host:port`` of the first one."""
 
     rank: int
     count: int
@@ -408,5 +408,6 @@ class SingleProcess(ProcessGroup):
         self.agreed = what
 
 
+Place = RankInfo  # deprecated alias
 Processes = ProcessGroup  # deprecated alias
 Alone = SingleProcess  # deprecated alias

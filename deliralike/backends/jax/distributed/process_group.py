@@ -22,7 +22,7 @@ from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
 T = TypeVar("T")
 AXIS = "processes"
@@ -62,7 +62,10 @@ class JaxProcessGroup(ProcessGroup):
     engine = "JAX"
 
     def __init__(
-        self, timeout: float = 300.0, place: Place | None = None, ranks: Sequence[int] | None = None
+        self,
+        timeout: float = 300.0,
+        place: RankInfo | None = None,
+        ranks: Sequence[int] | None = None,
     ) -> None:
         if not jax.distributed.is_initialized():
             _start(timeout, place)
@@ -220,7 +223,7 @@ class JaxProcessGroup(ProcessGroup):
         os._exit(1)
 
 
-def _start(timeout: float, place: Place | None) -> None:
+def _start(timeout: float, place: RankInfo | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update(
         "jax_enable_preemption_service", False

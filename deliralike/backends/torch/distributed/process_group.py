@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import Place, ProcessGroup
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
 
 T = TypeVar("T")
@@ -32,17 +32,20 @@ class TorchProcessGroup(ProcessGroup):
 
     Args:
         timeout: Seconds after which a missing process is given up.
-        place: The place of this process; None takes it from torchrun's environment variables.
+        rank_info: The rank of this process; None takes it from torchrun's environment variables.
         group: A group; None is the default one, which is made if there is none.
     """
 
     engine = "torch.distributed"
 
     def __init__(
-        self, timeout: float = 300.0, place: Place | None = None, group: Any = None
+        self, timeout: float = 300.0, rank_info: RankInfo | None = None, group: Any = None
     ) -> None:
         if not dist.is_initialized():
-            _begin(_place() if place is None else place, datetime.timedelta(seconds=timeout))
+            _begin(
+                _rank_info() if rank_info is None else rank_info,
+                datetime.timedelta(seconds=timeout),
+            )
         self.group = group
         ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
@@ -267,7 +270,7 @@ def _ask_store(ask: Callable[[], T]) -> T | None:
     return answers[0] if answers else None
 
 
-def _begin(place: Place, timeout: datetime.timedelta) -> None:
+def _begin(own: RankInfo, timeout: datetime.timedelta) -> None:
     """Meet the other processes at a store, and connect them.
 
     Each restart has keys of its own: those of killed processes would be taken for living ones.
@@ -275,36 +278,36 @@ def _begin(place: Place, timeout: datetime.timedelta) -> None:
     Raises:
         ProcessError: Some processes, which the message names, did not arrive within the time limit.
     """
-    host, _, port = place.address.rpartition(":")
-    arrivals = [f"here/{rank}" for rank in range(place.count)]
+    host, _, port = own.address.rpartition(":")
+    arrivals = [f"here/{rank}" for rank in range(own.count)]
     try:
         base_store = dist.TCPStore(
             host,
             int(port),
-            place.count,
-            _serves(place.rank),
+            own.count,
+            _serves(own.rank),
             timeout,
             wait_for_workers=False,
             multi_tenant=True,
         )
     except RuntimeError as error:
         raise ProcessError(
-            f"process {place.rank} of {place.count}: nobody answers at {place.address}, where "
+            f"process {own.rank} of {own.count}: nobody answers at {own.address}, where "
             f"process 0 is waited for ({error})"
         ) from error
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     store = dist.PrefixStore(f"deliralike/{restart}", base_store)
-    store.set(arrivals[place.rank], "")
+    store.set(arrivals[own.rank], "")
     try:
         store.wait(arrivals, timeout)
     except RuntimeError as error:
         missing = [str(rank) for rank, key in enumerate(arrivals) if not store.check([key])]
         raise ProcessError(
-            f"process {place.rank} of {place.count}: within {timeout.total_seconds():g} s these "
+            f"process {own.rank} of {own.count}: within {timeout.total_seconds():g} s these "
             f"have not come at all: {', '.join(missing)}"
         ) from error
     dist.init_process_group(
-        "gloo", timeout=timeout, store=store, rank=place.rank, world_size=place.count
+        "gloo", timeout=timeout, store=store, rank=own.rank, world_size=own.count
     )
 
 
@@ -313,10 +316,10 @@ def _serves(rank: int) -> bool:
     return rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
-def _place() -> Place:
+def _rank_info() -> RankInfo:
     """Return the place of this process by torchrun's environment variables."""
     host, port, rank, count = (os.environ[name] for name in _OF_TORCHRUN)
-    return Place(int(rank), int(count), f"{host}:{port}")
+    return RankInfo(int(rank), int(count), f"{host}:{port}")
 
 
 def _store() -> Any:

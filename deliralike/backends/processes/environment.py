@@ -1,0 +1,80 @@
+"""Environment variables by which launchers and processes tell each other where a process stands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+# Variables that `deliralike launch` and `deliralike.backends.processes.spawn` set: the engine, the
+# rank of a process, the number of processes, the address of the first one, how long processes wait
+# for each other, the file for lines that are printed after everything else, and the restarts.
+ENGINE = "DELIRALIKE_ENGINE"
+RANK = "DELIRALIKE_RANK"
+COUNT = "DELIRALIKE_COUNT"
+ADDRESS = "DELIRALIKE_ADDRESS"
+PATIENCE = "DELIRALIKE_TIMEOUT"
+LAST_WORDS = "DELIRALIKE_LAST_WORDS"
+RESTART = "DELIRALIKE_RESTART"
+MAX_RESTARTS = "DELIRALIKE_MAX_RESTARTS"
+TIMEOUT = 300.0  # seconds
+THIS_MACHINE = "127.0.0.1"
+_TASKS = "SLURM_STEP_NUM_TASKS"
+_RESTARTS = (("TORCHELASTIC_RESTART_COUNT", RESTART), ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS))
+
+
+def time_limit() -> float:
+    """Return the default number of seconds after which an awaited process is given up.
+
+    Example:
+        >>> time_limit()
+        300.0
+    """
+    return float(os.environ.get(PATIENCE, TIMEOUT))
+
+
+def say_at_the_end(line: str) -> None:
+    """Print a line on standard error; `deliralike launch` prints it after all other output."""
+    if path := os.environ.get(LAST_WORDS):
+        Path(path).write_text(line)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+def restarts() -> tuple[int, int]:
+    """Return how often these processes were restarted after a failure, and the limit.
+
+    Example:
+        >>> restarts()
+        (0, 0)
+    """
+    count, limit = (_first_number(names) for names in _RESTARTS)
+    return count, limit
+
+
+def _first_number(names: tuple[str, ...]) -> int:
+    for name in names:
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def number(name: str) -> int:
+    """Return a whole number of the environment; 1 where the variable is not set."""
+    return int(os.environ.get(name, "1"))
+
+
+def in_slurm_step() -> bool:
+    """Return whether this process is one of several tasks of a step of Slurm.
+
+    The script of a batch job is in no step, however many tasks the job may start.
+    """
+    return number(_TASKS) > 1
+
+
+def free_port() -> int:
+    """Return a port of this machine that is free."""
+    with socket.socket() as listener:
+        listener.bind((THIS_MACHINE, 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,75 @@
+"""The engine torch.distributed, which torchrun and Slurm's srun start."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+from deliralike.backends import get
+from deliralike.backends.processes.engine import Engine, Launch
+from deliralike.backends.processes.environment import in_slurm_step
+from deliralike.errors import ProcessError
+from deliralike.parallel.processes.group import ProcessGroup, RankInfo
+
+_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
+_PORTS = range(29_500, 30_500)  # each Slurm job takes one of them
+
+
+class TorchDistributed(Engine):
+    """torch.distributed, on gloo or on what the program has chosen."""
+
+    name = "torch"
+    package = "torch"
+    restarts_itself = True
+
+    def command(self, launch: Launch) -> list[str]:
+        """See `Engine.command`."""
+        if importlib.util.find_spec("torch") is None:
+            raise ProcessError(
+                "torchrun comes with PyTorch, which is not installed: pip install "
+                "'deliralike[torch]', or choose the engine mpi"
+            )
+        command = [sys.executable, "-m", "torch.distributed.run"]
+        command += ["--nproc-per-node", str(launch.processes)]
+        if launch.nodes == 1:
+            command += ["--standalone"]
+        else:
+            # static: the dynamic rendezvous ignores the node's rank, and looks up the first node by
+            # its host name
+            command += ["--nnodes", str(launch.nodes), "--node-rank", str(launch.node)]
+            command += ["--rdzv-backend", "static", "--rdzv-endpoint", launch.address]
+        command += ["--max-restarts", str(launch.restarts)]
+        return [*command, "--no-python", sys.executable, "-m", *launch.module]
+
+    def has_started_this_process(self) -> bool:
+        """See `Engine.has_started_this_process`."""
+        return in_slurm_step() or _has_all(_TORCHRUN)
+
+    def join(self, timeout: float) -> ProcessGroup:
+        """See `Engine.join`."""
+        backend = get("torch")
+        if _has_all(_TORCHRUN):
+            return backend.join(timeout)
+        if _has_all(_SLURM):
+            return backend.join(timeout, _rank_in_slurm())
+        if backend.is_connected():
+            return backend.join(timeout)
+        missing = ", ".join(name for name in _TORCHRUN if name not in os.environ)
+        raise ProcessError(
+            f"torch.distributed needs the variables {', '.join(_TORCHRUN)} of the environment, and "
+            f"{missing} are not set: start with 'deliralike launch', torchrun or srun"
+        )
+
+
+def _has_all(names: tuple[str, ...]) -> bool:
+    return all(name in os.environ for name in names)
+
+
+def _rank_in_slurm() -> RankInfo:
+    rank, count, host, job = (os.environ[name] for name in _SLURM)
+    return RankInfo(int(rank), int(count), f"{host}:{_PORTS[int(job) % len(_PORTS)]}")
+
+
+ENGINE = TorchDistributed()

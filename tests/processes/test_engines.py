@@ -1,0 +1,70 @@
+"""Engines are registered: another package's is launched and joined as ours are."""
+
+import sys
+
+import pytest
+
+from deliralike import join
+from deliralike.backends.processes import engine as engines
+from deliralike.backends.processes.launch import launched, usual_engine
+from deliralike.errors import SettingError
+
+MODULE = """
+from deliralike.backends.processes.engine import Engine
+from deliralike.parallel import SingleProcess
+
+class Pigeons(Engine):
+    name = package = "pigeons"
+
+    def command(self, launch):
+        return ["fly", str(launch.processes * launch.nodes), *launch.module]
+
+    def join(self, timeout):
+        group = SingleProcess()
+        group.patience = timeout
+        return group
+
+    def environment(self):
+        return {"PIGEONS": "2"}
+
+LOFT = Pigeons()
+"""
+ENTRY_POINTS = """[deliralike.engines]
+pigeons = pigeons:LOFT
+torch = pigeons:LOFT
+"""
+
+
+@pytest.fixture
+def pigeons(tmp_path, monkeypatch):
+    (tmp_path / "pigeons.py").write_text(MODULE)
+    info = tmp_path / "pigeons-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeons\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("pigeons", None)
+
+
+def test_an_engine_of_another_package_is_launched_and_joined(pigeons):
+    command, variables = launched("pigeons", 3, ["program", "x"], nodes=2, address="here:1")
+    assert command == ["fly", "6", "program", "x"]
+    assert variables["PIGEONS"] == "2" and variables["DELIRALIKE_ENGINE"] == "pigeons"
+    assert join("pigeons", timeout=7.0).patience == 7.0
+    assert usual_engine("pigeons") == "pigeons"
+
+
+def test_an_engine_of_another_package_does_not_replace_ours(pigeons):
+    assert engines.names() == ["mpi", "chainermn", "torch", "jax", "pigeons"]
+    assert type(engines.get("torch")).__name__ == "TorchDistributed"
+
+
+def test_an_engine_that_finds_no_machines_asks_for_the_first_one(pigeons):
+    with pytest.raises(SettingError, match="2 nodes: say where the first one is"):
+        launched("pigeons", 1, ["program"], nodes=2)
+
+
+def test_an_unknown_engine_is_refused_with_the_nearest(pigeons):
+    with pytest.raises(SettingError, match="no engine 'pigeon'.*'pigeons'"):
+        join("pigeon")
