@@ -395,6 +395,14 @@ def test_schedules_are_explained(cause):
     assert cause in found.cause
 
 
+@pytest.mark.parametrize(("length", "words"), [(4, "5 times as fast"), (100, "5 times as slow")])
+def test_a_schedule_in_other_units_is_measured_by_its_first_change(length, words):
+    steps = np.arange(400)
+    reference, candidate = (0.2 * 0.1 ** np.minimum(steps // each, 4) for each in (20, length))
+    found = explaining.explain_schedule(reference, candidate)
+    assert found.known and f"schedule {words}" in found.cause, found
+
+
 def test_a_schedule_of_another_shape_is_not_known():
     found = explaining.explain_schedule(RATES, 0.1 * (1 + np.cos(np.pi * STEPS / 10_000)))
     assert not found.known
