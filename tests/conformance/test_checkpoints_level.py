@@ -164,3 +164,14 @@ def test_a_tied_parameter_has_one_state_under_its_first_name(backend):
         "other.weight",
         "other.bias",
     }
+
+
+def test_the_next_best_cause_of_a_lost_state_has_a_number(tmp_path):
+    """A report says how far away it is."""
+    (reference, batch), (right, _) = (_subject("tied", name) for name in ("torch", "torch"))
+    name = "optimizer: learning rate not restored"
+    mistake = next(each for each in planted.MISTAKES if each.name == name)
+    level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
+    found = [each.explanation for each in level.findings if each.what == "update after resuming"]
+    assert found and all(each.next_best > each.match == 0.0 for each in found)
+    assert "next best" in str(found[0])

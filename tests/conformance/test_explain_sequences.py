@@ -228,6 +228,18 @@ def test_attention_function():
     known(explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1), made), "no scale")
 
 
+def test_attention_function_with_a_mask_of_its_weights():
+    """What is dropped of the weights is dropped of nothing else."""
+    mask = np.array([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]] * 2) / 0.7
+
+    def made(w, q, k, v, *rest):
+        share = softmax(q @ k.transpose(0, 2, 1), -1) * mask
+        return share @ v, share
+
+    found = explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made)
+    known(found, "no scale")
+
+
 @pytest.mark.parametrize(
     ("order", "words"), [((1, 0, 2), "key, query, value"), ((0, 2, 1), "query, value, key")]
 )

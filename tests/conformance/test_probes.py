@@ -126,6 +126,9 @@ def test_zeros_are_made_at_the_very_layer():
     found = {finding.place: finding.what for finding in findings}
     assert found["zeros out of norm"].startswith("gradient of ")
     assert "zeros out of fc" not in found
+    assert {finding.mode for finding in findings if finding.place == "zeros out of norm"} == {
+        "train"
+    }
 
 
 class DeepNorms(Network):
