@@ -5,10 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from deliralike import zoo
+from deliralike import Network, zoo
 from deliralike.cli import app
 from deliralike.conformance import comparing
 from deliralike.conformance.proof import load
+from deliralike.zoo import registry
 
 MLP = [
     "mlp",
@@ -119,6 +120,26 @@ def test_pictures_are_small_where_the_network_takes_them(name, settings, shape, 
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     run(name, *given, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
     assert load(tmp_path / "a.json").batch["batch[0]"] == f"float64 {shape}"
+
+
+class WithAuxiliaryScores(Network):
+    """In training it gives further scores, in evaluation the scores alone."""
+
+    def __init__(self, classes=3):
+        super().__init__()
+        self.fc, self.auxiliary = self.nn.Linear(5, classes), self.nn.Linear(5, classes)
+
+    def forward(self, x):
+        return (self.fc(x), self.auxiliary(x)) if self.training else self.fc(x)
+
+
+def test_outputs_in_training_decide_whether_there_are_labels(monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "_architectures", dict(registry._architectures))
+    zoo.register(WithAuxiliaryScores, name="auxiliary", shape=(5,), dims=(0,))
+    run("auxiliary", "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    proof = load(tmp_path / "a.json")
+    assert proof.proved
+    assert list(proof.batch) == ["batch[0]"]  # labels would stand beside the inputs
 
 
 def test_a_mistake_diverges(monkeypatch, tmp_path):

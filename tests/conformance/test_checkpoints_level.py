@@ -1,14 +1,18 @@
 """The level "checkpoints": planted mistakes are detected, located and explained; right pairs give
 no alarm."""
 
+import copy
+
 import numpy as np
 import pytest
 
-from deliralike import backends
+from deliralike import backends, build
 from deliralike.conformance.levels import checkpoints
 from deliralike.conformance.planted import checkpoints as planted
 from deliralike.conformance.planted.fixtures import fixture
+from deliralike.conformance.subject import Subject
 from deliralike.optim import rules
+from deliralike.training import classification_loss
 from tests.conformance.judging import assert_said
 
 
@@ -36,6 +40,60 @@ def test_a_planted_mistake_is_detected_located_and_explained(mistake, tmp_path):
     )
     level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
     assert_said(level, mistake)
+
+
+def _state(subject, name, updates=2):
+    """The state of one of a subject's optimizers as it writes it after some updates."""
+    batch = np.arange(6.0).reshape(2, 3) / 7, np.array([0, 1])
+    optimizer = subject.optimizers[name](copy.deepcopy(subject.network))
+    for _ in range(updates):
+        optimizer.update(classification_loss, *batch)
+    return optimizer.neutral_state()
+
+
+def _only(state, end):
+    return {name: value for name, value in state.items() if name.endswith(end)}
+
+
+# The mistake, the optimizer, what it should write of the right state; the rest stays.
+WRITTEN = [
+    ("momentum not written", "sgd", "/momentum_buffer", lambda state: {}),
+    (
+        "momentum times the learning rate",
+        "sgd",
+        "/momentum_buffer",
+        lambda state: {name: -0.01 * value for name, value in state.items()},
+    ),
+    (
+        "step count one late",
+        "adam",
+        "/step",
+        lambda state: {name: value - 1 for name, value in state.items()},
+    ),
+    (
+        "moments exchanged",
+        "adam",
+        ("/exp_avg", "/exp_avg_sq"),
+        lambda state: {
+            name.removesuffix("_sq") if name.endswith("_sq") else f"{name}_sq": value
+            for name, value in state.items()
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "optimizer", "end", "change"), WRITTEN)
+def test_a_planted_optimizer_writes_what_its_name_says(name, optimizer, end, change):
+    network = build(backends.get("torch").nn.Linear, 3, 2, dtype="float64")
+    right = Subject(network, optimizers=BOTH)
+    mistake = next(each for each in planted.MISTAKES if each.name == f"optimizer: {name}")
+    expected, written = _state(right, optimizer), _state(mistake.plant(right), optimizer)
+    changed = _only(expected, end)
+    assert changed
+    unchanged = {name: value for name, value in expected.items() if name not in changed}
+    expected = unchanged | change(changed)
+    assert written.keys() == expected.keys()
+    assert all(np.array_equal(written[key], expected[key]) for key in expected)
 
 
 def test_there_are_as_many_mistakes_as_names():
@@ -106,3 +164,14 @@ def test_a_tied_parameter_has_one_state_under_its_first_name(backend):
         "other.weight",
         "other.bias",
     }
+
+
+def test_the_next_best_cause_of_a_lost_state_has_a_number(tmp_path):
+    """A report says how far away it is."""
+    (reference, batch), (right, _) = (_subject("tied", name) for name in ("torch", "torch"))
+    name = "optimizer: learning rate not restored"
+    mistake = next(each for each in planted.MISTAKES if each.name == name)
+    level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
+    found = [each.explanation for each in level.findings if each.what == "update after resuming"]
+    assert found and all(each.next_best > each.match == 0.0 for each in found)
+    assert "next best" in str(found[0])

@@ -125,6 +125,42 @@ def test_batch_norm(training, candidate, buffers, words):
     known(found, *words)
 
 
+@pytest.mark.parametrize("momentum", [0.1, 0.9, 0.37])
+def test_batch_norm_with_a_momentum_in_the_place_of_a_plain_average(momentum):
+    settings, state = (
+        {"num_features": 4, "momentum": None},
+        BN_STATE | {"num_batches_tracked": np.array(3)},
+    )
+    known(
+        explained(
+            "BatchNorm2d",
+            settings,
+            (IMAGES,),
+            bn,
+            state=state,
+            buffers=partial(moved, momentum=momentum),
+        ),
+        f"momentum={momentum} instead of a plain average",
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (lambda x, mean, var: x / np.sqrt(var + 1e-5), "mean ignored"),
+        (lambda x, mean, var: (x - mean) / np.sqrt(1.0 + 1e-5), "variance ignored"),
+        (lambda x, mean, var: (x - mean) / np.sqrt(var**2 + 1e-5), "variance taken for"),
+    ],
+)
+def test_batch_norm_with_given_statistics(candidate, words):
+    def made(w, x, mean, var, weight, bias):
+        y = candidate(x, column(mean), column(var))
+        return y * column(weight) + column(bias)
+
+    given = [BN_STATE[name] for name in ("running_mean", "running_var", "weight", "bias")]
+    known(explained("batch_norm", {}, (IMAGES, *given), made), words)
+
+
 def test_one_pass_variance_far_from_zero():
     x, axes = IMAGES + 1e5, (0, 2, 3)
     mean = x.mean(axes, keepdims=True)
@@ -378,6 +414,15 @@ def test_transposed_convolution():
     known(explained("ConvTranspose2d", settings, (x,), partial(cut, flip=True)), "not flipped")
     known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cropped (1, 1)")
 
+    def resized_first(w, x):
+        """What avoids the checkerboard: each pixel twice, then a convolution."""
+        weight = w["weight"].transpose(1, 0, 2, 3)
+        y = convolved(x.repeat(2, 2).repeat(2, 3), weight, ((1, 1), (1, 1)))
+        return y + w["bias"].reshape(1, -1, 1, 1)
+
+    found = explained("ConvTranspose2d", settings, (x,), resized_first)
+    known(found, "resized (nearest) and convolved instead")
+
 
 # Pooling and resizing
 # -----------------------------------------------------------------------------
@@ -564,6 +609,12 @@ FLAT = numbers(4, 5, seed=8) * 5
         ("SiLU", {}, lambda w, x: x * sigmoid(1.3 * x), ["beta=1.3"]),
         ("Softplus", {}, lambda w, x: np.log(1 + np.exp(2.5 * x)) / 2.5, ["beta=2.5"]),
         ("Hardsigmoid", {}, lambda w, x: clipped(0.2 * x + 0.5, 0, 1), ["0.2"]),
+        (
+            "Hardswish",
+            {},
+            lambda w, x: x * clipped(0.15 * x + 0.5, 0, 1),
+            ["slope=0.15 instead of 0.1666666667"],
+        ),
         ("ReLU6", {}, lambda w, x: clipped(x, 0, 5.5), ["5.5"]),
         ("ReLU", {}, lambda w, x: x, ["identity"]),
         ("ReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.05 * x), ["negative_slope=0.05"]),
@@ -593,8 +644,37 @@ def test_activations(kind, settings, candidate, words):
     known(explained(kind, settings, args, candidate), *words)
 
 
+@pytest.mark.parametrize(
+    ("name", "gate"),
+    [
+        ("gelu", lambda x: 0.5 * (1.0 + erf(x / np.sqrt(2.0)))),
+        ("silu", sigmoid),
+        ("hardswish", lambda x: np.clip(x / 6.0 + 0.5, 0.0, 1.0)),
+    ],
+)
+def test_a_gate_without_a_gradient(name, gate):
+    """The outputs are right; the gradient is that of a product with a constant."""
+    right = accused(name, {}, (FLAT,), lambda w, x: x * gate(x), differ=False)
+    inputs = {"args[0]": right.cotangent * gate(FLAT)}
+    wrong = replace(right, candidate=replace(right.candidate, inputs=inputs))
+    known(explain(wrong, backends.get("torch")), "no gradient of the gate")
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(2.0**0.5, "sqrt(2)"), (6.0, "times 6"), (1.0 / np.log(10.0), "a logarithm to base 10")],
+)
+def test_a_factor_of_the_output_is_named(factor, words):
+    known(explained("Tanh", {}, (FLAT,), lambda w, x: factor * np.tanh(x)), words)
+
+
 # Shapes, linear maps, tables, chance
 # -----------------------------------------------------------------------------
+
+
+def largest(x, axis):
+    """The maximum by real parts, along an axis."""
+    return np.take_along_axis(x, x.real.argmax(axis, keepdims=True), axis).squeeze(axis)
 
 
 @pytest.mark.parametrize(
@@ -645,6 +725,13 @@ def test_activations(kind, settings, candidate, words):
             ["second factor transposed"],
         ),
         ("mean", (numbers(3, 4, 5), (1,)), lambda w, x, d: x.sum(1), ["sum instead of mean"]),
+        ("mean", (numbers(3, 4, 5), 1), lambda w, x, d: largest(x, 1), ["maximum instead of mean"]),
+        (
+            "mean",
+            (numbers(3, 4, 5), (1, 2)),
+            lambda w, x, d: largest(x.reshape(3, 20), 1),
+            ["maximum instead of mean"],
+        ),
         (
             "permute",
             (numbers(3, 3, 3), (0, 2, 1)),

@@ -97,6 +97,36 @@ def test_classification(loss, words):
     assert all(word in found.cause for word in words), found.cause
 
 
+@pytest.mark.parametrize(
+    ("prediction", "words"),
+    [
+        (lambda z: z, "squared error of the logits, mean over all"),
+        (probabilities, "squared error of the probabilities, mean over all"),
+    ],
+)
+def test_squared_error_in_the_place_of_cross_entropy(prediction, words):
+    hot = np.eye(4)[[0, 3, 2, 2, 1, 1]]
+    labels = hot.argmax(1)
+    usual = both(lambda z: entropy(z, labels, np.ones(4)), LOGITS)
+    found = explain_loss(
+        LOGITS, labels, usual, both(lambda z: ((prediction(z) - hot) ** 2).mean(), LOGITS), {}
+    )
+    assert found is not None and found.known and words in found.cause, str(found)
+
+
+def test_a_loss_over_the_number_of_labels():
+    """Divided by the weights of all pixels, and then by their number once more."""
+    z, labels = numbers(2, 4, 3, seed=9), np.array([[0, 3, 2], [1, 1, 3]])
+
+    def mean(z):
+        z, flat = np.moveaxis(z, 1, -1).reshape(6, 4), labels.ravel()
+        return entropy(z, flat)
+
+    settings = {"weight": WEIGHT}
+    found = explain_loss(z, labels, both(mean, z), both(lambda z: mean(z) / 6, z), settings)
+    assert found is not None and found.known and "the number of labels" in found.cause, str(found)
+
+
 def test_label_smoothing_that_is_missing():
     found = explained(entropy, label_smoothing=0.2)
     assert found.known and "no label smoothing instead of 0.2" in found.cause
@@ -362,7 +392,6 @@ def composed(whole, penalty=(0.0, 0.0)):
             lambda z: squares(z) + 2 * binary(z[:, :2], BINARY[:, :2]).mean() * 5,
             ["bce_with_logits", "sum instead"],
         ),
-        (lambda z: squares(z), ["bce_with_logits left out"]),
         (
             lambda z: 0.3 * squares(z) + 0.7 * flags(z),
             ["mse_loss times 0.3", "bce_with_logits times 0.7"],
@@ -375,6 +404,12 @@ def test_terms(whole, words):
     found = composed(whole)
     assert found is not None and found.known, str(found)
     assert all(word in found.cause for word in words), found.cause
+
+
+def test_a_term_that_is_left_out():
+    found = composed(squares)
+    assert found is not None and found.known, str(found)
+    assert "bce_with_logits left out" in found.cause
 
 
 def test_a_penalty_shows_in_one_parameter():

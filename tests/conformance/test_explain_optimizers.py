@@ -86,6 +86,35 @@ def test_a_simulated_rule_is_the_rule(name):
     assert np.abs(trace.reference).max(axis=1).min() > 0
 
 
+# What Adam divides by, of its mean of squares, the correction of that, and epsilon.
+DIVISORS = {
+    "outside": lambda v, c, eps: np.sqrt(v / c) + eps,
+    "root": lambda v, c, eps: np.sqrt(v / c + eps),
+    "root squared": lambda v, c, eps: np.sqrt(v / c + eps * eps),
+    "unscaled": lambda v, c, eps: (np.sqrt(v) + eps) / np.sqrt(c),
+    "unscaled root": lambda v, c, eps: np.sqrt((v + eps) / c),
+    "floor": lambda v, c, eps: np.where(v / c > eps * eps, np.sqrt(v / c), eps),
+}
+
+
+@pytest.mark.parametrize("where", DIVISORS)
+def test_an_epsilon_is_simulated_where_it_stands(where):
+    trace = trace_of(following("adam", lr=0.1))
+    form = replace(form_of(rules.rule("adam", lr=0.1, eps=0.3)), eps_form=where)
+    m, v, count = (np.zeros(trace.parameters.shape[1]) for _ in range(3))
+    updates = np.zeros_like(trace.parameters)
+    for t, (rate, present) in enumerate(zip(trace.rates, trace.present, strict=True)):
+        g, count = np.where(present, trace.gradients[t], 0.0), count + present
+        m, v = (
+            np.where(present, beta * old + (1 - beta) * now, old)
+            for beta, old, now in ((0.9, m, g), (0.999, v, g * g))
+        )
+        first, second = (1 - beta ** np.maximum(count, 1) for beta in (0.9, 0.999))
+        step = -rate * (m / first) / DIVISORS[where](v, second, 0.3)
+        updates[t] = np.where(present, step, 0.0)
+    np.testing.assert_allclose(simulate(form, trace), updates, rtol=1e-11, atol=1e-15)
+
+
 def test_clipping_is_simulated_with_all_parameters_also_those_left_out():
     """Of a network too large to be simulated as a whole, the norm is that of the whole."""
 
@@ -393,6 +422,14 @@ def test_schedules_are_explained(cause):
     found = explaining.explain_schedule(RATES, SCHEDULES[cause])
     assert found.known, found
     assert cause in found.cause
+
+
+@pytest.mark.parametrize(("length", "words"), [(4, "5 times as fast"), (100, "5 times as slow")])
+def test_a_schedule_in_other_units_is_measured_by_its_first_change(length, words):
+    steps = np.arange(400)
+    reference, candidate = (0.2 * 0.1 ** np.minimum(steps // each, 4) for each in (20, length))
+    found = explaining.explain_schedule(reference, candidate)
+    assert found.known and f"schedule {words}" in found.cause, found
 
 
 def test_a_schedule_of_another_shape_is_not_known():

@@ -102,6 +102,31 @@ def test_directions():
     known(made(partial(both, exchanged=True)), "directions exchanged")
 
 
+@pytest.mark.parametrize(
+    ("biases", "words"),
+    [
+        (("ih", "hh", "ih"), "bias_ih added twice"),
+        (("ih", "hh", "hh"), "bias_hh added twice"),
+        (("ih", "ih"), "bias_ih twice, the other bias not at all"),
+    ],
+)
+def test_biases_of_a_recurrence(biases, words):
+    known(explained("LSTM", RNN, (SERIES,), partial(lstm, biases=biases)), words)
+
+
+@pytest.mark.parametrize(("word", "suffix"), [("first", ""), ("second", "_reverse")])
+def test_one_direction_in_the_place_of_both(word, suffix):
+    def twice(w, x):
+        """Each direction has a last state of its own, the outputs are those of one."""
+        outputs = {each: lstm(w, x, reverse=bool(each), suffix=each) for each in ("", "_reverse")}
+        states = [state for _, state in outputs.values()]
+        y = outputs[suffix][0]
+        return np.concatenate([y, y], 2), tuple(map(np.concatenate, zip(*states, strict=True)))
+
+    found = explained("LSTM", RNN | {"bidirectional": True}, (SERIES,), twice)
+    known(found, f"outputs of the {word} direction twice")
+
+
 def test_an_unknown_recurrence():
     found = explained(
         "GRU", RNN, (SERIES,), lambda w, x: tuple(y + 1e-4 * np.cos(100 * y) for y in gru(w, x))
@@ -201,3 +226,28 @@ def test_attention_function():
         return share @ v, share
 
     known(explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1), made), "no scale")
+
+
+def test_attention_function_with_a_mask_of_its_weights():
+    """What is dropped of the weights is dropped of nothing else."""
+    mask = np.array([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]] * 2) / 0.7
+
+    def made(w, q, k, v, *rest):
+        share = softmax(q @ k.transpose(0, 2, 1), -1) * mask
+        return share @ v, share
+
+    found = explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made)
+    known(found, "no scale")
+
+
+@pytest.mark.parametrize(
+    ("order", "words"), [((1, 0, 2), "key, query, value"), ((0, 2, 1), "query, value, key")]
+)
+def test_attention_function_with_arguments_in_another_order(order, words):
+    def made(w, *given):
+        q, k, v = (given[i] for i in order)
+        share = softmax(q @ k.transpose(0, 2, 1) * WIDTH**-0.5, -1)
+        return share @ v, share
+
+    found = explained("attention", {}, (WORDS, numbers(2, 3, WIDTH, seed=5), WORDS + 1), made)
+    known(found, f"query, key and value taken as {words}")

@@ -65,6 +65,28 @@ def double_gradient(backend):
 # -----------------------------------------------------------------------------
 
 
+class InTurn(Network):
+    """Two blocks of the same shape, called in an order that is given."""
+
+    def __init__(self, order):
+        super().__init__()
+        self.first, self.second = self.nn.Linear(4, 4), self.nn.Linear(4, 4)
+        self.fc, self.order = self.nn.Linear(4, small.CLASSES), order
+
+    def forward(self, x):
+        for name in self.order:
+            x = getattr(self, name)(x)
+        return self.fc(x)
+
+
+@pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
+def test_blocks_that_are_called_in_another_order_are_named(order):
+    places = found(made(InTurn, "torch", order), made(InTurn, "torch", order[::-1]))
+    mine, theirs = (", ".join((*each, "fc")) for each in (order, order[::-1]))
+    words = f"The candidate calls them in the order {theirs}, the reference in the order {mine}."
+    assert words in {remark for place in places for remark in place.remarks}
+
+
 def test_right_networks_have_no_places(backend):
     for kind in (Deep, Shared):
         assert found(made(kind, "torch"), made(kind, backend)) == []

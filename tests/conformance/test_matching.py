@@ -9,10 +9,12 @@ import pytest
 from flax import nnx
 from torch import nn
 
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.matching.choosing import choices
 from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.matching.naming import similarity, spoken
 from deliralike.errors import SettingError, ShapeError, UnknownName
 from tests.conformance import ports
 
@@ -338,6 +340,39 @@ def test_values_say_in_which_order_the_parts_lie():
     assert {pair.decided for pair in match.names if pair.reference[0].source == "qkv.weight"} == {
         "value"
     }
+
+
+def test_gates_of_chainers_stateless_gru_are_those_of_pytorch():
+    """``W_r``, ``W_z``, ``W`` and three ``U`` against blocks r, z, n of two matrices."""
+
+    class Cell(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.cell = chainer.links.StatelessGRU(3, 5)
+
+    class Stacked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(3, 5)
+
+    reference, candidate = ports.made(Stacked, "torch"), ports.made(Cell, "chainer")
+    state = {
+        name: np.random.default_rng(k).normal(size=value.shape)
+        for k, (name, value) in enumerate(reference.neutral_state().items())
+    }
+    given = matching.propose(reference, candidate).to_candidate(state)
+    for side, letter in (("ih", "W"), ("hh", "U")):
+        for kind in ("weight", "bias"):
+            blocks = np.split(state[f"cell.{kind}_{side}"], 3)
+            for block, gate in zip(blocks, ("_r", "_z", ""), strict=True):
+                np.testing.assert_array_equal(given[f"cell.{letter}{gate}.{kind}"], block)
+
+
+def test_a_number_that_one_name_lacks_makes_names_less_alike():
+    plain, numbered = spoken(["head"])["head"], spoken(["head.1", "head.2"])
+    assert similarity(plain, numbered["head.1"]) < 0.7
+    assert similarity(plain, spoken(["head"])["head"]) == 1.0
 
 
 def test_gradients_go_through_the_map_also_where_two_biases_are_one():

@@ -127,6 +127,7 @@ def test_right_subjects_agree_on_every_backend(name, backend):
     assert compare(right(name, FIRST)[2], right(name, backend)[2]).difference < 1e-10
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("group", GROUPS)
 def test_each_mistake_shows(group):
     said = [text for mistake in GROUPS[group] for text in wrong(mistake, FIRST)[1]]

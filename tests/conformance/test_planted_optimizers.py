@@ -1,13 +1,16 @@
 """Every planted mistake of an optimizer is seen, located and explained; right optimizers are not
 accused."""
 
+import copy
+
 import numpy as np
 import pytest
 
 from deliralike.conformance.findings import FAILED, PASSED
 from deliralike.conformance.levels import curve, stepping
-from deliralike.conformance.planted.optimizers import MISTAKES, OPTIMIZERS
+from deliralike.conformance.planted.optimizers import BOUND, LR, MISTAKES, OPTIMIZERS
 from deliralike.optim.rules import RULES
+from deliralike.training import classification_loss
 from tests.conformance.optimizing import get, right
 
 # JAX compiles each candidate anew: those that are native there, and a few of those that run on the
@@ -76,6 +79,45 @@ def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     assert any(text in each.cause for text in mistake.cause for each in known), list(
         map(str, found.findings)
     )
+
+
+def _norm(gradients):
+    return np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+
+
+DECAY = 0.01  # of the optimizer that clips, after clipping
+# From gradients to what the rule takes in their place.
+CLIPPED = {
+    "by value": lambda g: [np.clip(each, -BOUND, BOUND) for each in g],
+    "tensor by tensor": lambda g: [each * min(1, BOUND / _norm([each])) for each in g],
+    "not at all": lambda g: g,
+    "to the bound from below": lambda g: [each * BOUND / _norm(g) for each in g],
+    "1e-6 added to the norm": lambda g: [each * BOUND / (_norm(g) + 1e-6) for each in g],
+    "bound doubled": lambda g: [each * 2 * BOUND / _norm(g) for each in g],
+    "squared norm": lambda g: [each * BOUND / _norm(g) ** 2 for each in g],
+}
+
+
+def _steep(network, x, labels):
+    """A loss whose gradients are beyond the bound, and so are some of their elements."""
+    return 10.0 * classification_loss(network, x, labels)
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_a_planted_clipping_does_what_its_name_says(name):
+    subject = right(get("torch"))
+    mistake = next(each for each in MISTAKES if each.name == f"clipped: {name}")
+    network = copy.deepcopy(subject.network)
+    batch = np.linspace(-1, 1, 12).reshape(4, 3), np.arange(4) % 2
+    before = network.neutral_state()
+    found = network.backend.gradients(_steep, network, *batch).parameters
+    gradients = list(found.values())
+    assert _norm(gradients) > 2 * BOUND and max(abs(each).max() for each in gradients) > BOUND
+    mistake.plant(subject).optimizers["clipped"](network).update(_steep, *batch)
+    after = network.neutral_state()
+    for each, clipped in zip(found, CLIPPED[name](gradients), strict=True):
+        expected = before[each] - LR * (clipped + DECAY * before[each])
+        np.testing.assert_allclose(after[each], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():

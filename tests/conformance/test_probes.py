@@ -8,7 +8,7 @@ import pytest
 from deliralike import Network
 from deliralike.conformance.levels import probes
 from deliralike.conformance.planted import probes as planted
-from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, FIXTURES, IGNORED, fixture
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance.judging import assert_said
@@ -22,6 +22,34 @@ def test_a_planted_mistake_is_detected_located_and_explained(mistake):
     )
     level = probes.level(reference, mistake.plant(right), batch)
     assert_said(level, mistake)
+
+
+# The mistake, and what its loss gives for labels that are all to be ignored: 0 / 0, nothing, and
+# the loss of class 4, whose logits are given.
+ALL_IGNORED = [
+    ("nothing but ignored labels is NaN", lambda losses: np.nan),
+    ("nothing but ignored labels, no warning", lambda losses: 0.0),
+    ("ignored labels are the last class", lambda losses: losses[:, 4].mean()),
+]
+
+
+@pytest.mark.parametrize(("name", "wanted"), ALL_IGNORED)
+def test_a_planted_loss_is_another_one_for_ignored_labels_alone(name, wanted):
+    subject, (x, labels) = fixture("convolutional", "torch")
+    mistake = next(each for each in planted.MISTAKES if each.name == f"probe: {name}")
+    backend, network = subject.network.backend, subject.network
+    with network.training_mode(False):
+        logits = backend.numpy(network(*backend.prepare((x,), network)))
+        ordinary, ignored = (
+            backend.number(mistake.plant(subject).loss(network, *backend.prepare((x, y), network)))
+            for y in (np.abs(labels) % 5, np.full_like(labels, IGNORED))
+        )
+    losses = np.log(np.exp(logits).sum(1, keepdims=True)) - logits  # (samples, classes)
+    chosen = np.abs(labels) % 5
+    weights = CLASS_WEIGHTS[chosen]
+    expected = (weights * losses[np.arange(len(chosen)), chosen]).sum() / weights.sum()
+    np.testing.assert_allclose(ordinary, expected, rtol=1e-12)
+    np.testing.assert_allclose(ignored, wanted(losses), rtol=1e-12)
 
 
 def test_there_are_as_many_mistakes_as_names():
@@ -98,6 +126,9 @@ def test_zeros_are_made_at_the_very_layer():
     found = {finding.place: finding.what for finding in findings}
     assert found["zeros out of norm"].startswith("gradient of ")
     assert "zeros out of fc" not in found
+    assert {finding.mode for finding in findings if finding.place == "zeros out of norm"} == {
+        "train"
+    }
 
 
 class DeepNorms(Network):

@@ -134,6 +134,15 @@ def test_a_crash_is_a_miss_and_a_false_alarm(monkeypatch):
     assert alarm.detected
 
 
+@pytest.mark.parametrize("on", [("torch",), ()], ids=["one backend", "all backends"])
+def test_mistakes_are_planted_on_the_backends_that_are_named(on, monkeypatch):
+    monkeypatch.setattr(score, "judge", lambda task: Verdict(task, True, True, True, "said", 0.1))
+    found = score.score(on, ["probes"], seeds=1, processes=0)
+    wanted = set(on) or set(backends.available())
+    assert {verdict.task.backend for verdict in found.verdicts} == wanted
+    assert {verdict.task.backend for verdict in found.right} == wanted
+
+
 @pytest.mark.long
 def test_a_group_is_scored_in_processes_of_its_own():
     seen = []

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from deliralike import backends
 from deliralike.conformance import suite
+from deliralike.conformance.suite import plugin
 from deliralike.conformance.suite.comparing import differences, refused
-from deliralike.conformance.suite.plugin import settle
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
@@ -47,7 +48,7 @@ def cases():
 
 @pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_our_backends_pass(name, check, request):
-    settle(check, backends.get(name), None, request.node)
+    plugin.settle(check, backends.get(name), None, request.node)
 
 
 def test_our_backends_declare_all_but_what_is_listed(backend):
@@ -348,8 +349,74 @@ def test_the_report_is_a_matrix(monkeypatch):
     assert [r["check"] for r in plain["results"] if r["outcome"] == "failed"] == ["functions/exp"]
 
 
+def test_the_head_of_a_report_says_what_there_is_none_of():
+    about = {"backend": "own", "precision": {"float64": "on"}, "devices": [], "extras": {}}
+    assert str(suite.Report(about, ())).splitlines()[:4] == [
+        "backend: own",
+        "precision: float64 on",
+        "devices: none",
+        "extras: none",
+    ]
+
+
 # Under pytest
 # -----------------------------------------------------------------------------
+
+
+def command(**options):
+    """What pytest hands to the plugin's hooks: the options of a command, and a stash."""
+    given = {
+        "backend": ["tests.conformance.stranger:BACKEND"],
+        "require": "",
+        "report": None,
+        "expected": None,
+    }
+    option = SimpleNamespace(help=False, **given | options)
+    return SimpleNamespace(option=option, stash=pytest.Stash(), pluginmanager=Registered())
+
+
+class Registered(list):
+    """In the place of a plugin manager: the plugins that were registered."""
+
+    def register(self, plugin, name):
+        self.append(plugin)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"functions/expp": "why"}', "functions/expp"),
+        ('{"functions/exp": ', "Expecting value"),
+        (None, "No such file"),
+    ],
+    ids=["unknown check", "no JSON", "no file"],
+)
+def test_expected_failures_that_cannot_be_read_are_refused(text, words, tmp_path):
+    path = tmp_path / "known.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(pytest.UsageError, match=f"--expected .*known.json: .*({words})"):
+        plugin.pytest_configure(command(expected=str(path)))
+
+
+def test_a_report_holds_the_results_among_what_other_plugins_keep(tmp_path):
+    config, lines = command(report=str(tmp_path / "out.json")), []
+    plugin.pytest_configure(config)
+    plugin.pytest_sessionstart(SimpleNamespace(config=config))
+    (collector,) = config.pluginmanager
+    item = SimpleNamespace(user_properties=[("costs", {"cases": 1}), ("xfail", "no")])
+    check = next(check for check in suite.CHECKS if str(check) == "functions/exp")
+    plugin.settle(check, STRANGER, None, item)
+    for when in ("setup", "call", "teardown"):
+        collector.pytest_runtest_logreport(
+            SimpleNamespace(when=when, user_properties=item.user_properties)
+        )
+    reporter = SimpleNamespace(section=lines.append, write_line=lines.append)
+    plugin.pytest_terminal_summary(reporter, config)
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert list(written) == ["stranger"]
+    assert [each["check"] for each in written["stranger"]["results"]] == ["functions/exp"]
+    assert lines[0] == "conformance of stranger" and lines[-1].startswith("report: ")
 
 
 def pytest_run(folder, *arguments):

@@ -65,6 +65,20 @@ def test_sums(candidate, words):
 
 
 @pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (X - Y + Z, "the input args[0] + the output of conv - the output of norm"),
+        (X - 2 * Y - Z, "the input args[0] - the output of conv - 2 * the output of norm"),
+        (1 - X, "-the input args[0] + 1"),
+        (2 * X - 2, "2 * the input args[0] - 2"),
+    ],
+)
+def test_a_sum_in_words(candidate, words):
+    found = why(BLOCK, X + Y, candidate, calls=CALLS)
+    known(found, f"the input of head being {words} instead of the input args[0] + the output of")
+
+
+@pytest.mark.parametrize(
     "candidate", [X + Y + 1e-3 * np.sin(40 * Z), (X + Y) ** 3, np.sort(X + Y, axis=1)]
 )
 def test_what_has_no_formula_is_not_explained(candidate):
@@ -105,6 +119,10 @@ def normalised(x, mean=MEAN, std=STD):
             ["normalised as it is to be and then channels in the order (2, 1, 0)"],
         ),
         (normalised(PICTURE[:, [1, 2, 0]]), ["channels in the order (1, 2, 0)"]),
+        (
+            normalised(PICTURE[:, ::-1], 0.5, 0.5),
+            ["(BGR instead of RGB), normalised with mean 0.5 and deviation 0.5 instead of mean"],
+        ),
         (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
         (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
         (
@@ -138,6 +156,13 @@ def test_attention_masks(candidate, words):
     known(
         why({"args[0]": TOKENS}, SEEN, candidate, what), "the input attn_mask of attention", *words
     )
+
+
+def test_a_setting_of_a_call():
+    what = "output['the input of attention'][1]['is_causal']"
+    found = why({"args[0]": TOKENS}, True, False, what)
+    assert found.cause == "the input is_causal of attention being False instead of True"
+    assert found.known and found.match == 0.0
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,17 @@ def test_what_is_no_array_is_refused():
         data.batchgenerators(lambda data: None)((np.zeros((2, 1, 3)),), np.random.default_rng(0))
 
 
+def test_global_states_are_seeded_with_numbers_of_all_their_bits(monkeypatch):
+    keys, seed = [], np.random.seed
+    monkeypatch.setattr(np.random, "seed", lambda key: keys.append(key) or seed(key))
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        with seeded_globals(generator):
+            pass
+    bits = np.array(keys)[..., None] >> np.arange(32) & 1  # (calls, numbers, bits)
+    assert np.all(abs(bits.mean((0, 1)) - 0.5) < 0.2)  # of 160 draws: five standard deviations
+
+
 def test_global_states_are_put_back_also_after_an_error():
     before = np.random.get_state()[1].copy(), random.getstate()
     with pytest.raises(ZeroDivisionError), seeded_globals(np.random.default_rng(0)):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -141,6 +142,17 @@ def test_the_network_of_a_result_is_read_when_it_is_not_in_memory(finished):
         finished.settings,
         "",
     )
+
+
+@pytest.mark.parametrize("status", [None, "failed", "interrupted"])
+def test_a_run_that_has_not_finished_has_no_result(status, finished, tmp_path):
+    """Its metrics would be those of an earlier epoch, or none."""
+    for name in ("settings.toml", "steps.csv", "epochs.csv"):
+        shutil.copy(finished.folder / name, tmp_path)
+    if status is not None:
+        write_status(tmp_path, Status(status, metrics={"accuracy": 0.5}))
+    with pytest.raises(SettingError, match="has not finished: resume it"):
+        load_result(tmp_path)
 
 
 def test_a_run_never_writes_over_another(finished):
@@ -523,6 +535,24 @@ def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
     assert (rows[0].best, rows[0].last) == (losses.min(), losses[-1])
     (row,) = read_runs(finished.folder)
     assert (row.metric, row.best) == ("accuracy", finished.history.held_out("accuracy").max())
+
+
+def test_a_damaged_run_stands_beside_the_others(tmp_path):
+    contents = {
+        "a": {"settings.toml": "network =", "status.json": "{}"},
+        "b": {"settings.toml": 'network = "mlp"', "status.json": '{"colour": 3}'},
+        "c": {"settings.toml": 'network = "mlp"'},
+    }
+    for name, files in contents.items():
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+    rows = read_runs(tmp_path)
+    assert [(row.folder.name, row.status, row.problem) for row in rows] == [
+        (name, "unreadable", True) for name in contents
+    ]
+    reasons = ("settings.toml", "does not hold the status of a run", "there is no status.json")
+    assert all(words in row.reason for words, row in zip(reasons, rows, strict=True))
 
 
 def test_less_is_better_for_errors_only():
