@@ -123,13 +123,13 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
     """Copy a host array to a device.
 
     On the default device the copy is not committed: it can follow other arrays to their device.
-    ``jnp.array`` would compile a program for each new shape.
 
     ``jnp.array`` would compile a program for each new shape.
     """
     refuse_fork()
-    anywhere = device is None or device == default_device()
-    return jax.device_put(value.copy(), None if anywhere else find_device(device))
+    if device is None or device == default_device():
+        return jax.device_put(value.copy())
+    return jax.device_put(value.copy(), find_device(device))
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:

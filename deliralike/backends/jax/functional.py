@@ -180,7 +180,7 @@ class JaxFunctions(Functions):
     def concatenate(self, arrays, dim=0):
         return jnp.concatenate([value_of(x) for x in arrays], dim)
 
-    def pad_constant(self, x, pads: Pads, value=0.0):
+    def pad_constant(self, x, pads, value=0.0):
         x = jnp.asarray(value_of(x))
         return lax.pad(
             x, np.asarray(value, x.dtype), [(before, after, 0) for before, after in pads]
@@ -213,7 +213,7 @@ class JaxFunctions(Functions):
     def einsum(self, equation, *arrays):
         return jnp.einsum(equation, *map(value_of, arrays), precision=_precision())
 
-    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+    def convolve(self, x, weight, stride, pads, dilation, groups):
         return _convolve(
             value_of(x), value_of(weight), stride, pads, (1,) * len(pads), dilation, groups
         )
@@ -232,7 +232,7 @@ class JaxFunctions(Functions):
         flipped = jnp.flip(swapped, tuple(range(2, weight.ndim)))
         return _convolve(value_of(x), flipped, (1,) * len(pads), pads, stride, dilation, groups)
 
-    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+    def max_windows(self, x, kernel, stride, pads, dilation):
         x = jnp.asarray(value_of(x))
         lowest = np.array(
             -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype
@@ -243,7 +243,7 @@ class JaxFunctions(Functions):
             x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
         )
 
-    def sum_windows(self, x, kernel, stride, pads: Pads):
+    def sum_windows(self, x, kernel, stride, pads):
         x = jnp.asarray(value_of(x))
         return lax.reduce_window(
             x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
@@ -308,7 +308,15 @@ def _precision() -> Any:
     return lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
 
 
-def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> jax.Array:
+def _convolve(
+    x: jax.Array,
+    weight: jax.Array,
+    stride: Sequence[int],
+    pads: Pads,
+    lhs_dilation: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> jax.Array:
     if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
         taps = jnp.stack(
             _taps(
@@ -332,7 +340,9 @@ def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> 
     )
 
 
-def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
+def _is_tiny(
+    x: jax.Array, weight: jax.Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
+) -> bool:
     """Return whether the output of a convolution is smaller than the kernel.
 
     XLA on the CPU then takes a naive loop, which is 50 to 150 times slower.

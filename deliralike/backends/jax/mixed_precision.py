@@ -24,7 +24,7 @@ _CAST = (jnp.float32, jnp.bfloat16, jnp.float16)
 
 def computing_in(precision: str) -> AbstractContextManager[Any]:
     """A context in which the functions of `nn` compute in a shorter type."""
-    return _precision(precision)  # type: ignore[no-any-return]
+    return _precision(precision)
 
 
 def cast(value: Any, dtype: str) -> Any:
@@ -63,7 +63,7 @@ def blended(averages: list[jax.Array], values: list[jax.Array], weight: float) -
 
 
 def _current() -> str | None:
-    return _precision.value  # type: ignore[no-any-return]
+    return _precision.value
 
 
 for _name in (*PRODUCTS, *EXACT, *NORMS):

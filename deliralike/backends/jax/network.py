@@ -73,7 +73,7 @@ class JaxSlot(Slot):
         self.is_parameter = isinstance(native, nnx.Param)
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether optimizers update the parameter; a frozen one says so in its metadata."""
         return self.is_parameter and not self.native.has_metadata(_FROZEN)
 
@@ -118,7 +118,7 @@ class JaxSlot(Slot):
 class StaticList(list):
     """A list among a module's settings; hashable, since nnx compares the settings of modules."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         """Hash the length only: elements may be unhashable."""
         return hash((StaticList, len(self)))
 
@@ -126,7 +126,7 @@ class StaticList(list):
 class StaticDict(dict):
     """A dict among a module's settings; hashable, since nnx compares the settings of modules."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         """Hash the length only: elements may be unhashable."""
         return hash((StaticDict, len(self)))
 
@@ -165,22 +165,14 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
-            array = (
-                value
-                if isinstance(value, jax.Array)
-                else arrays.put_like(value, present.get_value())
-            )
-            inner.store(present, array)
+            if not isinstance(value, jax.Array):
+                value = arrays.put_like(value, present.get_value())
+            inner.store(present, value)
             return
-        value = (
-            {list: StaticList, dict: StaticDict}.get(type(value), lambda same: same)(value)
-            if _is_static(value)
-            else value
-        )
+        value = _hashable_setting(value)
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
-            delattr(
-                self, name
-            )  # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+            # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+            delattr(self, name)
         super().__setattr__(name, value)
         if nnx.is_data(value) and name not in self._order:
             object.__setattr__(self, "_order", (*self._order, name))
@@ -351,10 +343,13 @@ def holds(value: Any) -> bool:
     return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
 
 
-def _is_static(value: Any) -> bool:
-    return type(value) in (list, dict) and not any(
-        nnx.is_data(leaf) for leaf in jax.tree.leaves(value, is_leaf=nnx.is_data)
-    )
+def _hashable_setting(value: Any) -> Any:
+    """A list or dict without variables and modules as a hashable one; anything else as it is."""
+    if type(value) not in (list, dict):
+        return value
+    if any(map(nnx.is_data, jax.tree.leaves(value, is_leaf=nnx.is_data))):
+        return value
+    return StaticList(value) if type(value) is list else StaticDict(value)
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
@@ -403,10 +398,10 @@ def _is_saved(variable: nnx.Variable) -> bool:
 def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[str, JaxSlot]:
     for kind, (names, layout) in _FLAX_LAYERS.items():
         if isinstance(module, kind) and name in names:
-            is_weight = names[name] == "weight" and layout is not None
-            return f"{path}{names[name]}", JaxSlot(
-                variable, layout(module, variable) if is_weight else _PLAIN
-            )
+            neutral_name = names[name]
+            if neutral_name == "weight" and layout is not None:
+                return f"{path}{neutral_name}", JaxSlot(variable, layout(module, variable))
+            return f"{path}{neutral_name}", JaxSlot(variable)
     return f"{path}{name}", JaxSlot(variable)
 
 

@@ -88,7 +88,7 @@ class NeutralRule(UpdateRule):
         ]
 
     @property
-    def lr(self) -> float:  # type: ignore[override]
+    def lr(self) -> float:
         """The learning rate of the next update; a new one compiles nothing."""
         return self.groups.lr
 
@@ -174,7 +174,7 @@ class NativeRule(UpdateRule):
         self.state: Any = None
 
     @property
-    def lr(self) -> float:  # type: ignore[override]
+    def lr(self) -> float:
         """The learning rate, where ``optax.inject_hyperparams`` makes it part of the state."""
         return float(self._hyperparameters()["learning_rate"])
 

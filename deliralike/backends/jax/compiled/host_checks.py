@@ -45,7 +45,9 @@ def note(traced: Any, check: Check) -> None:
     The check is made now and at each later call.
     """
     call = _call.get()
-    for place, each in enumerate([] if call is None else call.traced):
+    if call is None:
+        return
+    for place, each in enumerate(call.traced):
         if each is traced:
             call.noted[place, check] = check
             _make(check, call.given[place])

@@ -25,8 +25,7 @@ from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
-from deliralike.backends.jax.network import holds, walk
-from deliralike.network.state import Slot
+from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.optim.loss import LossResult, no_scalar
 
 _KEPT = 16
@@ -477,7 +476,7 @@ def copied_around(
     return visit(root)
 
 
-def _each_once(slots: dict[str, Slot]) -> dict[str, Slot]:
+def _each_once(slots: dict[str, JaxSlot]) -> dict[str, JaxSlot]:
     first: dict[int, str] = {}
     for name, slot in slots.items():
         first.setdefault(id(slot.native), name)

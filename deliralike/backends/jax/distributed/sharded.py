@@ -47,11 +47,9 @@ class _Gathered:
         values = [*parameters.values(), *frozen.values(), *others]
         same = (old is new for old, new in zip(self._values, values, strict=False))
         if self.network is None or self._members is not members or not all(same):
-            found = [
-                {name: whole(value) for name, value in held.items()}
-                for held in (parameters, frozen)
-            ]
-            self.network = members.rebuilt(*found, others)[0].root
+            whole_parameters = {name: whole(value) for name, value in parameters.items()}
+            whole_frozen = {name: whole(value) for name, value in frozen.items()}
+            self.network = members.rebuilt(whole_parameters, whole_frozen, others)[0].root
             self._members, self._values = members, values
         return self.network
 

@@ -165,7 +165,7 @@ class _Place(Replica):
     offset: Any = 0
 
     @property
-    def first_sample(self) -> Any:  # type: ignore[override]
+    def first_sample(self) -> Any:
         """The index, within the whole batch, of this replica's first sample."""
         return self.offset
 
