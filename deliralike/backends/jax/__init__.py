@@ -29,8 +29,8 @@ from deliralike.backends.jax.distributed import (
     JaxProcessGroup,
     LayerwiseJaxNetwork,
     ShardedJaxNetwork,
-    TogetherJaxNetwork,
-    TogetherJaxOptimizer,
+    SpmdJaxNetwork,
+    SpmdJaxOptimizer,
 )
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
@@ -127,7 +127,7 @@ class JaxBackend(Backend):
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
     ) -> Gradients:
-        if isinstance(network, TogetherJaxNetwork):
+        if isinstance(network, SpmdJaxNetwork):
             raise CapabilityError(
                 "gradients of a network in processes that compute together are an optimizer's: set "
                 "optimizer.keep_gradients, and read optimizer.latest_gradients"
@@ -182,13 +182,13 @@ class JaxBackend(Backend):
         takes_whole: bool,
     ) -> DistributedJaxNetwork:
         together = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
-        kind = TogetherJaxNetwork if together else DistributedJaxNetwork
+        kind = SpmdJaxNetwork if together else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
 
     def shard(
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> ShardedJaxNetwork:
-        return ShardedJaxNetwork.spread_out(network, processes, **keywords)
+        return ShardedJaxNetwork.shard(network, processes, **keywords)
 
     def layerwise(self) -> type[LayerwiseJaxNetwork]:
         return LayerwiseJaxNetwork
@@ -265,8 +265,8 @@ class JaxBackend(Backend):
 
 
 def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
-    if isinstance(network, TogetherJaxNetwork):
-        return TogetherJaxOptimizer
+    if isinstance(network, SpmdJaxNetwork):
+        return SpmdJaxOptimizer
     if isinstance(network, DistributedJaxNetwork):
         return DistributedJaxOptimizer
     return DataParallelJaxOptimizer if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer

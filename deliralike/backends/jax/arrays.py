@@ -59,7 +59,7 @@ def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
     if not isinstance(value, jax.Array):
         value = np.asarray(value)
         if name in (None, "int64", "uint64"):
-            value = narrowed(value)
+            value = narrow(value)
         wanted = value.dtype if name is None else dtype(name)
         return put(value.astype(wanted, copy=False), device)
     value = value if name is None else value.astype(dtype(name))
@@ -94,7 +94,7 @@ _computing: list[
 ] = []  # the process that computed first, and by this those that were forked from it
 
 
-def narrowed(value: np.ndarray) -> np.ndarray:
+def narrow(value: np.ndarray) -> np.ndarray:
     """Return a host array in the type that it has on a device.
 
     Without 64-bit types, integers are int32 there.
@@ -161,7 +161,7 @@ def numpy(value: Any) -> np.ndarray:
     return value.astype(np.float32) if value.dtype == jnp.bfloat16 else value
 
 
-def at_hand(value: Any) -> np.ndarray | None:
+def host_values(value: Any) -> np.ndarray | None:
     """Return the values as a NumPy array if they are on the host, else None.
 
     None stands for values that are traced, on a GPU, or in other processes.
@@ -185,7 +185,7 @@ def whole(value: jax.Array) -> jax.Array:
         return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
     gathered = jax.jit(_same, out_shardings=everywhere)(value)
-    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compiled
+    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compile
 
 
 def _same(value: jax.Array) -> jax.Array:
@@ -197,7 +197,7 @@ def split(
 ) -> list[jax.Array]:
     """Pieces of an array."""
     pieces = [value] if len(sizes) == 1 else jax.lax.split(value, sizes, dim % value.ndim)
-    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    return [move(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def concatenate(values: Sequence[jax.Array], dim: int, device: Any = None) -> jax.Array:
@@ -215,7 +215,7 @@ def stack(values: Sequence[jax.Array], device: Any = None) -> jax.Array:
     return jnp.stack(_together(values, device))
 
 
-def moved(value: jax.Array, device: Any) -> jax.Array:
+def move(value: jax.Array, device: Any) -> jax.Array:
     """Move an array to a device.
 
     The array itself is returned where it is there already, and inside a traced program, which has
@@ -234,7 +234,7 @@ def _together(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
     ):
         return list(values)
     place = min(concrete[0].devices(), key=lambda found: found.id) if device is None else device
-    return [moved(value, place) for value in values]
+    return [move(value, place) for value in values]
 
 
 def devices() -> list[str]:
@@ -304,7 +304,9 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return jax.jit(function, **options, compiler_options=_QUICKLY if quickly else None)
 
 
-def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any) -> jax.Array:
+def draw_on_host(
+    draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any
+) -> jax.Array:
     """Return booleans that the host draws from numbers while a program runs.
 
     Where there are several processes, each draws them.
@@ -325,7 +327,7 @@ def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers:
 
 
 @contextmanager
-def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
+def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
     """Return a context in which programs over a mesh draw on the host of each device.
 
     Outside of it the first device draws for all.
@@ -369,7 +371,7 @@ def op_by_op() -> Iterator[None]:
         _op_by_op.reset(token)
 
 
-def looping() -> AbstractContextManager[Any]:
+def scan_context() -> AbstractContextManager[Any]:
     """Return a context for `jax.lax.scan`.
 
     Within `op_by_op` the scan is a loop in Python, since a scan is a program of its own.

@@ -24,7 +24,7 @@ from jax import lax
 from deliralike import random
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import host_checks, inner
-from deliralike.backends.jax.random import Chance
+from deliralike.backends.jax.random import RngStream
 from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
@@ -85,12 +85,12 @@ class JaxFunctions(Functions):
         return lax.stop_gradient(value_of(x))
 
     def concrete(self, x):
-        return arrays.at_hand(value_of(x))
+        return arrays.host_values(value_of(x))
 
     def checked(self, x, check):
         """Within a program, what came with the batch is checked before each call."""
         super().checked(x, check)
-        host_checks.note(value_of(x), check)
+        host_checks.record_check(value_of(x), check)
 
     # Element by element
     # ------------------------------------------------------------------------------------------
@@ -262,11 +262,11 @@ class JaxFunctions(Functions):
 
     def scan(self, step, carry, xs):
         carry = jax.tree.map(value_of, carry, is_leaf=lambda x: isinstance(x, nnx.Variable))
-        with arrays.looping():
+        with arrays.scan_context():
             return lax.scan(step, carry, value_of(xs))
 
     def prepare_rng(self, layer: Any) -> None:
-        layer.chance = Chance()
+        layer.chance = RngStream()
 
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: jax.Array) -> jax.Array:
         stream = random.current()
@@ -396,7 +396,7 @@ def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: 
     where = (stream.step, stream.first_sample)
     if not any(isinstance(number, jax.core.Tracer) for number in where):
         return jnp.asarray(draw(*where))
-    return arrays.from_host(draw, shape, *where)
+    return arrays.draw_on_host(draw, shape, *where)
 
 
 def _number(path: str) -> int:

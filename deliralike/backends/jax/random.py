@@ -18,7 +18,7 @@ from deliralike.errors import StateError
 
 # Every stream that is still in use, with its number. It keeps that number however many streams
 # before it have been forgotten: when those are collected is up to Python.
-_numbers: WeakKeyDictionary[Chance, int] = WeakKeyDictionary()
+_numbers: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
 _seed = 0
 _made = 0  # streams since the seed was set
 _copied = 0  # copies of streams since the seed was set
@@ -98,7 +98,7 @@ def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_typed(old) else new
 
 
-class Chance(nnx.Pytree):
+class RngStream(nnx.Pytree):
     """One stream of random keys, which is part of its layer's state.
 
     So ``nnx.jit`` and the optimizers carry it along.
@@ -138,7 +138,7 @@ class Chance(nnx.Pytree):
         _number_copy(self)
 
 
-def _number_copy(stream: Chance) -> None:
+def _number_copy(stream: RngStream) -> None:
     """Let a copy be seeded like the streams that were made, but never as one of them."""
     global _copied
     _numbers[stream] = _FIRST_COPY + _copied

@@ -15,7 +15,7 @@ import jax
 from deliralike import nest
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.network import AbstractJaxNetwork, named_modules
-from deliralike.backends.jax.replicas.copies import Mirror
+from deliralike.backends.jax.replicas.copies import ReplicaCopy
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.errors import ArgumentError, DeviceError
 from deliralike.parallel import gather as gather_nests
@@ -129,9 +129,9 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
         raise DeviceError(
             f"the module is on {place!r}, the first device is {names[0]!r}: name its device first"
         )
-    copies = [Mirror(network, name, index) for index, name in enumerate(names[1:], start=1)]
+    copies = [ReplicaCopy(network, name, index) for index, name in enumerate(names[1:], start=1)]
     for copy in copies:
-        copy.draw_otherwise(copy.streams())
+        copy.derive_streams(copy.streams())
     return [network, *(copy.network for copy in copies)]
 
 
@@ -169,7 +169,7 @@ def parallel_apply(
 
     def job(module: Any, place: str, args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = nest.map(
-            lambda leaf: arrays.moved(leaf, place) if isinstance(leaf, jax.Array) else leaf,
+            lambda leaf: arrays.move(leaf, place) if isinstance(leaf, jax.Array) else leaf,
             (args if isinstance(args, tuple) else (args,), kwargs),
         )
         return module(*args, **kwargs)
