@@ -11,7 +11,7 @@ from jax import lax
 
 from deliralike import backends
 from deliralike.backends.jax.compiled.channels_last import channels_last
-from deliralike.backends.jax.compiled.program import differentiated
+from deliralike.backends.jax.compiled.program import aux_and_gradient
 
 NN = backends.get("jax").nn
 
@@ -170,7 +170,7 @@ def test_a_gradient_tells_as_before_what_took_no_part():
         return jnp.sum(NN.relu(conv(at["x"]))), at["x"]
 
     at = {"x": jnp.asarray(array(2, 3, 11, 9)), "unused": jnp.asarray(array(2))}
-    _, gradient = differentiated(function, at)
+    _, gradient = aux_and_gradient(function, at)
     assert gradient["unused"] is None
     np.testing.assert_allclose(
         gradient["x"], jax.grad(lambda x: function({"x": x})[0])(at["x"]), rtol=1e-12, atol=1e-13

@@ -554,7 +554,7 @@ def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names
     ):
         for _ in range(17):
             net.note = {"step": object()}
-            programs.compiled(("update", id(programs.members())), object)
+            programs.get_or_compile(("update", id(programs.variables())), object)
 
 
 @pytest.mark.parametrize(
@@ -572,9 +572,9 @@ def test_equal_settings_of_one_type_are_one_network_to_compile(before, after, is
     net = Partly.on("jax")()
     programs = ProgramCache(net)
     net.setting = before
-    members = programs.members()
+    variables = programs.variables()
     net.setting = after
-    assert (programs.members() is members) == is_same
+    assert (programs.variables() is variables) == is_same
 
 
 def test_what_a_loss_function_gives_beside_the_loss_comes_back():

@@ -382,10 +382,10 @@ def test_a_new_learning_rate_and_a_new_step_compile_nothing_on_jax():
     optimizer = backends.get("jax").optimizer(
         rule("lamb", lr=0.1), network, groups={"b": {"lr": 0.2}}
     )
-    members = optimizer._programs.members()
-    compiled, passed = before.numbers(members)
-    after.counts = {name: 3 for name in members.parameters}
-    again, others = after.numbers(members)
+    variables = optimizer._programs.variables()
+    compiled, passed = before.numbers(variables)
+    after.counts = {name: 3 for name in variables.parameters}
+    again, others = after.numbers(variables)
     assert compiled == again
     assert hash(compiled) == hash(again)
     assert passed != others

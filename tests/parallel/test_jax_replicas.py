@@ -14,7 +14,7 @@ import pytest
 from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
-from deliralike.backends.jax.replicas.mesh import Seats
+from deliralike.backends.jax.replicas.mesh import ReplicaMesh
 from deliralike.errors import (
     CapabilityError,
     DeviceError,
@@ -106,7 +106,7 @@ def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
 @pytest.fixture
 def programs(monkeypatch):
     """The text of every program over the devices that is run."""
-    texts, compiled = [], Seats.compiled
+    texts, compiled = [], ReplicaMesh.compile
 
     def listened(seats, body, *settings):
         program = compiled(seats, body, *settings)
@@ -117,7 +117,7 @@ def programs(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(Seats, "compiled", listened)
+    monkeypatch.setattr(ReplicaMesh, "compile", listened)
     return texts
 
 

@@ -29,8 +29,8 @@ from deliralike.backends.jax.distributed import (
     JaxProcessGroup,
     LayerwiseJaxNetwork,
     ShardedJaxNetwork,
-    TogetherJaxNetwork,
-    TogetherJaxOptimizer,
+    SpmdJaxNetwork,
+    SpmdJaxOptimizer,
 )
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
@@ -127,29 +127,24 @@ class JaxBackend(Backend):
     def gradients(
         self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any
     ) -> Gradients:
-        if isinstance(network, TogetherJaxNetwork):
+        if isinstance(network, SpmdJaxNetwork):
             raise CapabilityError(
                 "gradients of a network in processes that compute together are an optimizer's: set "
                 "optimizer.keep_gradients, and read optimizer.latest_gradients"
             )
-        find = (
-            summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
-        )
         with network.parallelism.local_gradients():
-            return find(loss_function, network, self.prepare(inputs, network))
+            batch = self.prepare(inputs, network)
+            if isinstance(network, DataParallelJaxNetwork):
+                return summed_gradients(loss_function, network, batch)
+            return network_gradients(loss_function, network, batch)
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)
         for _, node in walk(network):
-            if isinstance(node, nnx.Variable):
-                if jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
-                    node.set_value(node.get_value().astype(dtype))
-                continue
-            # layers of flax's own that were told the network's type; one that was told another
-            # keeps it
-            for name in {"dtype", "param_dtype"} & vars(node).keys():
-                if vars(node)[name] is not None and np.dtype(vars(node)[name]) == before:
-                    setattr(node, name, jax.numpy.dtype(dtype))
+            if not isinstance(node, nnx.Variable):
+                _set_module_dtype(node, before, dtype)
+            elif jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
+                node.set_value(node.get_value().astype(dtype))
 
     def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
         arrays.prepare_process(devices, quickly)
@@ -181,14 +176,14 @@ class JaxBackend(Backend):
         processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedJaxNetwork:
-        together = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
-        kind = TogetherJaxNetwork if together else DistributedJaxNetwork
+        is_spmd = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
+        kind = SpmdJaxNetwork if is_spmd else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
 
     def shard(
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> ShardedJaxNetwork:
-        return ShardedJaxNetwork.spread_out(network, processes, **keywords)
+        return ShardedJaxNetwork.shard(network, processes, **keywords)
 
     def layerwise(self) -> type[LayerwiseJaxNetwork]:
         return LayerwiseJaxNetwork
@@ -215,11 +210,11 @@ class JaxBackend(Backend):
     def weighted(
         self, values: Sequence[jax.Array], weight: float, totals: Sequence[jax.Array] | None = None
     ) -> list[jax.Array]:
-        return (
-            mixed_precision.weighted(list(values), weight, None if totals is None else list(totals))
-            if values
-            else []
-        )
+        if not values:
+            return []
+        if totals is not None:
+            totals = list(totals)
+        return mixed_precision.weighted(list(values), weight, totals)
 
     def copied(self, array: jax.Array) -> jax.Array:
         return array
@@ -264,12 +259,22 @@ class JaxBackend(Backend):
         return name
 
 
+def _set_module_dtype(module: Any, before: np.dtype, dtype: str) -> None:
+    """Set the type of a layer of flax's own that has the network's; one of another keeps it."""
+    attributes = vars(module)
+    for name in {"dtype", "param_dtype"} & attributes.keys():
+        if attributes[name] is not None and np.dtype(attributes[name]) == before:
+            setattr(module, name, jax.numpy.dtype(dtype))
+
+
 def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
-    if isinstance(network, TogetherJaxNetwork):
-        return TogetherJaxOptimizer
+    if isinstance(network, SpmdJaxNetwork):
+        return SpmdJaxOptimizer
     if isinstance(network, DistributedJaxNetwork):
         return DistributedJaxOptimizer
-    return DataParallelJaxOptimizer if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer
+    if isinstance(network, DataParallelJaxNetwork):
+        return DataParallelJaxOptimizer
+    return JaxOptimizer
 
 
 BACKEND = JaxBackend()

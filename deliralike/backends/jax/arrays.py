@@ -6,7 +6,7 @@ the device.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
@@ -56,18 +56,18 @@ def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
     """An array that owns its storage."""
     if name == "float64":
         enable_float64()
-    if not isinstance(value, jax.Array):
-        value = np.asarray(value)
-        if name in (None, "int64", "uint64"):
-            value = narrowed(value)
-        wanted = value.dtype if name is None else dtype(name)
-        return put(value.astype(wanted, copy=False), device)
-    value = value if name is None else value.astype(dtype(name))
-    return (
-        value
-        if device is None or name_of_device(value) == device
-        else jax.device_put(value, find_device(device))
-    )
+    if isinstance(value, jax.Array):
+        if name is not None:
+            value = value.astype(dtype(name))
+        if device is None or name_of_device(value) == device:
+            return value
+        return jax.device_put(value, find_device(device))
+    value = np.asarray(value)
+    if name in (None, "int64", "uint64"):
+        value = narrow(value)
+    if name is not None:
+        value = value.astype(dtype(name), copy=False)
+    return put(value, device)
 
 
 def refuse_fork() -> None:
@@ -89,12 +89,11 @@ def refuse_fork() -> None:
         _computing.append(first)
 
 
-_computing: list[
-    int
-] = []  # the process that computed first, and by this those that were forked from it
+# the process that computed first, and by this those that were forked from it
+_computing: list[int] = []
 
 
-def narrowed(value: np.ndarray) -> np.ndarray:
+def narrow(value: np.ndarray) -> np.ndarray:
     """Return a host array in the type that it has on a device.
 
     Without 64-bit types, integers are int32 there.
@@ -106,16 +105,14 @@ def narrowed(value: np.ndarray) -> np.ndarray:
     if wanted == value.dtype:
         return value
     if wanted.kind in "iu" and value.size:
-        fits = np.iinfo(wanted)
-        found = next(
-            (each for each in (value.min(), value.max()) if not fits.min <= each <= fits.max), None
-        )
-        if found is not None:
-            raise IndexRangeError(
-                f"the whole number {found} does not fit {wanted}, which backend 'jax' computes in "
-                "while 64-bit types are off: turn them on with "
-                "jax.config.update('jax_enable_x64', True), or give smaller numbers"
-            )
+        limits = np.iinfo(wanted)
+        for extreme in (value.min(), value.max()):
+            if not limits.min <= extreme <= limits.max:
+                raise IndexRangeError(
+                    f"the whole number {extreme} does not fit {wanted}, which backend 'jax' "
+                    "computes in while 64-bit types are off: turn them on with "
+                    "jax.config.update('jax_enable_x64', True), or give smaller numbers"
+                )
     return value.astype(wanted)
 
 
@@ -123,13 +120,13 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
     """Copy a host array to a device.
 
     On the default device the copy is not committed: it can follow other arrays to their device.
-    ``jnp.array`` would compile a program for each new shape.
 
     ``jnp.array`` would compile a program for each new shape.
     """
     refuse_fork()
-    anywhere = device is None or device == default_device()
-    return jax.device_put(value.copy(), None if anywhere else find_device(device))
+    if device is None or device == default_device():
+        return jax.device_put(value.copy())
+    return jax.device_put(value.copy(), find_device(device))
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
@@ -141,7 +138,9 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     value = value.astype(like.dtype)  # a copy
     if not like.is_fully_addressable:
         return jax.make_array_from_callback(value.shape, like.sharding, lambda index: value[index])
-    return jax.device_put(value, like.sharding if like.committed else None)
+    if not like.committed:
+        return jax.device_put(value)
+    return jax.device_put(value, like.sharding)
 
 
 def zeros_like(like: jax.Array) -> jax.Array:
@@ -157,11 +156,15 @@ def numpy(value: Any) -> np.ndarray:
 
     Of an array that is spread over processes each gets the whole: all of them make this call.
     """
-    value = np.array(whole(value) if isinstance(value, jax.Array) else value)
-    return value.astype(np.float32) if value.dtype == jnp.bfloat16 else value
+    if isinstance(value, jax.Array):
+        value = whole(value)
+    array = np.array(value)
+    if array.dtype == jnp.bfloat16:
+        return array.astype(np.float32)
+    return array
 
 
-def at_hand(value: Any) -> np.ndarray | None:
+def host_values(value: Any) -> np.ndarray | None:
     """Return the values as a NumPy array if they are on the host, else None.
 
     None stands for values that are traced, on a GPU, or in other processes.
@@ -170,8 +173,11 @@ def at_hand(value: Any) -> np.ndarray | None:
         return value
     if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
         return None
-    on_host = all(device.platform == "cpu" for device in value.devices())
-    return np.asarray(value) if on_host and value.is_fully_addressable else None
+    if not value.is_fully_addressable:
+        return None
+    if any(device.platform != "cpu" for device in value.devices()):
+        return None
+    return np.asarray(value)
 
 
 def whole(value: jax.Array) -> jax.Array:
@@ -185,7 +191,7 @@ def whole(value: jax.Array) -> jax.Array:
         return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
     gathered = jax.jit(_same, out_shardings=everywhere)(value)
-    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compiled
+    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compile
 
 
 def _same(value: jax.Array) -> jax.Array:
@@ -195,14 +201,14 @@ def _same(value: jax.Array) -> jax.Array:
 def split(
     value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> list[jax.Array]:
-    """Pieces of an array."""
+    """Split an array into pieces of these sizes, each on its device."""
     pieces = [value] if len(sizes) == 1 else jax.lax.split(value, sizes, dim % value.ndim)
-    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    return [move(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def concatenate(values: Sequence[jax.Array], dim: int, device: Any = None) -> jax.Array:
-    """Arrays one after another; one array alone as it is."""
-    values = _together(values, device)
+    """Concatenate arrays; one array alone is returned as it is."""
+    values = _on_one_device(values, device)
     if len(values) == 1:
         return values[0]
     if any(value.dtype != values[0].dtype for value in values):
@@ -211,11 +217,11 @@ def concatenate(values: Sequence[jax.Array], dim: int, device: Any = None) -> ja
 
 
 def stack(values: Sequence[jax.Array], device: Any = None) -> jax.Array:
-    """Arrays along a new first axis."""
-    return jnp.stack(_together(values, device))
+    """Stack arrays along a new first axis."""
+    return jnp.stack(_on_one_device(values, device))
 
 
-def moved(value: jax.Array, device: Any) -> jax.Array:
+def move(value: jax.Array, device: Any) -> jax.Array:
     """Move an array to a device.
 
     The array itself is returned where it is there already, and inside a traced program, which has
@@ -223,18 +229,28 @@ def moved(value: jax.Array, device: Any) -> jax.Array:
     """
     if isinstance(value, jax.core.Tracer):
         return value
-    place = device if isinstance(device, jax.Device) else find_device(device)
-    return value if value.devices() == {place} else jax.device_put(value, place)
+    if not isinstance(device, jax.Device):
+        device = find_device(device)
+    if value.devices() == {device}:
+        return value
+    return jax.device_put(value, device)
 
 
-def _together(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
-    concrete = [value for value in values if not isinstance(value, jax.core.Tracer)]
-    if device is None and (
-        not concrete or all(value.devices() == concrete[0].devices() for value in concrete)
-    ):
-        return list(values)
-    place = min(concrete[0].devices(), key=lambda found: found.id) if device is None else device
-    return [moved(value, place) for value in values]
+def _on_one_device(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
+    """The arrays on a device, or on that of the first where they are on several."""
+    if device is None:
+        concrete = [value for value in values if not isinstance(value, jax.core.Tracer)]
+        if not concrete:
+            return list(values)
+        devices = concrete[0].devices()
+        if all(value.devices() == devices for value in concrete):
+            return list(values)
+        device = _first(devices)
+    return [move(value, device) for value in values]
+
+
+def _first(devices: Iterable[jax.Device]) -> jax.Device:
+    return min(devices, key=lambda device: device.id)
 
 
 def devices() -> list[str]:
@@ -248,7 +264,9 @@ def devices() -> list[str]:
 def default_device() -> str:
     """The device that JAX uses when none is named."""
     chosen = jax.config.jax_default_device
-    return name_of(chosen) if isinstance(chosen, jax.Device) else devices()[0]
+    if isinstance(chosen, jax.Device):
+        return name_of(chosen)
+    return devices()[0]
 
 
 def find_device(name: str) -> jax.Device:
@@ -263,32 +281,38 @@ def name_of_device(value: Any) -> str:
     """The name of the (first) device that holds an array."""
     if isinstance(value, jax.core.Tracer):
         return default_device()
-    held = value.devices() if value.is_fully_addressable else value.sharding.addressable_devices
-    return name_of(min(held, key=lambda device: device.id))
+    if value.is_fully_addressable:
+        return name_of(_first(value.devices()))
+    return name_of(_first(value.sharding.addressable_devices))
 
 
 def precision() -> dict[str, str]:
-    """What decides the precision of results."""
-    asked = jax.config.jax_default_matmul_precision
-    exact = asked in (None, "highest", "float32")
+    """The settings that decide the precision of results."""
+    products = jax.config.jax_default_matmul_precision
+    is_exact = products in (None, "highest", "float32")
+    has_tf32 = not is_exact and any(name.startswith("cuda") for name in devices())
     return {
         "float64": "on" if jax.config.jax_enable_x64 else "off until asked for",
-        "float32 products": asked or "highest (our functions ask for it)",
-        "TF32": "on" if not exact and any(name.startswith("cuda") for name in devices()) else "off",
+        "float32 products": products or "highest (our functions ask for it)",
+        "TF32": "on" if has_tf32 else "off",
     }
 
 
 def _devices() -> list[jax.Device]:
     local = jax.local_devices()
-    return local if local[0].platform == "cpu" else [*local, *jax.local_devices(backend="cpu")]
+    if local[0].platform == "cpu":
+        return local
+    return [*local, *jax.local_devices(backend="cpu")]
 
 
 def name_of(device: jax.Device) -> str:
-    """What `find_device` finds a device by."""
+    """The name by which `find_device` finds a device."""
     if device.platform == "cpu":
-        first = min(other.id for other in jax.local_devices(backend="cpu"))
-        return "cpu" if device.id == first else f"cpu:{device.id - first}"
-    kind = str(device).partition(":")[0] if device.platform == "gpu" else device.platform
+        first = _first(jax.local_devices(backend="cpu"))
+        return "cpu" if device.id == first.id else f"cpu:{device.id - first.id}"
+    kind = device.platform
+    if kind == "gpu":
+        kind = str(device).partition(":")[0]
     return f"{kind}:{device.id}"
 
 
@@ -300,32 +324,34 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """
     if _op_by_op.get():
         return function
-    quickly = _quickly.get() and jax.default_backend() == "cpu"
-    return jax.jit(function, **options, compiler_options=_QUICKLY if quickly else None)
+    if _quickly.get() and jax.default_backend() == "cpu":
+        return jax.jit(function, **options, compiler_options=_QUICKLY)
+    return jax.jit(function, **options)
 
 
-def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any) -> jax.Array:
+def draw_on_host(
+    draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any
+) -> jax.Array:
     """Return booleans that the host draws from numbers while a program runs.
 
     Where there are several processes, each draws them.
     """
 
-    def called(*numbers: Any) -> jax.Array:
-        return jax.pure_callback(
-            draw, jax.ShapeDtypeStruct(shape, jnp.bool_), *numbers, vmap_method="sequential"
-        )
+    def call_host(*numbers: Any) -> jax.Array:
+        mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
+        return jax.pure_callback(draw, mask, *numbers, vmap_method="sequential")
 
     mesh, everywhere = _drawing.get(), PartitionSpec()
     if mesh is None:
-        return called(*numbers)
-    by_device = jax.shard_map(
-        called, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False
+        return call_host(*numbers)
+    on_each_device = jax.shard_map(
+        call_host, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False
     )
-    return by_device(*map(jnp.asarray, numbers))
+    return on_each_device(*map(jnp.asarray, numbers))
 
 
 @contextmanager
-def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
+def draw_on_each_device(mesh: Mesh) -> Iterator[None]:
     """Return a context in which programs over a mesh draw on the host of each device.
 
     Outside of it the first device draws for all.
@@ -338,20 +364,19 @@ def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
 
 
 def prepare_process(devices: int, quickly: bool) -> None:
-    """CPU devices and flags of XLA, which both count from the first computation on."""
+    """Set the number of CPU devices, and flags of XLA, before the first computation."""
     if devices > max(1, jax.config.jax_num_cpu_devices):  # -1 where nobody has said anything
         with suppress(RuntimeError):  # it has started
             jax.config.update("jax_num_cpu_devices", devices)
     if quickly:
         jax.config.update("jax_disable_most_optimizations", True)
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
-        )
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_use_fusion_emitters=false".strip()
 
 
 @contextmanager
 def compiling_quickly() -> Iterator[None]:
-    """A context for programs that run a few times only: less than half of the time to compile."""
+    """A context for programs that run a few times only: they compile twice as fast."""
     token = _quickly.set(True)
     try:
         yield
@@ -369,12 +394,14 @@ def op_by_op() -> Iterator[None]:
         _op_by_op.reset(token)
 
 
-def looping() -> AbstractContextManager[Any]:
+def scan_context() -> AbstractContextManager[Any]:
     """Return a context for `jax.lax.scan`.
 
     Within `op_by_op` the scan is a loop in Python, since a scan is a program of its own.
     """
-    return jax.disable_jit() if _op_by_op.get() else nullcontext()
+    if _op_by_op.get():
+        return jax.disable_jit()
+    return nullcontext()
 
 
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)

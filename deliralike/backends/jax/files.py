@@ -38,25 +38,25 @@ _OF_TRAINING = (
     "dynamic_scale",
     "config",
 )
-_DRAWN = "rngs"  # where nnx keeps the keys of dropout, which are no weights
-_NAMES_FILE = "deliralike.json"  # in a folder of ours; Orbax reads the files that it knows
+_RNG_KEYS = "rngs"  # where nnx keeps the keys of dropout, which are no weights
+_LISTING_FILE = "deliralike.json"  # in a folder of ours; Orbax reads the files that it knows
 _TEXTS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB)  # the bytes with which a text begins in msgpack
 _WANTED = "wanted arrays in nested dicts, as flax.serialization.to_bytes or Orbax write them"
 
 
 def read(path: Path) -> mark.FileStates:
-    """The arrays under neutral names and in PyTorch's layouts.
+    """Read the arrays under neutral names and in PyTorch's layouts.
 
     Returns:
-        What was written, for a file of ours. For another's, a state for each place of a training
-        state that holds one; ``""`` where there is nothing else. Nothing that may be weights is
-        left aside.
+        For a file of ours, the state that was written. For another's, a state for each place of a
+        training state that holds one; ``""`` where there is nothing else. Nothing that may be
+        weights is left aside.
 
     Raises:
         WeightFileError: There is something else than arrays in nested dicts in it.
     """
     if path.is_dir():
-        tree, listing = _orbax(path), _names_file(path)
+        tree, listing = _read_orbax(path), _read_listing(path)
     else:
         packed = path.read_bytes()
         tree = serialization.msgpack_restore(packed)
@@ -66,9 +66,10 @@ def read(path: Path) -> mark.FileStates:
     except WeightFileError as error:
         raise WeightFileError(f"{path}: {error}") from error
     if places is not None:
-        return mark.FileStates({"": _written(path, tree, places)}, exact=True)
+        return mark.FileStates({"": _own_state(path, tree, places)}, exact=True)
     notes: list[str] = ["names and layouts taken for flax's"]
-    states = {key: _state(path, part, notes) for key, part in _parts(path, tree, notes).items()}
+    parts = _parts(path, tree, notes)
+    states = {key: _state(path, part, notes) for key, part in parts.items()}
     return mark.FileStates(states, notes=dict.fromkeys(notes))
 
 
@@ -81,13 +82,12 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
         tree, places = trees.channels_last(state)
     except ValueError as error:
         raise WeightFileError(f"flax's nested names cannot hold these weights: {error}") from None
-    if (
-        path.name.split(".")[-3:-2] == ["orbax"] or path.suffix == ".orbax"
-    ):  # also under its temporary name
+    has_temporary_name = path.name.split(".")[-3:-2] == ["orbax"]
+    if path.suffix == ".orbax" or has_temporary_name:
         path.unlink(missing_ok=True)
         with _quiet(), _checkpointer() as checkpointer:
             checkpointer.save(path.absolute(), tree)
-        (path / _NAMES_FILE).write_text(mark.listing(places))
+        (path / _LISTING_FILE).write_text(mark.listing(places))
     else:
         _write_msgpack(path, tree, mark.listing(places))
 
@@ -102,11 +102,9 @@ def _write_msgpack(path: Path, tree: dict[str, Any], listing: str) -> None:
     packed = serialization.msgpack_serialize(tree, in_place=True)  # a copy would sort the names
     start = len(packer.pack_map_header(len(tree)))
     with path.open("wb") as file:
-        file.write(
-            packer.pack_map_header(len(tree) + 1)
-            + packer.pack(next(iter(tree)))
-            + packer.pack(listing)
-        )
+        file.write(packer.pack_map_header(len(tree) + 1))
+        file.write(packer.pack(next(iter(tree))))
+        file.write(packer.pack(listing))
         file.write(memoryview(packed)[start:])
 
 
@@ -116,12 +114,14 @@ def _first_value(packed: bytes) -> Any:
     unpacker.read_map_header()
     unpacker.skip()
     kind = packed[unpacker.tell()]
-    return unpacker.unpack() if kind in _TEXTS else None
+    if kind not in _TEXTS:
+        return None
+    return unpacker.unpack()
 
 
-def _names_file(path: Path) -> str | None:
+def _read_listing(path: Path) -> str | None:
     """The listing in a folder that we wrote; None where there is none."""
-    file = path / _NAMES_FILE
+    file = path / _LISTING_FILE
     if not file.is_file():
         return None
     text = file.read_text(errors="replace")
@@ -132,19 +132,20 @@ def _names_file(path: Path) -> str | None:
     return text
 
 
-def _written(path: Path, tree: Any, places: Mapping[str, trees.Path]) -> dict[str, np.ndarray]:
-    """The state that we wrote, from where the listing says that its arrays lie."""
+def _own_state(path: Path, tree: Any, places: Mapping[str, trees.Path]) -> dict[str, np.ndarray]:
+    """The state that we wrote, from the places of its arrays in the listing."""
     try:
-        found = trees.from_places(tree, places)
+        leaves = trees.from_places(tree, places)
     except ValueError as error:
         raise WeightFileError(f"{path}: {error}") from None
-    return {
-        name: _own(trees.turned_back(name, place, _array(path, place, found[place])))
-        for name, place in places.items()
-    }
+    state = {}
+    for name, place in places.items():
+        array = _array(path, place, leaves[place])
+        state[name] = _owned(trees.turned_back(name, place, array))
+    return state
 
 
-def _orbax(path: Path) -> Any:
+def _read_orbax(path: Path) -> Any:
     with _quiet(), _checkpointer() as checkpointer:
         metadata = checkpointer.metadata(path.absolute()).item_metadata
         if metadata is None:
@@ -152,19 +153,18 @@ def _orbax(path: Path) -> Any:
                 f"{path} is a damaged folder of Orbax: its '_METADATA', 'manifest.ocdbt' or the "
                 "arrays in 'd' are missing or were changed; copy the whole folder again"
             )
-        described = metadata.tree
-        sizes = [
-            int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
-            for leaf in jax.tree.leaves(described)
-            if getattr(leaf, "shape", None) is not None
-        ]
+        size = 0
+        for leaf in jax.tree.leaves(metadata.tree):
+            if getattr(leaf, "shape", None) is not None:
+                size += int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
         folder_size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        refuse_expansion(path, sum(sizes), folder_size)
+        refuse_expansion(path, size, folder_size)
         orbax = importlib.import_module("orbax.checkpoint")
-        arguments = jax.tree.map(lambda _: orbax.RestoreArgs(restore_type=np.ndarray), described)
-        return checkpointer.restore(
-            path.absolute(), args=orbax.args.PyTreeRestore(restore_args=arguments)
+        arguments = jax.tree.map(
+            lambda _: orbax.RestoreArgs(restore_type=np.ndarray), metadata.tree
         )
+        restore = orbax.args.PyTreeRestore(restore_args=arguments)
+        return checkpointer.restore(path.absolute(), args=restore)
 
 
 def _checkpointer() -> Any:
@@ -174,7 +174,7 @@ def _checkpointer() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Orbax reports each step, and warns of what it may do one day."""
+    """Return a context without Orbax's reports of each step and warnings of its plans."""
     logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -196,38 +196,41 @@ def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
         raise WeightFileError(
             f"{path} holds a {type(tree).__name__} in place of arrays by name; {_WANTED}"
         )
-    known = (
-        ("params", "batch_stats", *_AVERAGED)
-        if isinstance(tree.get("params"), Mapping)
-        else _NESTED_UNDER
-    )
-    if any(_may_hold_weights(key, tree[key]) for key in tree if key not in known):
+    is_train_state = _has_subtree(tree, "params")
+    known = ("params", "batch_stats", *_AVERAGED) if is_train_state else _NESTED_UNDER
+    others = [key for key in tree if key not in known]
+    if any(_may_hold_weights(key, tree[key]) for key in others):
         return {"": tree}
-    if beside := [key for key in tree if key not in known]:
-        notes.append(f"read as a training state; {', '.join(map(repr, beside))} left aside")
-    if "params" in known:
-        statistics = (
-            {"batch_stats": tree["batch_stats"]}
-            if isinstance(tree.get("batch_stats"), Mapping)
-            else {}
-        )
-        found = {
-            "" if len(tree) == 1 + len(statistics) else "params": _joined(
-                tree["params"], statistics
-            )
-        }
-        averaged = [key for key in _AVERAGED if isinstance(tree.get(key), Mapping)]
-        return found | {key: _joined(tree[key], statistics) for key in averaged}
-    nested = [key for key in _NESTED_UNDER if isinstance(tree.get(key), Mapping)]
-    if (
-        not nested or len(nested) == len(tree) == 1 and "kernel" in tree[nested[0]]
-    ):  # a layer of that name
+    if others:
+        notes.append(f"read as a training state; {', '.join(map(repr, others))} left aside")
+    if is_train_state:
+        return _parts_of_train_state(tree)
+    nested = [key for key in _NESTED_UNDER if _has_subtree(tree, key)]
+    is_layer = len(nested) == len(tree) == 1 and "kernel" in tree[nested[0]]
+    if not nested or is_layer:
         return {"": tree}
-    return {
-        f"{key}.{inner}".strip("."): part
-        for key in nested
-        for inner, part in _parts(path, tree[key], notes).items()
-    }
+    parts = {}
+    for key in nested:
+        for inner, part in _parts(path, tree[key], notes).items():
+            parts[f"{key}.{inner}".strip(".")] = part
+    return parts
+
+
+def _parts_of_train_state(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters and their averages, each with the statistics."""
+    statistics = {}
+    if _has_subtree(tree, "batch_stats"):
+        statistics["batch_stats"] = tree["batch_stats"]
+    is_alone = len(tree) == 1 + len(statistics)
+    parts = {"" if is_alone else "params": _with_statistics(tree["params"], statistics)}
+    for key in _AVERAGED:
+        if _has_subtree(tree, key):
+            parts[key] = _with_statistics(tree[key], statistics)
+    return parts
+
+
+def _has_subtree(tree: Mapping[str, Any], key: str) -> bool:
+    return isinstance(tree.get(key), Mapping)
 
 
 def _may_hold_weights(key: Any, value: Any) -> bool:
@@ -237,16 +240,17 @@ def _may_hold_weights(key: Any, value: Any) -> bool:
     """
     if key in _OF_TRAINING:
         return False
-    arrays = [
-        leaf
-        for _, leaf in trees.leaves(value)
-        if isinstance(leaf, np.ndarray | np.generic | jax.Array)
-    ]
-    return any(array.ndim > 0 or array.dtype.kind == "f" for array in arrays)
+    for _, leaf in trees.leaves(value):
+        is_array = isinstance(leaf, np.ndarray | np.generic | jax.Array)
+        if is_array and (leaf.ndim > 0 or leaf.dtype.kind == "f"):
+            return True
+    return False
 
 
-def _joined(parameters: Any, statistics: dict[str, Any]) -> Any:
-    return parameters if "params" in parameters else {"params": parameters, **statistics}
+def _with_statistics(parameters: Any, statistics: dict[str, Any]) -> Any:
+    if "params" in parameters:
+        return parameters
+    return {"params": parameters, **statistics}
 
 
 def _array(path: Path, place: trees.Path, leaf: Any) -> np.ndarray:
@@ -261,9 +265,11 @@ def _array(path: Path, place: trees.Path, leaf: Any) -> np.ndarray:
         raise WeightFileError(f"{path}: {error}; {_WANTED}") from None
 
 
-def _own(array: np.ndarray) -> np.ndarray:
+def _owned(array: np.ndarray) -> np.ndarray:
     """The array, in storage that is the caller's."""
-    return array if array.flags.owndata and array.flags.writeable else array.copy()
+    if array.flags.owndata and array.flags.writeable:
+        return array
+    return array.copy()
 
 
 def _is_key(place: trees.Path, leaf: Any) -> bool:
@@ -271,7 +277,8 @@ def _is_key(place: trees.Path, leaf: Any) -> bool:
 
     A weight of a layer called ``rngs`` is not one.
     """
-    return _DRAWN in place and getattr(getattr(leaf, "dtype", None), "kind", "") not in ("f", "c")
+    kind = getattr(getattr(leaf, "dtype", None), "kind", "")
+    return _RNG_KEYS in place and kind not in ("f", "c")
 
 
 def _state(path: Path, tree: Any, notes: list[str]) -> dict[str, np.ndarray]:
@@ -279,9 +286,9 @@ def _state(path: Path, tree: Any, notes: list[str]) -> dict[str, np.ndarray]:
     arrays = {}
     for place, leaf in trees.leaves(tree):
         if _is_key(place, leaf):
-            notes.append(f"random keys under {_DRAWN!r} left aside")
+            notes.append(f"random keys under {_RNG_KEYS!r} left aside")
         elif leaf is not None:
-            arrays[place] = _own(_array(path, place, leaf))
+            arrays[place] = _owned(_array(path, place, leaf))
     if not arrays:
         raise WeightFileError(f"{path} holds no arrays; {_WANTED}")
     return trees.neutral(arrays)

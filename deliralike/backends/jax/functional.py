@@ -8,10 +8,10 @@ asks otherwise.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,17 +24,16 @@ from jax import lax
 from deliralike import random
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import host_checks, inner
-from deliralike.backends.jax.random import Chance
+from deliralike.backends.jax.random import RngStream
 from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 
-_FEW, _MANY = (
-    16,
-    64,
-)  # elements of a kernel up to which pooling, and convolution to a tiny output, go tap by tap
+# elements of a kernel up to which a function goes tap by tap
+_POOLING_TAPS = 16
+_TINY_CONVOLUTION_TAPS = 64
 
 
 class Buffer(nnx.BatchStat):
@@ -43,7 +42,9 @@ class Buffer(nnx.BatchStat):
 
 def value_of(x: Any) -> Any:
     """The array in a variable; anything else as it is."""
-    return x.get_value() if isinstance(x, nnx.Variable) else x
+    if isinstance(x, nnx.Variable):
+        return x.get_value()
+    return x
 
 
 class JaxFunctions(Functions):
@@ -56,10 +57,9 @@ class JaxFunctions(Functions):
         construction = require_construction("a parameter")
         if isinstance(start, np.ndarray):
             return nnx.Param(arrays.array(start, construction.dtype, construction.device))
-        zeros = arrays.array(
-            np.zeros(tuple(shape), np.float32), construction.dtype, construction.device
-        )
-        return construction.declare(nnx.Param(zeros), start)
+        zeros = np.zeros(tuple(shape), np.float32)
+        array = arrays.array(zeros, construction.dtype, construction.device)
+        return construction.declare(nnx.Param(array), start)
 
     def Buffer(self, value):
         construction = require_construction("a buffer")
@@ -70,27 +70,27 @@ class JaxFunctions(Functions):
     # ----------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
-        floating = np.asarray(value).dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating)
-        return jnp.asarray(value, like.dtype) if floating else jnp.asarray(value)
+        if np.asarray(value).dtype.kind == "f" and jnp.issubdtype(like.dtype, jnp.floating):
+            return jnp.asarray(value, like.dtype)
+        return jnp.asarray(value)
 
     def zeros(self, shape, like):
         return jnp.zeros(tuple(shape), like.dtype)
 
     def cast(self, x, dtype):
-        return jnp.asarray(value_of(x)).astype(
-            arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
-        )
+        native = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        return jnp.asarray(value_of(x)).astype(native)
 
     def stop_gradient(self, x):
         return lax.stop_gradient(value_of(x))
 
     def concrete(self, x):
-        return arrays.at_hand(value_of(x))
+        return arrays.host_values(value_of(x))
 
     def checked(self, x, check):
-        """Within a program, what came with the batch is checked before each call."""
+        """Check an array; within a program, what came with the batch is checked at each call."""
         super().checked(x, check)
-        host_checks.note(value_of(x), check)
+        host_checks.record_check(value_of(x), check)
 
     # Element by element
     # ------------------------------------------------------------------------------------------
@@ -124,9 +124,8 @@ class JaxFunctions(Functions):
 
     def relu(self, x):
         x = value_of(x)
-        return jnp.where(
-            x <= 0, 0, x
-        )  # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
+        # jnp.maximum(x, 0) has derivative 1/2 at 0; `channels_last` sees through this
+        return jnp.where(x <= 0, 0, x)
 
     def abs(self, x):
         x = value_of(x)
@@ -134,9 +133,8 @@ class JaxFunctions(Functions):
 
     def clip(self, x, low, high):
         x = value_of(x)
-        return jnp.where(
-            x < low, low, jnp.where(x > high, high, x)
-        )  # jnp.clip has derivative 1/2 at its bounds
+        # jnp.clip has derivative 1/2 at its bounds
+        return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
     def where(self, condition, x, y):
         return jnp.where(value_of(condition), value_of(x), value_of(y))
@@ -180,29 +178,24 @@ class JaxFunctions(Functions):
     def concatenate(self, arrays, dim=0):
         return jnp.concatenate([value_of(x) for x in arrays], dim)
 
-    def pad_constant(self, x, pads: Pads, value=0.0):
+    def pad_constant(self, x, pads, value=0.0):
         x = jnp.asarray(value_of(x))
-        return lax.pad(
-            x, np.asarray(value, x.dtype), [(before, after, 0) for before, after in pads]
-        )
+        return lax.pad(x, np.asarray(value, x.dtype), _without_interior(pads))
 
     def flip(self, x, dim):
         return jnp.flip(value_of(x), dim)
 
     def select(self, x, index, dim):
         x = jnp.asarray(value_of(x))
-        return jnp.take(x, _not_wrapping(index, x.shape[dim]), dim, mode="fill")
+        return jnp.take(x, _without_wraparound(index, x.shape[dim]), dim, mode="fill")
 
     def select_along(self, x, index, dim):
         x = jnp.asarray(value_of(x))
-        index = _not_wrapping(index, x.shape[dim])
-        corner = tuple(
-            slice(None) if axis == dim % x.ndim else slice(size)
-            for axis, size in enumerate(index.shape)
-        )
-        return jnp.take_along_axis(
-            x[corner], index, dim, mode="fill"
-        )  # PyTorch reads a corner, NumPy broadcasts
+        index = _without_wraparound(index, x.shape[dim])
+        # PyTorch reads a corner, NumPy broadcasts
+        corner = [slice(size) for size in index.shape]
+        corner[dim] = slice(None)
+        return jnp.take_along_axis(x[tuple(corner)], index, dim, mode="fill")
 
     # Products and windows
     # ----------------------------------------------------------------------------------------
@@ -213,37 +206,37 @@ class JaxFunctions(Functions):
     def einsum(self, equation, *arrays):
         return jnp.einsum(equation, *map(value_of, arrays), precision=_precision())
 
-    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
-        return _convolve(
-            value_of(x), value_of(weight), stride, pads, (1,) * len(pads), dilation, groups
-        )
+    def convolve(self, x, weight, stride, pads, dilation, groups):
+        no_dilation = (1,) * len(pads)
+        return _convolve(value_of(x), value_of(weight), stride, pads, no_dilation, dilation, groups)
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         weight = value_of(weight)
         kernel = weight.shape[2:]
-        reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        pads = tuple(
-            (r - p, r - p + e) for r, p, e in zip(reach, padding, output_padding, strict=True)
-        )
-        split = jnp.reshape(
-            weight, (groups, -1, *weight.shape[1:])
-        )  # (groups, in/groups, out/groups, *kernel)
+        pads = []
+        for d, k, p, extra in zip(dilation, kernel, padding, output_padding, strict=True):
+            before = d * (k - 1) - p
+            pads.append((before, before + extra))
+        # (groups, in/groups, out/groups, *kernel)
+        split = jnp.reshape(weight, (groups, -1, *weight.shape[1:]))
         swapped = jnp.reshape(jnp.swapaxes(split, 1, 2), (-1, weight.shape[0] // groups, *kernel))
         flipped = jnp.flip(swapped, tuple(range(2, weight.ndim)))
-        return _convolve(value_of(x), flipped, (1,) * len(pads), pads, stride, dilation, groups)
-
-    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
-        x = jnp.asarray(value_of(x))
-        lowest = np.array(
-            -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype
+        return _convolve(
+            value_of(x), flipped, (1,) * len(pads), tuple(pads), stride, dilation, groups
         )
-        if any(d > 1 for d in dilation) or math.prod(kernel) <= _FEW:
-            return _largest(_taps(lax.pad(x, lowest, _lax_pads(pads)), kernel, stride, dilation))
+
+    def max_windows(self, x, kernel, stride, pads, dilation):
+        x = jnp.asarray(value_of(x))
+        is_floating = jnp.issubdtype(x.dtype, jnp.floating)
+        lowest = np.array(-np.inf if is_floating else jnp.iinfo(x.dtype).min, x.dtype)
+        if max(dilation) > 1 or math.prod(kernel) <= _POOLING_TAPS:
+            padded = lax.pad(x, lowest, _without_interior(_spatial(pads)))
+            return _largest(_taps(padded, kernel, stride, dilation))
         return lax.reduce_window(
             x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
         )
 
-    def sum_windows(self, x, kernel, stride, pads: Pads):
+    def sum_windows(self, x, kernel, stride, pads):
         x = jnp.asarray(value_of(x))
         return lax.reduce_window(
             x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
@@ -254,19 +247,19 @@ class JaxFunctions(Functions):
 
     def gradient(self, function, x):
         def value(at):
-            found = value_of(function(at))
-            checks.scalar(found, "gradient: the function's value")
-            return found
+            result = value_of(function(at))
+            checks.scalar(result, "gradient: the function's value")
+            return result
 
         return inner.gradient(value, jnp.asarray(value_of(x)))
 
     def scan(self, step, carry, xs):
         carry = jax.tree.map(value_of, carry, is_leaf=lambda x: isinstance(x, nnx.Variable))
-        with arrays.looping():
+        with arrays.scan_context():
             return lax.scan(step, carry, value_of(xs))
 
     def prepare_rng(self, layer: Any) -> None:
-        layer.chance = Chance()
+        layer.chance = RngStream()
 
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: jax.Array) -> jax.Array:
         stream = random.current()
@@ -283,41 +276,44 @@ class JaxFunctions(Functions):
 
 
 def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    return dim if dim is None or isinstance(dim, int) else tuple(dim)
+    if dim is None or isinstance(dim, int):
+        return dim
+    return tuple(dim)
 
 
 def _spatial(pads: Pads) -> Pads:
     return ((0, 0), (0, 0), *pads)
 
 
-def _lax_pads(pads: Pads) -> list[tuple[int, int, int]]:
-    return [(before, after, 0) for before, after in _spatial(pads)]
+def _without_interior(pads: Pads) -> list[tuple[int, int, int]]:
+    """The padding of each axis as ``lax.pad`` wants it."""
+    return [(before, after, 0) for before, after in pads]
 
 
-def _not_wrapping(index: Any, size: int) -> jax.Array:
+def _without_wraparound(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
     index = jnp.asarray(value_of(index))
-    return (
-        index
-        if jnp.issubdtype(index.dtype, jnp.unsignedinteger)
-        else jnp.where(index < 0, size, index)
-    )
+    if jnp.issubdtype(index.dtype, jnp.unsignedinteger):
+        return index
+    return jnp.where(index < 0, size, index)
 
 
 def _precision() -> Any:
     return lax.Precision.HIGHEST if jax.config.jax_default_matmul_precision is None else None
 
 
-def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> jax.Array:
+def _convolve(
+    x: jax.Array,
+    weight: jax.Array,
+    stride: Sequence[int],
+    pads: Pads,
+    lhs_dilation: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> jax.Array:
     if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
-        taps = jnp.stack(
-            _taps(
-                lax.pad(x, np.zeros((), x.dtype), _lax_pads(pads)),
-                weight.shape[2:],
-                stride,
-                dilation,
-            )
-        )
+        padded = lax.pad(x, np.zeros((), x.dtype), _without_interior(_spatial(pads)))
+        taps = jnp.stack(_taps(padded, weight.shape[2:], stride, dilation))
         flat = jnp.reshape(weight, (*weight.shape[:2], -1))
         return jnp.einsum("kbi...,oik->bo...", taps, flat, precision=_precision())
     return lax.conv_general_dilated(
@@ -332,16 +328,18 @@ def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> 
     )
 
 
-def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
+def _is_tiny(
+    x: jax.Array, weight: jax.Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int]
+) -> bool:
     """Return whether the output of a convolution is smaller than the kernel.
 
     XLA on the CPU then takes a naive loop, which is 50 to 150 times slower.
     """
     kernel = weight.shape[2:]
+    if math.prod(kernel) > _TINY_CONVOLUTION_TAPS:
+        return False
     sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
-    return math.prod(kernel) <= _MANY and any(
-        size < k for size, k in zip(sizes, kernel, strict=True)
-    )
+    return any(map(operator.lt, sizes, kernel))
 
 
 def _taps(
@@ -351,18 +349,12 @@ def _taps(
 
     There is one array (batch, channels, *positions) for each element.
     """
-    counts = [
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
-    ]
-    steps = list(zip(counts, stride, dilation, strict=True))
-    cuts = [
-        tuple(
-            slice(o * d, o * d + (n - 1) * s + 1, s)
-            for o, (n, s, d) in zip(offset, steps, strict=True)
-        )
-        for offset in itertools.product(*map(range, kernel))
-    ]
+    cuts_by_axis = []
+    for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True):
+        count = (n - d * (k - 1) - 1) // s + 1
+        length = (count - 1) * s + 1
+        cuts_by_axis.append([slice(o * d, o * d + length, s) for o in range(k)])
+    cuts = itertools.product(*cuts_by_axis)
     return [x[(slice(None), slice(None), *cut)] for cut in cuts]
 
 
@@ -371,7 +363,10 @@ def _largest(arrays: Sequence[jax.Array]) -> jax.Array:
 
     The first of equal elements takes the gradient, and NaN wins.
     """
-    return functools.reduce(lambda best, x: jnp.where((x > best) | (x != x), x, best), arrays)
+    largest = arrays[0]
+    for x in arrays[1:]:
+        largest = jnp.where((x > largest) | (x != x), x, largest)
+    return largest
 
 
 def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> jax.Array:
@@ -383,12 +378,13 @@ def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: 
     def draw(step: Any, first_sample: Any) -> np.ndarray:
         return random.keep_mask(stream.seed, path, int(step), int(first_sample), shape, p)
 
-    where = (stream.step, stream.first_sample)
-    if not any(isinstance(number, jax.core.Tracer) for number in where):
-        return jnp.asarray(draw(*where))
-    return arrays.from_host(draw, shape, *where)
+    numbers = (stream.step, stream.first_sample)
+    if any(isinstance(number, jax.core.Tracer) for number in numbers):
+        return arrays.draw_on_host(draw, shape, *numbers)
+    return jnp.asarray(draw(*numbers))
 
 
 def _number(path: str) -> int:
     """A whole number of 31 bits for a path, so that layers draw different masks."""
-    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=4).digest(), "little") >> 1
+    digest = hashlib.blake2b(path.encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -5,7 +5,7 @@ The neutral state has the names of the package's own layers and those of flax's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -42,22 +42,26 @@ class Layout:
     reversed: tuple[int, ...] = ()
 
     def to_neutral(self, value: np.ndarray) -> np.ndarray:
-        """From the native layout to PyTorch's."""
-        moved = value if self.axes is None else np.transpose(value, self.axes)
-        return (
-            np.ascontiguousarray(np.flip(moved, self.reversed))
-            if self.reversed
-            else np.array(moved, order="C")
-        )
+        """An array of the native layout in PyTorch's, as a copy."""
+        if self.axes is not None:
+            value = np.transpose(value, self.axes)
+        if self.reversed:
+            value = np.flip(value, self.reversed)
+        return np.array(value, order="C")
 
     def to_native(self, value: np.ndarray) -> np.ndarray:
-        """From PyTorch's layout to the native one."""
-        value = np.flip(value, self.reversed) if self.reversed else value
-        return value if self.axes is None else np.transpose(value, np.argsort(self.axes))
+        """An array of PyTorch's layout in the native one."""
+        if self.reversed:
+            value = np.flip(value, self.reversed)
+        if self.axes is not None:
+            value = np.transpose(value, np.argsort(self.axes))
+        return value
 
     def shape(self, native: tuple[int, ...]) -> tuple[int, ...]:
         """The shape in PyTorch's layout."""
-        return tuple(native) if self.axes is None else tuple(native[axis] for axis in self.axes)
+        if self.axes is None:
+            return tuple(native)
+        return tuple(native[axis] for axis in self.axes)
 
 
 _PLAIN = Layout()
@@ -73,7 +77,7 @@ class JaxSlot(Slot):
         self.is_parameter = isinstance(native, nnx.Param)
 
     @property
-    def trainable(self) -> bool:  # type: ignore[override]
+    def trainable(self) -> bool:
         """Whether optimizers update the parameter; a frozen one says so in its metadata."""
         return self.is_parameter and not self.native.has_metadata(_FROZEN)
 
@@ -93,16 +97,17 @@ class JaxSlot(Slot):
         """A copy on the host, in the neutral type (a counter is int64, whatever JAX counts in)."""
         value = self.layout.to_neutral(arrays.numpy(self.native.get_value()))
         name = self.native.get_metadata("neutral_dtype", "")
-        return value.astype(name) if name.startswith("int") else value
+        if name.startswith("int"):
+            return value.astype(name)
+        return value
 
     def write(self, value: np.ndarray) -> None:
         """Set the variable's value, in its type, on its devices."""
-        self.native.set_value(
-            arrays.put_like(self.layout.to_native(value), self.native.get_value())
-        )
+        value = self.layout.to_native(value)
+        self.native.set_value(arrays.put_like(value, self.native.get_value()))
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
-        """With the axes in the order that flax has them in."""
+        """An array of PyTorch's layout with the axes in flax's order."""
         return self.layout.to_native(value)
 
     @property
@@ -118,7 +123,7 @@ class JaxSlot(Slot):
 class StaticList(list):
     """A list among a module's settings; hashable, since nnx compares the settings of modules."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         """Hash the length only: elements may be unhashable."""
         return hash((StaticList, len(self)))
 
@@ -126,7 +131,7 @@ class StaticList(list):
 class StaticDict(dict):
     """A dict among a module's settings; hashable, since nnx compares the settings of modules."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         """Hash the length only: elements may be unhashable."""
         return hash((StaticDict, len(self)))
 
@@ -165,22 +170,14 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
-            array = (
-                value
-                if isinstance(value, jax.Array)
-                else arrays.put_like(value, present.get_value())
-            )
-            inner.store(present, array)
+            if not isinstance(value, jax.Array):
+                value = arrays.put_like(value, present.get_value())
+            inner.store(present, value)
             return
-        value = (
-            {list: StaticList, dict: StaticDict}.get(type(value), lambda same: same)(value)
-            if _is_static(value)
-            else value
-        )
+        value = _hashable_setting(value)
         if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
-            delattr(
-                self, name
-            )  # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+            # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+            delattr(self, name)
         super().__setattr__(name, value)
         if nnx.is_data(value) and name not in self._order:
             object.__setattr__(self, "_order", (*self._order, name))
@@ -190,15 +187,17 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
         The order of creation and ties are kept, also with flax's own blocks.
         """
-        nodes = [node for _, node in walk(self) if id(node) not in memo]
-        for node in nodes:  # deepcopy of a variable would give its array
-            is_variable = isinstance(node, nnx.Variable)
-            memo[id(node)] = (
-                node.copy(deepcopy(node.get_value())) if is_variable else object.__new__(type(node))
-            )
-        for node in nodes:
-            if not isinstance(node, nnx.Variable):
-                memo[id(node)].__setstate__(deepcopy(vars(node), memo))
+        modules = []
+        for _, node in walk(self):
+            if id(node) in memo:
+                continue
+            if isinstance(node, nnx.Variable):  # its deepcopy would give its array
+                memo[id(node)] = node.copy(deepcopy(node.get_value()))
+            else:
+                memo[id(node)] = object.__new__(type(node))
+                modules.append(node)
+        for module in modules:
+            memo[id(module)].__setstate__(deepcopy(vars(module), memo))
         return memo[id(self)]
 
     def train(self, mode: bool = True) -> Any:
@@ -218,11 +217,10 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
 
         Afterwards every block has the mode that it had before.
         """
-        before = [
-            (block, name, getattr(block, name))
-            for _, block in self.named_blocks()
-            for name in _mode_attributes(block, training)
-        ]
+        before = []
+        for _, block in self.named_blocks():
+            for name in _mode_attributes(block, training):
+                before.append((block, name, getattr(block, name)))
         self.train(training)
         try:
             yield self
@@ -248,8 +246,9 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        first = next((variable.get_value() for variable in _saved(self)), None)
-        return arrays.default_device() if first is None else arrays.name_of_device(first)
+        for variable in _saved(self):
+            return arrays.name_of_device(variable.get_value())
+        return arrays.default_device()
 
     def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
         return _slots(self)
@@ -257,11 +256,11 @@ class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=
     @property
     def dtype_name(self) -> str:
         """The floating type of the first parameter or buffer."""
-        types = (variable.get_value().dtype for variable in _saved(self))
-        return next(
-            (str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)),
-            self.dtype_built,
-        )
+        for variable in _saved(self):
+            dtype = variable.get_value().dtype
+            if jax.numpy.issubdtype(dtype, jax.numpy.floating):
+                return str(dtype)
+        return self.dtype_built
 
 
 class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
@@ -278,7 +277,7 @@ class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
         self.native = native
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Compute the module's outputs."""
         return self.native(*args, **kwargs)
 
     def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
@@ -298,11 +297,10 @@ def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
 
     Lists and dicts are not yielded.
     """
-    return (
-        (path, node)
-        for path, node in walk(module)
-        if isinstance(node, nnx.Module) and not (path and isinstance(node, nnx.List | nnx.Dict))
-    )
+    for path, node in walk(module):
+        is_container = path and isinstance(node, nnx.List | nnx.Dict)
+        if isinstance(node, nnx.Module) and not is_container:
+            yield path, node
 
 
 def walk(root: Any) -> Iterator[tuple[str, Any]]:
@@ -329,21 +327,23 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
 
     The node is a module or container; the order is that of creation.
     """
+    items: Iterable[tuple[Any, Any]] = ()
     if isinstance(node, nnx.Pytree):
-        order = {name: position for position, name in enumerate(vars(node).get("_order", ()))}
-        held = {
-            name: value for name, value in vars(node).items() if not name.startswith("_pytree__")
-        }
-        items: Any = sorted(held.items(), key=lambda item: order.get(item[0], len(order)))
-    else:
-        items = (
-            node.items()
-            if type(node) is dict
-            else enumerate(node)
-            if type(node) in (list, tuple)
-            else ()
-        )
+        items = _in_order_of_creation(node)
+    elif type(node) is dict:
+        items = node.items()
+    elif type(node) in (list, tuple):
+        items = enumerate(node)
     return ((str(name), value) for name, value in items if holds(value))
+
+
+def _in_order_of_creation(module: nnx.Pytree) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each attribute; those whose order is unknown come last."""
+    attributes = vars(module)
+    known = [name for name in attributes.get("_order", ()) if name in attributes]
+    for name in dict.fromkeys([*known, *attributes]):
+        if not name.startswith("_pytree__"):
+            yield name, attributes[name]
 
 
 def holds(value: Any) -> bool:
@@ -351,10 +351,13 @@ def holds(value: Any) -> bool:
     return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
 
 
-def _is_static(value: Any) -> bool:
-    return type(value) in (list, dict) and not any(
-        nnx.is_data(leaf) for leaf in jax.tree.leaves(value, is_leaf=nnx.is_data)
-    )
+def _hashable_setting(value: Any) -> Any:
+    """A list or dict without variables and modules as a hashable one; anything else as it is."""
+    if type(value) not in (list, dict):
+        return value
+    if any(map(nnx.is_data, jax.tree.leaves(value, is_leaf=nnx.is_data))):
+        return value
+    return StaticList(value) if type(value) is list else StaticDict(value)
 
 
 def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
@@ -371,21 +374,24 @@ def _slots(
 
     A block that holds one of the blocks above it is not entered again.
     """
-    held = list(children(module))
-    own = [
-        (name, value)
-        for name, value in held
-        if isinstance(value, nnx.Variable) and _is_saved(value)
-    ]
-    is_flax = isinstance(
-        module, tuple(_FLAX_LAYERS)
-    )  # its copies have forgotten the order of creation
-    own.sort(key=lambda item: (not isinstance(item[1], nnx.Param), is_flax and item[0] == "bias"))
-    for name, value in own:
-        yield _slot(module, name, value, path)
-    for name, child in held:
-        if not isinstance(child, nnx.Variable) and id(child) not in above:
-            yield from _slots(child, f"{path}{name}.", (*above, id(module)))
+    own, blocks = [], []
+    for name, child in children(module):
+        if not isinstance(child, nnx.Variable):
+            blocks.append((name, child))
+        elif _is_saved(child):
+            own.append((name, child))
+    # copies of flax's layers have forgotten the order of creation
+    is_flax = isinstance(module, tuple(_FLAX_LAYERS))
+
+    def order(item: tuple[str, nnx.Variable]) -> tuple[bool, bool]:
+        name, variable = item
+        return not isinstance(variable, nnx.Param), is_flax and name == "bias"
+
+    for name, variable in sorted(own, key=order):
+        yield _slot(module, name, variable, path)
+    for name, block in blocks:
+        if id(block) not in above:
+            yield from _slots(block, f"{path}{name}.", (*above, id(module)))
 
 
 def _saved(root: Any) -> Iterator[nnx.Variable]:
@@ -393,7 +399,9 @@ def _saved(root: Any) -> Iterator[nnx.Variable]:
 
     The first ones are found without a walk through all.
     """
-    return (node for _, node in walk(root) if isinstance(node, nnx.Variable) and _is_saved(node))
+    for _, node in walk(root):
+        if isinstance(node, nnx.Variable) and _is_saved(node):
+            yield node
 
 
 def _is_saved(variable: nnx.Variable) -> bool:
@@ -403,20 +411,20 @@ def _is_saved(variable: nnx.Variable) -> bool:
 def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[str, JaxSlot]:
     for kind, (names, layout) in _FLAX_LAYERS.items():
         if isinstance(module, kind) and name in names:
-            is_weight = names[name] == "weight" and layout is not None
-            return f"{path}{names[name]}", JaxSlot(
-                variable, layout(module, variable) if is_weight else _PLAIN
-            )
+            neutral_name = names[name]
+            if neutral_name == "weight" and layout is not None:
+                return f"{path}{neutral_name}", JaxSlot(variable, layout(module, variable))
+            return f"{path}{neutral_name}", JaxSlot(variable)
     return f"{path}{name}", JaxSlot(variable)
 
 
 def _linear_layout(module: nnx.Linear, kernel: nnx.Variable) -> Layout:
-    """(in, out) becomes (out, in)."""
+    """Return the layout of a kernel (in, out), which becomes (out, in)."""
     return Layout((1, 0))
 
 
 def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
-    """(*kernel, in, out) becomes (out, in, *kernel)."""
+    """Return the layout of a kernel (*kernel, in, out), which becomes (out, in, *kernel)."""
     n = len(kernel.get_value().shape) - 2
     return Layout((n + 1, n, *range(n)))
 

@@ -7,23 +7,26 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.host_checks import checked
+from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
-    Members,
+    ModuleVariables,
     ProgramCache,
-    differentiated,
+    StreamPosition,
+    Values,
+    aux_and_gradient,
+    flatten_arguments,
+    floating_inputs,
     forward,
-    in_neutral_layouts,
-    taken_apart,
-    unpacked,
-    where,
+    neutral_gradients,
+    replace_present,
+    stream_position,
+    unpack,
 )
 from deliralike.backends.jax.update_rules import UpdateRule
 from deliralike.errors import DtypeError
@@ -55,38 +58,34 @@ class JaxOptimizer(AbstractOptimizer):
         super().__init__(network, pattern)
         self.rule = rule
         self._programs = ProgramCache(network, self.owns)
-        owned = {
-            id(slot.native) for slot in self._programs.members().owned.values()
-        }  # by any name of a tied one
-        rule.assign(
-            {
-                name: slot
-                for name, slot in network.neutral_slots().items()
-                if id(slot.native) in owned
-            }
-        )
+        # by any name of a tied one
+        owned = {id(slot.native) for slot in self._programs.variables().owned.values()}
+        slots = {}
+        for name, slot in network.neutral_slots().items():
+            if id(slot.native) in owned:
+                slots[name] = slot
+        rule.assign(slots)
 
     def prepared(self, batch):
         """Prepare a batch for a step: NumPy arrays stay on the host.
 
         They are copied in the network's type. A compiled program transfers them faster.
         """
-        dtype, network = self._programs.members().dtype, self.network
+        dtype, network = self._programs.variables().dtype, self.network
 
-        def leaf(value: Any) -> Any:
+        def prepare(value: Any) -> Any:
             if isinstance(value, np.ndarray):
                 value = host_arrays.plain(value)
-                return np.array(arrays.narrowed(value), dtype if value.dtype.kind == "f" else None)
+                is_float = value.dtype.kind == "f"
+                return np.array(arrays.narrow(value), dtype if is_float else None)
             if isinstance(value, jax.Array):
                 return arrays.array(value, None, network.device_name)
             return host_arrays.refuse_foreign(value, network.backend.is_array)
 
         try:
-            return (
-                tuple(map(leaf, batch))
-                if all(isinstance(x, np.ndarray) for x in batch)
-                else nest.map(leaf, batch)
-            )
+            if all(isinstance(x, np.ndarray) for x in batch):
+                return tuple(map(prepare, batch))
+            return nest.map(prepare, batch)
         except DtypeError as error:
             raise host_arrays.explained(error, batch, network.backend.is_array) from None
 
@@ -94,55 +93,58 @@ class JaxOptimizer(AbstractOptimizer):
         """One step as one program; two of them when the gradients are to be kept."""
         if self.keep_gradients:
             return super().update_at_once(loss_function, batch)
-        arguments = taken_apart(batch)
-        members, here = self._programs.members(), where()
-        compiled, passed = self.rule.numbers(members)
+        arguments = flatten_arguments(batch)
+        variables, position = self._programs.variables(), stream_position()
+        constants, numbers = self.rule.numbers(variables)
         key = (
             "update",
             loss_function,
-            id(members),
+            id(variables),
             tuple(self.pre_update_hooks),
             arguments.key,
-            here.seed,
-            compiled,
+            position.seed,
+            constants,
         )
-        program = self._programs.compiled(
-            key, lambda: self._whole_step(loss_function, members, arguments, here, compiled)
+        program = self._programs.get_or_compile(
+            key, lambda: self._whole_step(loss_function, variables, arguments, position, constants)
         )
         result, changed, parameters, state = program(
-            self.rule.state_for(members), members.values(), arguments.arrays, here.numbers, passed
+            self.rule.state_for(variables),
+            variables.values(),
+            arguments.arrays,
+            position.numbers,
+            numbers,
         )
-        self._take_over(members, parameters, changed, state)
-        self.finish_update(name for name, value in parameters.items() if value is not None)
-        return unpacked(result)
+        self._store(variables, parameters, changed, state)
+        self.finish_update(_present(parameters))
+        return unpack(result)
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward as one program; buffers change."""
-        arguments, members = taken_apart(batch), self._programs.members()
-        (result, _), gradients = run_gradients(
-            self._programs, members, loss_function, arguments, of_inputs=False, jit=self._jit
+        """Run forward and backward as one program; buffers change."""
+        arguments, variables = flatten_arguments(batch), self._programs.variables()
+        (result, _), (gradients, _) = run_gradients(
+            self._programs, variables, loss_function, arguments, of_inputs=False, jit=self._jit
         )
-        return unpacked(result), {
-            name: gradients[0][name] for name in members.parameters
-        }  # JAX sorts dicts
+        return unpack(result), _in_order(gradients, variables)
 
     def apply(self, gradients):
-        """The update alone as one program."""
-        members = self._programs.members()
-        compiled, passed = self.rule.numbers(members)
+        """Run the update alone as one program."""
+        variables = self._programs.variables()
+        constants, numbers = self.rule.numbers(variables)
 
         def make() -> Callable:
-            def step(state: Any, values: tuple, gradients: Named, passed: Any) -> tuple:
-                return self.rule.update(
-                    compiled, values[0], members.only_owned(values[1]), gradients, state, passed
-                )
+            def step(state: Any, values: Values, gradients: Named, numbers: Any) -> tuple:
+                parameters, frozen, _ = values
+                owned = variables.only_owned(frozen)
+                return self.rule.update(constants, parameters, owned, gradients, state, numbers)
 
             return self._jit(step, donate_argnums=0)
 
-        program = self._programs.compiled(("apply", id(members), compiled), make)
-        known = {name: gradients.get(name) for name in members.parameters}
-        parameters, state = program(self.rule.state_for(members), members.values(), known, passed)
-        self._take_over(members, parameters, [None] * len(members.others), state)
+        program = self._programs.get_or_compile(("apply", id(variables), constants), make)
+        known = {name: gradients.get(name) for name in variables.parameters}
+        state = self.rule.state_for(variables)
+        parameters, state = program(state, variables.values(), known, numbers)
+        self._store(variables, parameters, [None] * len(variables.others), state)
 
     @property
     def lr(self) -> float:
@@ -151,7 +153,7 @@ class JaxOptimizer(AbstractOptimizer):
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self.rule.state_for(self._programs.members())
+        self.rule.state_for(self._programs.variables())
         self.rule.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
@@ -159,67 +161,77 @@ class JaxOptimizer(AbstractOptimizer):
 
         Each parameter's own step count is ``"parameter/step"``.
         """
-        return {"steps": np.array(self.steps)} | self.rule.neutral_state(self._programs.members())
+        return {"steps": np.array(self.steps)} | self.rule.neutral_state(self._programs.variables())
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
-        members = self._programs.members()
-        refuse_unknown_owners(state, {*members.owned, "optax"})
-        self.rule.load_neutral_state(state, members, int(state["steps"]))
+        variables = self._programs.variables()
+        refuse_unknown_owners(state, {*variables.owned, "optax"})
+        self.rule.load_neutral_state(state, variables, int(state["steps"]))
         self.steps = int(state["steps"])
 
     def _whole_step(
         self,
         loss_function: Callable,
-        members: Members,
+        variables: ModuleVariables,
         arguments: Arguments,
-        here: Any,
-        compiled: Any,
+        position: StreamPosition,
+        constants: Any,
     ) -> Any:
-        def step(state: Any, values: tuple, batch: list[Any], numbers: tuple, passed: Any) -> tuple:
-            def loss(parameters: Named) -> tuple:
-                return forward(
-                    members, loss_function, (parameters, *values[1:]), arguments.together(batch)
-                )
+        def step(
+            state: Any, values: Values, batch: list[Any], position_numbers: tuple, numbers: Any
+        ) -> tuple:
+            parameters, frozen, others = values
 
-            with here.entered(numbers):
-                (result, changed), gradients = differentiated(loss, values[0])
-            gradients = self._hooked(
-                members, values, {name: gradients[name] for name in members.parameters}
-            )
-            frozen = members.only_owned(values[1])
+            def loss(parameters: Named) -> tuple:
+                at = (parameters, frozen, others)
+                return forward(variables, loss_function, at, arguments.unflatten(batch))
+
+            with position.enter(position_numbers):
+                (result, changed), gradients = aux_and_gradient(loss, parameters)
+            gradients = self._run_hooks(variables, values, _in_order(gradients, variables))
+            owned = variables.only_owned(frozen)
             parameters, state = self.rule.update(
-                compiled, values[0], frozen, gradients, state, passed
+                constants, parameters, owned, gradients, state, numbers
             )
             return result, changed, parameters, state
 
-        return checked(step, 2, partial(self._jit, donate_argnums=0))
+        return with_host_checks(step, 2, partial(self._jit, donate_argnums=0))
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         """A function of the network's and the optimizer's arrays as a program."""
         return arrays.jit(function, **options)
 
-    def _hooked(self, members: Members, values: tuple, gradients: Named) -> Named:
+    def _run_hooks(self, variables: ModuleVariables, values: Values, gradients: Named) -> Named:
         network = self.network
         try:
             if self.pre_update_hooks:
-                self.network = members.rebuilt(*values)[0]
+                self.network, _ = variables.rebuild(*values)
             for pre_update in self.pre_update_hooks:
                 gradients = pre_update(self, gradients)
         finally:
             self.network = network
         return gradients
 
-    def _take_over(
-        self, members: Members, parameters: Named, changed: list[Any], state: Any
+    def _store(
+        self, variables: ModuleVariables, parameters: Named, changed: list[Any], state: Any
     ) -> None:
-        members.store(parameters, changed)
-        self.rule.keep(state, [name for name, value in parameters.items() if value is not None])
+        variables.store(parameters, changed)
+        self.rule.keep(state, _present(parameters))
+
+
+def _present(values: Named) -> list[str]:
+    return [name for name, value in values.items() if value is not None]
+
+
+def _in_order(gradients: Named, variables: ModuleVariables) -> Named:
+    """Gradients in the order of parameters: JAX sorts dicts."""
+    return {name: gradients[name] for name in variables.parameters}
 
 
 def run_gradients(
     programs: ProgramCache,
-    members: Members,
+    variables: ModuleVariables,
     loss_function: Callable,
     arguments: Arguments,
     of_inputs: bool,
@@ -229,40 +241,36 @@ def run_gradients(
 
     Return the auxiliary output beside the loss, and the gradients.
     """
-    here = where()
-    in_arrays = tuple(
-        isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays
-    )  # and not in a plain float
+    position, are_arrays = stream_position(), arguments.are_arrays
 
     def make() -> Callable:
-        def run(values: tuple, batch: list[Any], numbers: tuple) -> tuple:
-            floating = [
-                of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
-                for is_array, x in zip(in_arrays, batch, strict=True)
-            ]
-            chosen = [
-                x if is_floating else None for x, is_floating in zip(batch, floating, strict=True)
-            ]
+        def run(values: Values, batch: list[Any], numbers: tuple) -> tuple:
+            parameters, frozen, others = values
+            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
-                inputs = [
-                    x if given is None else given for x, given in zip(batch, at[1], strict=True)
-                ]
-                value, beside = forward(
-                    members, loss_function, (at[0], *values[1:]), arguments.together(inputs)
-                )
-                return value, (beside, value)
+                given = arguments.unflatten(replace_present(batch, at[1]))
+                value, aux = forward(variables, loss_function, (at[0], frozen, others), given)
+                return value, (aux, value)
 
-            with here.entered(numbers):
-                return differentiated(loss, (values[0], chosen))
+            with position.enter(numbers):
+                return aux_and_gradient(loss, (parameters, inputs))
 
-        return checked(run, 1, jit)
+        return with_host_checks(run, 1, jit)
 
-    key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
-    ((result, changed), value), gradients = programs.compiled(key, make)(
-        members.values(), arguments.arrays, here.numbers
+    key = (
+        "gradients",
+        loss_function,
+        id(variables),
+        arguments.key,
+        position.seed,
+        of_inputs,
+        are_arrays,
     )
-    members.store({}, changed)
+    program = programs.get_or_compile(key, make)
+    aux, gradients = program(variables.values(), arguments.arrays, position.numbers)
+    (result, changed), value = aux
+    variables.store({}, changed)
     return (result, value), gradients
 
 
@@ -274,11 +282,11 @@ def network_gradients(
     The gradients are in PyTorch's layouts. The program is compiled anew at each call.
     """
     programs = ProgramCache(network)
-    members, arguments = programs.members(), taken_apart(inputs)
+    variables, arguments = programs.variables(), flatten_arguments(inputs)
     with arrays.compiling_quickly():
         (result, value), (parameters, of_inputs) = run_gradients(
-            programs, members, loss_function, arguments, of_inputs=True
+            programs, variables, loss_function, arguments, of_inputs=True
         )
-    return in_neutral_layouts(
-        network, members, arguments, value, parameters, of_inputs, unpacked(result)
+    return neutral_gradients(
+        network, variables, arguments, value, parameters, of_inputs, unpack(result)
     )

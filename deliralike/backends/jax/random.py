@@ -1,4 +1,4 @@
-"""The native random streams of random layers, and how they are all seeded at once."""
+"""The native random streams of random layers, and the seed of all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deliralike.errors import StateError
 
 # Every stream that is still in use, with its number. It keeps that number however many streams
 # before it have been forgotten: when those are collected is up to Python.
-_numbers: WeakKeyDictionary[Chance, int] = WeakKeyDictionary()
+_numbers: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
 _seed = 0
 _made = 0  # streams since the seed was set
 _copied = 0  # copies of streams since the seed was set
@@ -37,7 +37,8 @@ def seed(value: int) -> None:
 
 
 def _key(number: int) -> jax.Array:
-    return jax.random.key_data(jax.random.fold_in(jax.random.key(_seed % 2**63 % 2**32), number))
+    key = jax.random.key(_seed % 2**63 % 2**32)
+    return jax.random.key_data(jax.random.fold_in(key, number))
 
 
 def state(network: Any) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def state(network: Any) -> dict[str, Any]:
 
 
 def load_state(network: Any, state: Mapping[str, Any]) -> None:
-    """Let the streams go on from there.
+    """Continue the random streams from a state.
 
     Raises:
         StateError: The network has other streams; nothing has changed.
@@ -57,23 +58,23 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
     global _seed, _made
     streams = _streams(network)
     if streams.keys() != state["streams"].keys():
+        saved, present = ", ".join(state["streams"]), ", ".join(streams)
         raise StateError(
-            f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the "
-            f"network has {', '.join(streams) or '(none)'}"
+            f"the random state has the streams {saved or '(none)'}, and the "
+            f"network has {present or '(none)'}"
         )
     _seed, _made = state["seed"], state["made"]
     follow(network, state["streams"])
 
 
 def words(network: Any) -> dict[str, np.ndarray]:
-    """Where the streams of a network are."""
-    return {
-        path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()
-    }
+    """The positions of a network's random streams, as plain words by path."""
+    streams = _streams(network)
+    return {path: np.array(_words(stream.get_value())) for path, stream in streams.items()}
 
 
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
-    """Let a network's streams go on from words of the same paths."""
+    """Continue a network's random streams from words of the same paths."""
     for path, stream in _streams(network).items():
         stream.set_value(_like(words[path], stream.get_value()))
 
@@ -89,16 +90,20 @@ def _is_typed(value: jax.Array) -> bool:
 
 
 def _words(value: jax.Array) -> jax.Array:
-    return jax.random.key_data(value) if _is_typed(value) else value
+    if _is_typed(value):
+        return jax.random.key_data(value)
+    return value
 
 
 def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
-    """Words in the form and the place of an older value."""
+    """Words in the form of an older value, on its device."""
     new = arrays.put_like(words, _words(old))
-    return jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_typed(old) else new
+    if _is_typed(old):
+        return jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
+    return new
 
 
-class Chance(nnx.Pytree):
+class RngStream(nnx.Pytree):
     """One stream of random keys, which is part of its layer's state.
 
     So ``nnx.jit`` and the optimizers carry it along.
@@ -117,11 +122,10 @@ class Chance(nnx.Pytree):
 
     def __call__(self) -> jax.Array:
         """The next key."""
-        key = jax.random.fold_in(
-            jax.random.wrap_key_data(self.key.get_value()), self.count.get_value()
-        )
-        inner.store(self.count, self.count.get_value() + 1)
-        return key
+        key = jax.random.wrap_key_data(self.key.get_value())
+        count = self.count.get_value()
+        inner.store(self.count, count + 1)
+        return jax.random.fold_in(key, count)
 
     def restart(self, key: jax.Array) -> None:
         """Begin again from a key."""
@@ -138,7 +142,7 @@ class Chance(nnx.Pytree):
         _number_copy(self)
 
 
-def _number_copy(stream: Chance) -> None:
+def _number_copy(stream: RngStream) -> None:
     """Let a copy be seeded like the streams that were made, but never as one of them."""
     global _copied
     _numbers[stream] = _FIRST_COPY + _copied

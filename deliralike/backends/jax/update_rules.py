@@ -1,4 +1,4 @@
-"""What an update does on JAX: the neutral rules, and any optimizer of optax."""
+"""The updates of parameters on JAX: the neutral rules, and any optimizer of optax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import Members
+from deliralike.backends.jax.compiled.program import ModuleVariables
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
@@ -22,46 +22,46 @@ Named = dict[str, Any]
 
 
 class UpdateRule(ABC):
-    """How parameters follow from gradients, with the state that this takes."""
+    """The update of parameters by gradients, with the state that this takes."""
 
     lr: float
 
     def assign(self, slots: Mapping[str, Slot]) -> None:
-        """Settle what holds for which of the optimizer's parameters, before the first update."""
+        """Assign the optimizer's parameters to rules, before the first update."""
 
     @abstractmethod
-    def state_for(self, members: Members) -> Any:
+    def state_for(self, variables: ModuleVariables) -> Any:
         """The state that one update of these parameters needs, made where there is none."""
 
     @abstractmethod
-    def keep(self, state: Any, taken: list[str]) -> None:
-        """Take over the state after an update of the parameters named."""
+    def keep(self, state: Any, updated: list[str]) -> None:
+        """Store the state after an update of the parameters named."""
 
     @abstractmethod
-    def numbers(self, members: Members) -> tuple[Any, Any]:
+    def numbers(self, variables: ModuleVariables) -> tuple[Any, Any]:
         """Numbers that one update is compiled for, and numbers that are passed to it."""
 
     @abstractmethod
     def update(
         self,
-        compiled: Any,
+        constants: Any,
         parameters: Named,
         frozen: Named,
         gradients: Named,
         state: Any,
-        passed: Any,
+        numbers: Any,
     ) -> tuple:
         """New parameters (None for those without a gradient) and state; traced."""
 
     @abstractmethod
-    def neutral_state(self, members: Members) -> dict[str, np.ndarray]:
+    def neutral_state(self, variables: ModuleVariables) -> dict[str, np.ndarray]:
         """The state by name."""
 
     @abstractmethod
     def load_neutral_state(
-        self, state: dict[str, np.ndarray], members: Members, steps: int
+        self, state: dict[str, np.ndarray], variables: ModuleVariables, steps: int
     ) -> None:
-        """Take over the state by name."""
+        """Load the state by name."""
 
 
 class NeutralRule(UpdateRule):
@@ -83,12 +83,12 @@ class NeutralRule(UpdateRule):
 
     def rule_of(self, name: str) -> Rule:
         """The rule that a parameter follows."""
-        return self.groups.rules[
-            self.places[name] if name in self.places else self.groups.index(name)
-        ]
+        if name in self.places:
+            return self.groups.rules[self.places[name]]
+        return self.groups.rules[self.groups.index(name)]
 
     @property
-    def lr(self) -> float:  # type: ignore[override]
+    def lr(self) -> float:
         """The learning rate of the next update; a new one compiles nothing."""
         return self.groups.lr
 
@@ -96,50 +96,52 @@ class NeutralRule(UpdateRule):
     def lr(self, value: float) -> None:
         self.groups = self.groups.with_lr(value)
 
-    def state_for(self, members):
-        for name, parameter in members.parameters.items():
+    def state_for(self, variables):
+        for name, parameter in variables.parameters.items():
             if name not in self.slots:
-                self.slots[name] = {
-                    slot: arrays.zeros_like(parameter.get_value())
-                    for slot in self.rule_of(name).slots
-                }
-        return {name: self.slots[name] for name in members.parameters}
+                value = parameter.get_value()
+                slots = self.rule_of(name).slots
+                self.slots[name] = {slot: arrays.zeros_like(value) for slot in slots}
+        return {name: self.slots[name] for name in variables.parameters}
 
-    def keep(self, state, taken):
+    def keep(self, state, updated):
         self.slots |= state
-        self.counts |= {name: self.counts.get(name, 0) + 1 for name in taken}
+        for name in updated:
+            self.counts[name] = self.counts.get(name, 0) + 1
 
-    def numbers(self, members):
+    def numbers(self, variables):
         """Return the numbers that are compiled in, and those that are passed.
 
         Rules without learning rates, and which parameter follows which rule, are compiled in; the
         numbers of rule and step are passed.
         """
-        for name in members.parameters.keys() - self.places.keys():  # of blocks that came later
+        for name in variables.parameters.keys() - self.places.keys():  # of blocks that came later
             self.places[name] = self.groups.index(name)
-        steps = [(self.places[name], self.counts.get(name, 0) + 1) for name in members.parameters]
-        distinct = sorted(set(steps))
-        which = tuple(
-            (name, step[0], distinct.index(step))
-            for name, step in zip(members.parameters, steps, strict=True)
-        )
-        return (self._kinds, which), [
-            self.groups.rules[place].scalars(step) for place, step in distinct
-        ]
+        steps = {}
+        for name in variables.parameters:
+            steps[name] = (self.places[name], self.counts.get(name, 0) + 1)
+        distinct = sorted(set(steps.values()))
+        assignment = tuple((name, step[0], distinct.index(step)) for name, step in steps.items())
+        numbers = [self.groups.rules[place].scalars(step) for place, step in distinct]
+        return (self._kinds, assignment), numbers
 
-    def update(self, compiled, parameters, frozen, gradients, state, passed):
-        kinds, which = compiled
-        new: Named = {}
-        for name, place, number in which:
-            p, g, old = parameters[name], gradients.get(name), state[name]
-            new[name] = (
-                (None, old) if g is None else kinds[place].update(p, g, old, passed[number], jnp)
-            )
-        return {name: p for name, (p, _) in new.items()}, {name: s for name, (_, s) in new.items()}
+    def update(self, constants, parameters, frozen, gradients, state, numbers):
+        kinds, assignment = constants
+        new_parameters: Named = {}
+        new_state: Named = {}
+        for name, place, step in assignment:
+            parameter, gradient, old = parameters[name], gradients.get(name), state[name]
+            if gradient is None:
+                new_parameters[name], new_state[name] = None, old
+            else:
+                new_parameters[name], new_state[name] = kinds[place].update(
+                    parameter, gradient, old, numbers[step], jnp
+                )
+        return new_parameters, new_state
 
-    def neutral_state(self, members):
+    def neutral_state(self, variables):
         state = {}
-        for name, slot in members.owned.items():
+        for name, slot in variables.owned.items():
             if self.counts.get(name):
                 for key, value in self.slots[name].items():
                     state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(value))
@@ -147,19 +149,21 @@ class NeutralRule(UpdateRule):
                     state[f"{name}/step"] = np.array(self.counts[name], np.float32)
         return state
 
-    def load_neutral_state(self, state, members, steps):
+    def load_neutral_state(self, state, variables, steps):
         self.slots, self.counts = {}, {}
-        for name, slot in members.owned.items():
-            like, slots = slot.native.get_value(), self.rule_of(name).slots
-            found = {key: state[f"{name}/{key}"] for key in slots if f"{name}/{key}" in state}
-            if found or f"{name}/step" in state or not slots:
+        for name, slot in variables.owned.items():
+            like, keys = slot.native.get_value(), self.rule_of(name).slots
+            slots = self.slots[name] = {}
+            is_present = f"{name}/step" in state or not keys
+            for key in keys:
+                if f"{name}/{key}" in state:
+                    is_present = True
+                    value = slot.layout.to_native(np.asarray(state[f"{name}/{key}"]))
+                    slots[key] = arrays.put_like(value, like)
+                else:
+                    slots[key] = arrays.zeros_like(like)
+            if is_present:
                 self.counts[name] = int(state.get(f"{name}/step", steps))
-            self.slots[name] = {
-                key: arrays.put_like(slot.layout.to_native(np.asarray(found[key])), like)
-                if key in found
-                else arrays.zeros_like(like)
-                for key in slots
-            }
 
 
 class NativeRule(UpdateRule):
@@ -174,96 +178,97 @@ class NativeRule(UpdateRule):
         self.state: Any = None
 
     @property
-    def lr(self) -> float:  # type: ignore[override]
+    def lr(self) -> float:
         """The learning rate, where ``optax.inject_hyperparams`` makes it part of the state."""
         return float(self._hyperparameters()["learning_rate"])
 
     @lr.setter
     def lr(self, value: float) -> None:
-        held = self._hyperparameters()
-        held["learning_rate"] = jnp.asarray(value, held["learning_rate"].dtype)
+        hyperparameters = self._hyperparameters()
+        dtype = hyperparameters["learning_rate"].dtype
+        hyperparameters["learning_rate"] = jnp.asarray(value, dtype)
 
     def _hyperparameters(self) -> Any:
-        held = getattr(self.state, "hyperparams", {})
-        if "learning_rate" not in held:
+        hyperparameters = getattr(self.state, "hyperparams", {})
+        if "learning_rate" not in hyperparameters:
             raise CapabilityError(
                 "this optax optimizer hides its learning rate: make it with "
                 "optax.inject_hyperparams(...)(learning_rate=...)"
             )
-        return held
+        return hyperparameters
 
-    def state_for(self, members):
+    def state_for(self, variables):
         if self.state is None:
-            self.state = self.native.init(
-                {name: slot.native.get_value() for name, slot in members.owned.items()}
-            )
+            values = {name: slot.native.get_value() for name, slot in variables.owned.items()}
+            self.state = self.native.init(values)
         return self.state
 
-    def keep(self, state, taken):
+    def keep(self, state, updated):
         self.state = state
 
-    def numbers(self, members):
+    def numbers(self, variables):
         return None, ()
 
-    def update(self, compiled, parameters, frozen, gradients, state, passed):
+    def update(self, constants, parameters, frozen, gradients, state, numbers):
         everything = parameters | frozen
-        full = {
-            name: jnp.zeros_like(p) if gradients.get(name) is None else gradients[name]
-            for name, p in everything.items()
-        }
+        full = {}
+        for name, value in everything.items():
+            gradient = gradients.get(name)
+            full[name] = jnp.zeros_like(value) if gradient is None else gradient
         updates, new_state = self.native.update(full, state, everything)
-        taken = {name for name in parameters if gradients.get(name) is not None}
-        new = {
-            name: optax.apply_updates(p, updates[name]) if name in taken else None
-            for name, p in parameters.items()
-        }
-        return new, _restored(state, new_state, set(everything) - taken)
+        new_parameters: Named = dict.fromkeys(parameters)
+        untouched = set(everything)
+        for name, value in parameters.items():
+            if gradients.get(name) is not None:
+                new_parameters[name] = optax.apply_updates(value, updates[name])
+                untouched.remove(name)
+        return new_parameters, _restore(state, new_state, untouched)
 
-    def neutral_state(self, members):
-        found = {}
-        for path, value in jax.tree_util.tree_flatten_with_path(self.state_for(members))[0]:
-            slot = members.slots.get(parameter_of(path))
-            found[_state_name(path)] = (
-                arrays.numpy(value) if slot is None else slot.layout.to_neutral(arrays.numpy(value))
-            )
-        return found
+    def neutral_state(self, variables):
+        state = {}
+        paths, _ = jax.tree_util.tree_flatten_with_path(self.state_for(variables))
+        for path, value in paths:
+            array = arrays.numpy(value)
+            slot = variables.slots.get(parameter_of(path))
+            state[_state_name(path)] = array if slot is None else slot.layout.to_neutral(array)
+        return state
 
-    def load_neutral_state(self, state, members, steps):
-        paths, tree = jax.tree_util.tree_flatten_with_path(self.state_for(members))
-        missing = [name for name in (_state_name(path) for path, _ in paths) if name not in state]
+    def load_neutral_state(self, state, variables, steps):
+        paths, tree = jax.tree_util.tree_flatten_with_path(self.state_for(variables))
+        names = [_state_name(path) for path, _ in paths]
+        missing = [name for name in names if name not in state]
         if missing:
             raise StateError(f"the state of this optax optimizer lacks {', '.join(missing)}")
-        self.state = jax.tree.unflatten(
-            tree, [_loaded(state[_state_name(path)], path, old, members) for path, old in paths]
-        )
+        leaves = []
+        for name, (path, old) in zip(names, paths, strict=True):
+            value = np.asarray(state[name])
+            slot = variables.slots.get(parameter_of(path) or "")
+            if slot is not None:
+                value = slot.layout.to_native(value)
+            leaves.append(arrays.put_like(value, jnp.asarray(old)))
+        self.state = jax.tree.unflatten(tree, leaves)
 
 
 def parameter_of(path: tuple) -> str | None:
     """The parameter to which a part of a state belongs, by its path."""
-    return next((key.key for key in path if isinstance(key, jax.tree_util.DictKey)), None)
+    for key in path:
+        if isinstance(key, jax.tree_util.DictKey):
+            return key.key
+    return None
 
 
 def _state_name(path: tuple) -> str:
     """``"parameter/place"``, or ``"optax/place"`` for what belongs to no parameter."""
     name = parameter_of(path)
-    place = jax.tree_util.keystr(
-        [key for key in path if not isinstance(key, jax.tree_util.DictKey)],
-        simple=True,
-        separator=".",
-    )
+    keys = [key for key in path if not isinstance(key, jax.tree_util.DictKey)]
+    place = jax.tree_util.keystr(keys, simple=True, separator=".")
     return f"{name or 'optax'}/{place}"
 
 
-def _loaded(value: Any, path: tuple, old: Any, members: Members) -> jax.Array:
-    slot = members.slots.get(parameter_of(path) or "")
-    return arrays.put_like(
-        np.asarray(value) if slot is None else slot.layout.to_native(np.asarray(value)),
-        jnp.asarray(old),
-    )
-
-
-def _restored(old: Any, new: Any, untouched: set[str]) -> Any:
+def _restore(old: Any, new: Any, untouched: set[str]) -> Any:
     """The new state with the old parts of untouched parameters."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, o, n: o if parameter_of(path) in untouched else n, old, new
-    )
+
+    def choose(path: tuple, old_value: Any, new_value: Any) -> Any:
+        return old_value if parameter_of(path) in untouched else new_value
+
+    return jax.tree_util.tree_map_with_path(choose, old, new)

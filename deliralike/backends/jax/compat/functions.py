@@ -15,7 +15,7 @@ import jax
 from deliralike import nest
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.network import AbstractJaxNetwork, named_modules
-from deliralike.backends.jax.replicas.copies import Mirror
+from deliralike.backends.jax.replicas.copies import ReplicaCopy
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.errors import ArgumentError, DeviceError
 from deliralike.parallel import gather as gather_nests
@@ -48,8 +48,9 @@ class DataParallel(DataParallelJaxNetwork):
         output_device: Any = None,
         dim: int = 0,
     ) -> None:
-        output = None if output_device is None else named(output_device)
-        super().__init__(module, _devices(device_ids), output, dim)
+        if output_device is not None:
+            output_device = device_name(output_device)
+        super().__init__(module, _devices(device_ids), output_device, dim)
 
 
 def data_parallel(
@@ -60,7 +61,7 @@ def data_parallel(
     dim: int = 0,
     module_kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """``module(*inputs)`` over several devices. The function to `DataParallel`.
+    """Compute ``module(*inputs)`` over several devices, as `DataParallel` does.
 
     Better here: CPU devices work, and inside your own ``nnx.grad`` over one device, named several
     times, gradients land on the module given.
@@ -72,12 +73,15 @@ def data_parallel(
         >>> data_parallel(layer, jnp.ones((5, 3)), ["cpu", "cpu"]).shape
         (5, 2)
     """
-    inputs = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    if inputs is None:
+        inputs = ()
+    elif not isinstance(inputs, tuple):
+        inputs = (inputs,)
     return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))
 
 
 def scatter(inputs: Any, devices: Sequence[Any], dim: int = 0) -> list[Any]:
-    """The shares of a nest, one for each device, fewer where there are fewer samples.
+    """Split a nest into shares, one for each device, fewer where there are fewer samples.
 
     Better here: no share is empty, nests of any type keep it, and arrays that disagree on the batch
     size are an error that names both.
@@ -87,13 +91,12 @@ def scatter(inputs: Any, devices: Sequence[Any], dim: int = 0) -> list[Any]:
         >>> [len(share["x"]) for share in scatter({"x": jnp.ones((5, 2))}, ["cpu", "cpu", "cpu"])]
         [2, 2, 1]
     """
-    return split_batch(
-        inputs, list(map(named, devices)), dim, None, AbstractJaxNetwork.backend
-    ).nests
+    names = [*map(device_name, devices)]
+    return split_batch(inputs, names, dim, None, AbstractJaxNetwork.backend).nests
 
 
 def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
-    """The replicas' outputs as one nest on a device.
+    """Gather the replicas' outputs as one nest on a device.
 
     Better here: arrays without axes become a vector; None, numbers and strings that are equal come
     once; outputs that differ in structure are an error that names the path.
@@ -103,7 +106,8 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
         >>> gather([{"y": jnp.ones((3, 2))}, {"y": jnp.ones((2, 2))}], "cpu")["y"].shape
         (5, 2)
     """
-    return gather_nests(outputs, dim, named(target_device), backend=AbstractJaxNetwork.backend)
+    name = device_name(target_device)
+    return gather_nests(outputs, dim, name, backend=AbstractJaxNetwork.backend)
 
 
 def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
@@ -121,18 +125,20 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
         >>> bool((first.kernel[...] == second.kernel[...]).all())
         True
     """
-    names = list(map(named, devices))
+    names = [*map(device_name, devices)]
     wrapped = AbstractJaxNetwork.backend.wrap(network)
     wrapped.parallelism.refuse_replicas()
-    place = wrapped.device_name
-    if place != names[0]:
+    if wrapped.device_name != names[0]:
         raise DeviceError(
-            f"the module is on {place!r}, the first device is {names[0]!r}: name its device first"
+            f"the module is on {wrapped.device_name!r}, the first device is {names[0]!r}: name its "
+            "device first"
         )
-    copies = [Mirror(network, name, index) for index, name in enumerate(names[1:], start=1)]
-    for copy in copies:
-        copy.draw_otherwise(copy.streams())
-    return [network, *(copy.network for copy in copies)]
+    replicas = [network]
+    for index, name in enumerate(names[1:], start=1):
+        copy = ReplicaCopy(network, name, index)
+        copy.derive_streams(copy.streams())
+        replicas.append(copy.network)
+    return replicas
 
 
 def parallel_apply(
@@ -141,7 +147,7 @@ def parallel_apply(
     kwargs_tup: Sequence[dict[str, Any]] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> list[Any]:
-    """Each module's output for its own inputs, which go to its own device; the outputs in order.
+    """Return each module's output for its own inputs, which go to its own device, in order.
 
     Modules are called one after the other; JAX goes on while a device computes. An error keeps its
     type, and a note says which module raised it.
@@ -156,28 +162,34 @@ def parallel_apply(
         >>> [y.shape for y in parallel_apply(replicas, [jnp.ones((3, 3)), jnp.ones((2, 3))])]
         [(3, 2), (2, 2)]
     """
-    kwargs_tup = [{}] * len(modules) if kwargs_tup is None else kwargs_tup
-    wrapped = [AbstractJaxNetwork.backend.wrap(module) for module in modules]
-    places = (
-        [each.device_name for each in wrapped] if devices is None else list(map(named, devices))
-    )
-    if not len(modules) == len(inputs) == len(kwargs_tup) == len(places):
+    if kwargs_tup is None:
+        kwargs_tup = [{}] * len(modules)
+    if devices is None:
+        names = [AbstractJaxNetwork.backend.wrap(module).device_name for module in modules]
+    else:
+        names = [*map(device_name, devices)]
+    if not len(modules) == len(inputs) == len(kwargs_tup) == len(names):
         raise ArgumentError(
             f"parallel_apply: {len(modules)} modules, {len(inputs)} inputs, {len(kwargs_tup)} "
-            f"dicts of keyword arguments and {len(places)} devices: give as many of each"
+            f"dicts of keyword arguments and {len(names)} devices: give as many of each"
         )
+    jobs = []
+    for arguments in zip(modules, names, inputs, kwargs_tup, strict=True):
+        jobs.append(partial(_call_on_device, *arguments))
+    labels = [f"replica {i} of {len(jobs)} on {name}" for i, name in enumerate(names)]
+    return one_after_the_other(jobs, labels)
 
-    def job(module: Any, place: str, args: Any, kwargs: dict[str, Any]) -> Any:
-        args, kwargs = nest.map(
-            lambda leaf: arrays.moved(leaf, place) if isinstance(leaf, jax.Array) else leaf,
-            (args if isinstance(args, tuple) else (args,), kwargs),
-        )
-        return module(*args, **kwargs)
 
-    jobs = [partial(job, *each) for each in zip(modules, places, inputs, kwargs_tup, strict=True)]
-    return one_after_the_other(
-        jobs, [f"replica {i} of {len(jobs)} on {place}" for i, place in enumerate(places)]
-    )
+def _call_on_device(module: Any, device: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call a module with its arguments moved to a device."""
+
+    def move(leaf: Any) -> Any:
+        return arrays.move(leaf, device) if isinstance(leaf, jax.Array) else leaf
+
+    if not isinstance(args, tuple):
+        args = (args,)
+    args, kwargs = nest.map(move, (args, kwargs))
+    return module(*args, **kwargs)
 
 
 def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
@@ -197,13 +209,14 @@ def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
         >>> [layer.copy_id for layer in layers]
         [0, 1]
     """
-    call_replication_callbacks(
-        [[block for _, block in named_modules(module)] for module in modules]
-    )
+    blocks = []
+    for module in modules:
+        blocks.append([block for _, block in named_modules(module)])
+    call_replication_callbacks(blocks)
 
 
-def named(device: Any) -> str:
-    """The name of a device that is given by number, by name or as JAX has it."""
+def device_name(device: Any) -> str:
+    """The name of a device that is given by number, by name or as one of JAX's."""
     if isinstance(device, jax.Device):
         return arrays.name_of(device)
     if isinstance(device, int):
@@ -217,7 +230,7 @@ def named(device: Any) -> str:
 
 
 def _devices(device_ids: Sequence[Any] | None) -> list[str]:
-    if device_ids is None:
-        kind = arrays.find_device(arrays.default_device()).platform
-        return [name for name in arrays.devices() if arrays.find_device(name).platform == kind]
-    return list(map(named, device_ids))
+    if device_ids is not None:
+        return [*map(device_name, device_ids)]
+    kind = arrays.find_device(arrays.default_device()).platform
+    return [name for name in arrays.devices() if arrays.find_device(name).platform == kind]

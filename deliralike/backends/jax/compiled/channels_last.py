@@ -41,7 +41,7 @@ _BY_ELEMENT = frozenset((*_ARITHMETIC, *_LOGIC, *_POWERS, *_CURVES, *_ROUNDING))
 
 
 @dataclass(frozen=True)
-class Last:
+class ChannelsLast:
     """An array ``(batch, channels, *positions)`` that is stored with its channels last.
 
     The program sees it with the channels in second place.
@@ -57,28 +57,27 @@ def channels_last(program: ClosedJaxpr) -> Callable[..., list[Any]]:
         program: Traced by ``jax.make_jaxpr``. What it calls through ``jax.jit`` is gone through as
             well; loops, branches and functions with derivatives of their own are taken as they are.
     """
-    return lambda *arguments: [_first(x) for x in _run(program, arguments)]
+
+    def run(*arguments: Any) -> list[Any]:
+        return [*map(_channels_second, _run(program, arguments))]
+
+    return run
 
 
 def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     jaxpr = program.jaxpr
-    known = dict(zip(jaxpr.constvars, program.consts, strict=True)) | dict(
-        zip(jaxpr.invars, arguments, strict=True)
-    )
+    known = dict(zip(jaxpr.constvars, program.consts, strict=True))
+    known.update(zip(jaxpr.invars, arguments, strict=True))
 
     def read(atoms: Sequence[Any]) -> list[Any]:
         return [atom.val if isinstance(atom, Literal) else known[atom] for atom in atoms]
 
     for equation in jaxpr.eqns:
         with equation.ctx.manager:
-            found = _compute(equation, read(equation.invars))
-        known.update(
-            zip(
-                equation.outvars,
-                found if equation.primitive.multiple_results else [found],
-                strict=True,
-            )
-        )
+            results = _compute(equation, read(equation.invars))
+        if not equation.primitive.multiple_results:
+            results = [results]
+        known.update(zip(equation.outvars, results, strict=True))
     return read(jaxpr.outvars)
 
 
@@ -87,25 +86,23 @@ def _compute(equation: Any, values: list[Any]) -> Any:
     if name == "jit":
         return _run(equation.params["jaxpr"], values)
     if name == "conv_general_dilated" and _is_neutral(equation.params["dimension_numbers"]):
-        return Last(_convolved(equation, _last(values[0]), _first(values[1])))
-    last = [isinstance(x, Last) for x in values]
-    if name in _BY_ELEMENT and any(last):
-        return Last(
-            _bound(equation, [_last(x) if isinstance(x, Last) or np.ndim(x) else x for x in values])
-        )
-    if name == "concatenate" and any(last):
+        x, weight = _channels_last(values[0]), _channels_second(values[1])
+        return ChannelsLast(_convolve(equation, x, weight))
+    are_last = [isinstance(x, ChannelsLast) for x in values]
+    if name in _BY_ELEMENT and any(are_last):
+        return ChannelsLast(_bind(equation, [*map(_channels_last_or_scalar, values)]))
+    if name == "concatenate" and any(are_last):
         axis = _places(len(equation.outvars[0].aval.shape))[equation.params["dimension"]]
-        return Last(_bound(equation, [_last(x) for x in values], dimension=axis))
-    if name in _RULES and last[0] and not any(last[1:]):
+        return ChannelsLast(_bind(equation, [*map(_channels_last, values)], dimension=axis))
+    if name in _RULES and are_last[0] and not any(are_last[1:]):
         return _RULES[name](equation, values[0].value, values[1:])
-    return _bound(equation, [_first(x) for x in values])
+    return _bind(equation, [*map(_channels_second, values)])
 
 
-def _bound(equation: Any, values: Sequence[Any], **changed: Any) -> Any:
-    """What an equation's operation gives for other values, some of its parameters changed."""
-    return equation.primitive.bind(
-        *values, **equation.primitive.get_bind_params(equation.params | changed)
-    )
+def _bind(equation: Any, values: Sequence[Any], **changed: Any) -> Any:
+    """The outputs of an equation's operation for other values, some of its parameters changed."""
+    params = equation.primitive.get_bind_params(equation.params | changed)
+    return equation.primitive.bind(*values, **params)
 
 
 # Orders of axes
@@ -113,25 +110,40 @@ def _bound(equation: Any, values: Sequence[Any], **changed: Any) -> Any:
 
 
 def _order(rank: int) -> tuple[int, ...]:
-    """Which axis of the program's comes where."""
+    """The program's axes in the order in which they are stored."""
     return (0, *range(2, rank), 1)
 
 
 def _places(rank: int) -> tuple[int, ...]:
-    """Where each axis of the program's has gone."""
+    """The place in storage of each of the program's axes."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
-def _first(x: Any) -> Any:
-    return lax.transpose(x.value, _places(x.value.ndim)) if isinstance(x, Last) else x
+def _in_order(items: Sequence[Any]) -> tuple[Any, ...]:
+    """Items, one for each of the program's axes, in the order in which the axes are stored."""
+    return tuple(items[axis] for axis in _order(len(items)))
 
 
-def _last(x: Any) -> Any:
-    return x.value if isinstance(x, Last) else lax.transpose(x, _order(np.ndim(x)))
+def _channels_second(x: Any) -> Any:
+    if isinstance(x, ChannelsLast):
+        return lax.transpose(x.value, _places(x.value.ndim))
+    return x
+
+
+def _channels_last(x: Any) -> Any:
+    if isinstance(x, ChannelsLast):
+        return x.value
+    return lax.transpose(x, _order(np.ndim(x)))
+
+
+def _channels_last_or_scalar(x: Any) -> Any:
+    if isinstance(x, ChannelsLast) or np.ndim(x):
+        return _channels_last(x)
+    return x
 
 
 # Operations on one array with its channels last
-# -----------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _is_neutral(numbers: Any) -> bool:
@@ -139,20 +151,15 @@ def _is_neutral(numbers: Any) -> bool:
     return len(plain) > 2 and numbers.lhs_spec == numbers.rhs_spec == numbers.out_spec == plain
 
 
-def _convolved(equation: Any, x: Any, weight: Any) -> Any:
+def _convolve(equation: Any, x: Any, weight: Any) -> Any:
     params = equation.params
     if not _is_pointwise(params, weight):
         places = _places(x.ndim)
-        return _bound(
-            equation,
-            [x, weight],
-            dimension_numbers=params["dimension_numbers"]._replace(
-                lhs_spec=places, out_spec=places
-            ),
-        )
-    thinned = lax.slice(x, (0,) * x.ndim, x.shape, (1, *params["window_strides"], 1))
+        numbers = params["dimension_numbers"]._replace(lhs_spec=places, out_spec=places)
+        return _bind(equation, [x, weight], dimension_numbers=numbers)
+    strided = lax.slice(x, (0,) * x.ndim, x.shape, (1, *params["window_strides"], 1))
     return lax.dot_general(
-        thinned,
+        strided,
         lax.reshape(weight, weight.shape[:2]),
         (((x.ndim - 1,), (1,)), ((), ())),
         precision=params["precision"],
@@ -165,14 +172,15 @@ def _is_pointwise(params: dict[str, Any], weight: Any) -> bool:
 
     Such a convolution needs no copy of the kernel either.
     """
-    one_by_one = all(size == 1 for size in (*weight.shape[2:], *params["lhs_dilation"]))
-    whole = params["feature_group_count"] == params["batch_group_count"] == 1
-    return one_by_one and whole and not np.any(params["padding"])
+    if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+        return False
+    return {*weight.shape[2:], *params["lhs_dilation"]} == {1} and not np.any(params["padding"])
 
 
-def _reduced(equation: Any, x: Any, rest: list[Any]) -> Any:
+def _reduce(equation: Any, x: Any, rest: list[Any]) -> Any:
     axes = equation.params["axes"]
-    reduced = _bound(equation, [x], axes=tuple(sorted(_places(x.ndim)[axis] for axis in axes)))
+    places = _places(x.ndim)
+    reduced = _bind(equation, [x], axes=tuple(sorted(places[axis] for axis in axes)))
     left = [axis for axis in _order(x.ndim) if axis not in axes]
     return lax.transpose(reduced, tuple(np.argsort(left)))
 
@@ -181,46 +189,37 @@ def _per_axis(*names: str) -> Callable[[Any, Any, list[Any]], Any]:
     """The rule of an operation with parameters of as many items as the array has axes."""
 
     def rule(equation: Any, x: Any, rest: list[Any]) -> Any:
-        given = {name: equation.params[name] for name in names if equation.params[name] is not None}
-        order = _order(x.ndim)
-        return Last(
-            _bound(
-                equation,
-                [x, *rest],
-                **{name: tuple(of[i] for i in order) for name, of in given.items()},
-            )
-        )
+        changed = {}
+        for name in names:
+            if equation.params[name] is not None:
+                changed[name] = _in_order(equation.params[name])
+        return ChannelsLast(_bind(equation, [x, *rest], **changed))
 
     return rule
 
 
-def _split(equation: Any, x: Any, rest: list[Any]) -> list[Last]:
-    return [
-        Last(part) for part in _bound(equation, [x], axis=_places(x.ndim)[equation.params["axis"]])
-    ]
+def _split(equation: Any, x: Any, rest: list[Any]) -> list[ChannelsLast]:
+    axis = _places(x.ndim)[equation.params["axis"]]
+    return [*map(ChannelsLast, _bind(equation, [x], axis=axis))]
 
 
-def _reversed(equation: Any, x: Any, rest: list[Any]) -> Last:
-    return Last(
-        _bound(
-            equation,
-            [x],
-            dimensions=tuple(_places(x.ndim)[i] for i in equation.params["dimensions"]),
-        )
-    )
+def _reverse(equation: Any, x: Any, rest: list[Any]) -> ChannelsLast:
+    places = _places(x.ndim)
+    dimensions = tuple(places[axis] for axis in equation.params["dimensions"])
+    return ChannelsLast(_bind(equation, [x], dimensions=dimensions))
 
 
 def _broadcast(equation: Any, x: Any, rest: list[Any]) -> Any:
     shape, dimensions = equation.params["shape"], equation.params["broadcast_dimensions"]
     if dimensions != tuple(range(len(shape))):
-        return _bound(equation, [_first(Last(x)), *rest])
-    return Last(_bound(equation, [x, *rest], shape=tuple(shape[i] for i in _order(x.ndim))))
+        return _bind(equation, [_channels_second(ChannelsLast(x)), *rest])
+    return ChannelsLast(_bind(equation, [x, *rest], shape=_in_order(shape)))
 
 
 _RULES: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     **dict.fromkeys(
         ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"),
-        _reduced,
+        _reduce,
     ),
     **dict.fromkeys(
         ("reduce_window_sum", "reduce_window_max", "reduce_window_min"),
@@ -231,6 +230,6 @@ _RULES: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "pad": _per_axis("padding_config"),
     "slice": _per_axis("start_indices", "limit_indices", "strides"),
     "split": _split,
-    "rev": _reversed,
+    "rev": _reverse,
     "broadcast_in_dim": _broadcast,
 }

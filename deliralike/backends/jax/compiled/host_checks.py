@@ -26,54 +26,59 @@ class _Call:
     """A call of a program under way.
 
     Attributes:
-        given: The arrays of its batch.
-        traced: What stands for them while the program is traced.
-        noted: The checks found so far, each with the place of its array.
+        arrays: The arrays of its batch.
+        checks: The checks recorded so far, each with the place of its array.
+        traced: What stands for the arrays while the program is traced.
     """
 
-    given: Sequence[Any]
-    noted: dict[tuple[int, Hashable], Check]
+    arrays: Sequence[Any]
+    checks: dict[tuple[int, Hashable], Check]
     traced: list[Any] = field(default_factory=list)
 
 
 _call: ContextVar[_Call | None] = ContextVar("deliralike_jax_call", default=None)
 
 
-def note(traced: Any, check: Check) -> None:
+def record_check(traced: Any, check: Check) -> None:
     """Record a check of the value behind a traced value, if it came with the batch.
 
     The check is made now and at each later call.
     """
     call = _call.get()
-    for place, each in enumerate([] if call is None else call.traced):
+    if call is None:
+        return
+    for place, each in enumerate(call.traced):
         if each is traced:
-            call.noted[place, check] = check
-            _make(check, call.given[place])
+            call.checks[place, check] = check
+            _make(check, call.arrays[place])
 
 
-def checked(
-    function: Callable[..., Any], place: int, compiled: Callable[[Callable[..., Any]], Any]
+def with_host_checks(
+    function: Callable[..., Any], place: int, compiler: Callable[[Callable[..., Any]], Any]
 ) -> Any:
     """Return a function as a compiled program whose checks are made at each call.
 
-    Argument number `place` is the list of a batch.
+    Args:
+        place: The number of the argument that is the list of a batch's arrays.
+        compiler: What compiles the function.
     """
-    by_shapes: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
+    checks_by_shapes: dict[tuple, dict[tuple[int, Hashable], Check]] = {}
 
     @wraps(function)
     def traced(*args: Any) -> Any:
-        if (call := _call.get()) is not None:
+        call = _call.get()
+        if call is not None:
             call.traced[:] = args[place]
         return function(*args)
 
-    program = compiled(traced)
+    program = compiler(traced)
 
     def run(*args: Any) -> Any:
-        given = args[place]
-        noted = by_shapes.setdefault(tuple(map(np.shape, given)), {})
-        for (index, _), check in noted.items():
-            _make(check, given[index])
-        token = _call.set(_Call(given, noted))
+        batch = args[place]
+        checks = checks_by_shapes.setdefault(tuple(map(np.shape, batch)), {})
+        for (index, _), check in checks.items():
+            _make(check, batch[index])
+        token = _call.set(_Call(batch, checks))
         try:
             return program(*args)
         finally:
@@ -83,6 +88,6 @@ def checked(
 
 
 def _make(check: Check, value: Any) -> None:
-    values = arrays.at_hand(value)
+    values = arrays.host_values(value)
     if values is not None:
         check(values)

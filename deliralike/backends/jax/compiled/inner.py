@@ -33,23 +33,21 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
     """
     changed: _Changed = {}
 
-    def followed(at: jax.Array) -> tuple[jax.Array, list[Any]]:
+    def value_and_stored(at: jax.Array) -> tuple[jax.Array, list[Any]]:
         token = _changed.set(changed)
         try:
             value = function(at)
             return value, [variable.get_value() for variable, _ in changed.values()]
         finally:
             _changed.reset(token)
-            for (
-                variable,
-                before,
-            ) in changed.values():  # no value may leave the trace but through the result
+            # no value may leave the trace but through the result
+            for variable, before in changed.values():
                 _overwrite(variable, before)
 
-    found, after = jax.grad(followed, has_aux=True)(x)
-    for (variable, _), value in zip(changed.values(), after, strict=True):
+    derivative, stored = jax.grad(value_and_stored, has_aux=True)(x)
+    for (variable, _), value in zip(changed.values(), stored, strict=True):
         store(variable, value)
-    return found
+    return derivative
 
 
 def _overwrite(variable: nnx.Variable, value: Any) -> None:

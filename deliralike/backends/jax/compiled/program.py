@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import jax
@@ -25,16 +26,16 @@ from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
-from deliralike.backends.jax.network import holds, walk
-from deliralike.network.state import Slot
+from deliralike.backends.jax.network import JaxSlot, holds, walk
 from deliralike.optim.loss import LossResult, no_scalar
 
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
-_OF_PARTS = (tuple, frozenset)
+_BY_ITEMS = (tuple, frozenset)
+Values = tuple[dict[str, Any], dict[str, Any], list[Any]]  # parameters, frozen ones, others
 
 
-class Members:
+class ModuleVariables:
     """The variables of a network as they stand: trainable parameters, frozen ones, and all others.
 
     Attributes:
@@ -43,37 +44,42 @@ class Members:
         parameters: The trainable ones among those owned.
         frozen: All other parameters.
         others: Buffers and random states, in the order of creation.
+        nodes: The modules, and whatever else holds variables.
+        attributes: The attributes of each node at the time of the search.
     """
 
     def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
-        """Look through a network; nothing is copied."""
+        """Search a network; nothing is copied."""
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
         self.slots = _each_once(slots)
-        owned = {
-            id(slot.native) for name, slot in slots.items() if owns(name)
-        }  # by any name of a tied one
-        self.owned = {name: slot for name, slot in self.slots.items() if id(slot.native) in owned}
-        self.parameters = {name: slot.native for name, slot in self.owned.items() if slot.trainable}
-        self.frozen = {
-            name: slot.native for name, slot in self.slots.items() if name not in self.parameters
-        }
+        # by any name of a tied one
+        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}
+        self.owned: dict[str, JaxSlot] = {}
+        self.parameters: dict[str, nnx.Variable] = {}
+        self.frozen: dict[str, nnx.Variable] = {}
+        for name, slot in self.slots.items():
+            if id(slot.native) in owned:
+                self.owned[name] = slot
+            if name in self.owned and slot.trainable:
+                self.parameters[name] = slot.native
+            else:
+                self.frozen[name] = slot.native
         known = {id(slot.native) for slot in self.slots.values()}
-        nodes = [node for _, node in walk(network)]
-        self.others = [
-            node for node in nodes if isinstance(node, nnx.Variable) and id(node) not in known
-        ]
-        self.nodes = [node for node in nodes if not isinstance(node, nnx.Variable)]
-        self.held = [
-            dict(vars(node)) for node in self.nodes
-        ]  # keeps what is compared by identity alive
-        self._ids = [[*map(id, held.values())] for held in self.held]
-        self._trainable = [slot.trainable for slot in self.slots.values()]
-        self._read = [
-            {name: _reader(variable) for name, variable in named.items()}
-            for named in (self.parameters, self.frozen)
-        ]
-        self._read_others = [_reader(variable) for variable in self.others]
+        self.others: list[nnx.Variable] = []
+        self.nodes: list[Any] = []
+        for _, node in walk(network):
+            if not isinstance(node, nnx.Variable):
+                self.nodes.append(node)
+            elif id(node) not in known:
+                self.others.append(node)
+        # keeps what is compared by identity alive
+        self.attributes = [dict(vars(node)) for node in self.nodes]
+        self._ids = [[*map(id, attributes.values())] for attributes in self.attributes]
+        self._trainable = self._trainable_flags()
+        self._read_parameters = _readers(self.parameters)
+        self._read_frozen = _readers(self.frozen)
+        self._read_others = [*map(_reader, self.others)]
         self._write = {name: _writer(variable) for name, variable in self.parameters.items()}
 
     def mark(self) -> tuple:
@@ -81,66 +87,67 @@ class Members:
 
         It does not change with values.
         """
-        settings = (
-            value
-            for node in self.nodes
-            for name, value in vars(node).items()
-            if name[:8] != "_pytree_"
-        )
-        frozen = (slot.trainable for slot in self.slots.values())
-        return (*map(_mark, settings), *frozen)
+        marks = []
+        for node in self.nodes:
+            for name, value in vars(node).items():
+                if _is_setting(name):
+                    marks.append(_mark(value))
+        return (*marks, *self._trainable_flags())
 
-    def set_since(self, before: Members) -> list[str]:
-        """Return the attributes, as ``Class.name``, whose marks differ from an earlier look.
+    def changed_attributes(self, before: ModuleVariables) -> list[str]:
+        """Return the attributes, as ``Class.name``, whose marks differ from an earlier search.
 
-        `before` is the earlier look at the same network.
+        `before` is the earlier search of the same network.
         """
-        found = []
-        for node, held, then in zip(self.nodes, self.held, before.held, strict=False):
-            changed = (
-                name for name, value in held.items() if _mark(value) != _mark(then.get(name))
-            )
-            found += [f"{type(node).__name__}.{name}" for name in changed if name[:8] != "_pytree_"]
-        return list(dict.fromkeys(found))
+        changed: dict[str, None] = {}
+        for node, now, then in zip(self.nodes, self.attributes, before.attributes, strict=False):
+            for name, value in now.items():
+                if _is_setting(name) and _mark(value) != _mark(then.get(name)):
+                    changed[f"{type(node).__name__}.{name}"] = None
+        return list(changed)
 
     def is_untouched(self) -> bool:
         """Return whether every setting, block and parameter is still the very same object.
 
         This is quicker than comparing marks.
         """
-        same = all(
-            [*map(id, vars(node).values())] == ids
-            for node, ids in zip(self.nodes, self._ids, strict=True)
-        )
-        return same and [slot.trainable for slot in self.slots.values()] == self._trainable
+        for node, ids in zip(self.nodes, self._ids, strict=True):
+            if [*map(id, vars(node).values())] != ids:
+                return False
+        return self._trainable_flags() == self._trainable
 
-    def values(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array], list[Any]]:
+    def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
-        named = ({name: read() for name, read in each.items()} for each in self._read)
-        return (*named, [read() for read in self._read_others])  # type: ignore[return-value]
+        parameters = {name: read() for name, read in self._read_parameters.items()}
+        frozen = {name: read() for name, read in self._read_frozen.items()}
+        return parameters, frozen, [read() for read in self._read_others]
 
     @property
     def dtype(self) -> np.dtype | None:
         """The type of the first floating parameter; None where there is none."""
-        types = (read().dtype for each in self._read for read in each.values())
-        return next(
-            (dtype for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), None
-        )
+        for read in (*self._read_parameters.values(), *self._read_frozen.values()):
+            dtype = read().dtype
+            if jax.numpy.issubdtype(dtype, jax.numpy.floating):
+                return dtype
+        return None
 
     def only_owned(self, named: dict[str, Any]) -> dict[str, Any]:
         """Those of named values whose parameters are owned."""
         return {name: value for name, value in named.items() if name in self.owned}
 
-    def rebuilt(
-        self, parameters: dict[str, Any], frozen: dict[str, Any], others: list[Any]
+    def rebuild(
+        self, parameters: dict[str, Any], frozen: dict[str, Any], others: Sequence[Any]
     ) -> tuple[Any, list[nnx.Variable]]:
         """A copy of the network around other arrays, and the copy's buffers and random states."""
-        pairs = [(v, parameters[name]) for name, v in self.parameters.items()]
-        pairs += [(v, frozen[name]) for name, v in self.frozen.items()] + list(
-            zip(self.others, others, strict=True)
-        )
-        new = {id(variable): variable.copy(value) for variable, value in pairs}
-        return copied_around(self.network, new), [new[id(variable)] for variable in self.others]
+        copies: dict[int, Any] = {}
+        for name, variable in self.parameters.items():
+            copies[id(variable)] = variable.copy(parameters[name])
+        for name, variable in self.frozen.items():
+            copies[id(variable)] = variable.copy(frozen[name])
+        for variable, value in zip(self.others, others, strict=True):
+            copies[id(variable)] = variable.copy(value)
+        network = copy_around(self.network, copies)
+        return network, [copies[id(variable)] for variable in self.others]
 
     def store(self, parameters: dict[str, Any], others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
@@ -151,13 +158,20 @@ class Members:
             if value is not None:
                 variable.set_value(value)
 
+    def _trainable_flags(self) -> list[bool]:
+        return [slot.trainable for slot in self.slots.values()]
+
+
+def _is_setting(name: str) -> bool:
+    return not name.startswith("_pytree_")
+
 
 def _mark(value: Any) -> Any:
-    """What is equal for two settings with which a network computes the same."""
+    """Return a key that is equal for two settings with which a network computes the same."""
     kind = type(value)
     if kind in _BY_VALUE:
         return kind, value  # as 1, 1.0 and True are equal, and do not compute the same
-    if kind in _OF_PARTS:
+    if kind in _BY_ITEMS:
         return kind, kind(map(_mark, value))
     return id(value)
 
@@ -167,18 +181,25 @@ def _is_plain(variable: nnx.Variable) -> bool:
 
     Such a variable is no reference to an array, and has no hook that wants to see it.
     """
-    hooks = any(variable.has_metadata(name) for name in ("on_get_value", "on_set_value"))
-    return not hooks and isinstance(variable.get_raw_value(), jax.Array)
+    if variable.has_metadata("on_get_value") or variable.has_metadata("on_set_value"):
+        return False
+    return isinstance(variable.get_raw_value(), jax.Array)
 
 
 def _reader(variable: nnx.Variable) -> Callable[[], Any]:
-    return (
-        variable.get_raw_value if _is_plain(variable) else variable.get_value
-    )  # the latter takes ten times as long
+    if _is_plain(variable):
+        return variable.get_raw_value  # ten times as fast as get_value
+    return variable.get_value
+
+
+def _readers(variables: dict[str, nnx.Variable]) -> dict[str, Callable[[], Any]]:
+    return {name: _reader(variable) for name, variable in variables.items()}
 
 
 def _writer(variable: nnx.Variable) -> Callable[[Any], None]:
-    return variable.set_raw_value if _is_plain(variable) else variable.set_value
+    if _is_plain(variable):
+        return variable.set_raw_value
+    return variable.set_value
 
 
 class ProgramCache:
@@ -187,46 +208,48 @@ class ProgramCache:
     def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
         """Compile nothing yet."""
         self.network, self._owns = network, owns
-        self._members: OrderedDict[tuple, Members] = OrderedDict()
-        self._compiled: OrderedDict[Any, Any] = OrderedDict()
+        self._variables: OrderedDict[tuple, ModuleVariables] = OrderedDict()
+        self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._warned = False
 
-    def members(self) -> Members:
+    def variables(self) -> ModuleVariables:
         """Return the network's variables.
 
         The network is searched anew only where something other than a value has changed.
         """
         arrays.refuse_fork()
-        if self._members:
-            latest = self._members[next(reversed(self._members))]
+        if self._variables:
+            latest = self._variables[next(reversed(self._variables))]
             if latest.is_untouched():
                 return latest
             mark = latest.mark()
-            if mark in self._members:
-                self._members.move_to_end(mark)
-                return self._members[mark]
-        found = Members(self.network, self._owns)
-        _keep(self._members, found.mark(), found)
-        return found
+            if mark in self._variables:
+                self._variables.move_to_end(mark)
+                return self._variables[mark]
+        variables = ModuleVariables(self.network, self._owns)
+        _keep(self._variables, variables.mark(), variables)
+        return variables
 
-    def compiled(self, key: Any, make: Callable[[], Any]) -> Any:
+    def get_or_compile(self, key: Any, make: Callable[[], Any]) -> Any:
         """The program of a key, made when there is none."""
-        if key not in self._compiled:
-            if len(self._compiled) == _KEPT and not self._warned:
+        if key not in self._programs:
+            if len(self._programs) == _KEPT and not self._warned:
                 self._warned = True
                 warnings.warn(
                     f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. "
                     f"{self._cause()}",
                     stacklevel=4,
                 )
-            _keep(self._compiled, key, make())
-        self._compiled.move_to_end(key)
-        return self._compiled[key]
+            _keep(self._programs, key, make())
+        self._programs.move_to_end(key)
+        return self._programs[key]
 
     def _cause(self) -> str:
         """What is likely to have made so many programs necessary."""
-        looks = list(self._members.values())
-        changed = looks[-1].set_since(looks[-2]) if len(looks) >= _KEPT // 2 else []
+        searches = list(self._variables.values())
+        changed = []
+        if len(searches) >= _KEPT // 2:
+            changed = searches[-1].changed_attributes(searches[-2])
         if changed:
             return (
                 f"Steps set {', '.join(changed)} to other objects, and a network is compiled for "
@@ -237,6 +260,10 @@ class ProgramCache:
             "Does each step bring a new loss function (a lambda made in the loop), or new values "
             "that are no arrays?"
         )
+
+
+# Arguments and results
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -255,29 +282,74 @@ class Arguments:
         """What a program is compiled for."""
         return (self.spec, self.static)
 
-    def together(self, arrays: Sequence[Any]) -> tuple:
+    @property
+    def are_arrays(self) -> tuple[bool, ...]:
+        """Which of `arrays` are arrays, and no plain floats."""
+        return tuple(isinstance(value, jax.Array | np.ndarray) for value in self.arrays)
+
+    def unflatten(self, arrays: Sequence[Any]) -> tuple:
         """The arguments with other arrays in their places."""
-        rest = iter(arrays)
-        return nest.unflatten(
-            self.spec, [next(rest) if is_array else value for is_array, value in self.static]
-        )
+        flags = [is_array for is_array, _ in self.static]
+        others = [value for _, value in self.static]
+        return nest.unflatten(self.spec, _fill(flags, arrays, others))
 
 
-def taken_apart(arguments: tuple) -> Arguments:
-    """Take a nest of arguments apart."""
+def flatten_arguments(arguments: tuple) -> Arguments:
+    """Flatten a nest of arguments."""
     leaves, spec = nest.flatten(arguments)
-    passed = [isinstance(leaf, jax.Array | np.ndarray | np.generic | float) for leaf in leaves]
-    static = tuple(
-        (True, None) if is_array else (False, leaf)
-        for is_array, leaf in zip(passed, leaves, strict=True)
-    )
-    return Arguments(
-        spec, static, [leaf for is_array, leaf in zip(passed, leaves, strict=True) if is_array]
-    )
+    static: list[tuple[bool, Any]] = []
+    passed = []
+    for leaf in leaves:
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic | float):
+            static.append((True, None))
+            passed.append(leaf)
+        else:
+            static.append((False, leaf))
+    return Arguments(spec, tuple(static), passed)
+
+
+def floating_inputs(batch: Sequence[Any], are_arrays: Sequence[bool]) -> list[Any]:
+    """The floating arrays among the values of a batch; None in the place of all others."""
+    inputs = []
+    for value, is_array in zip(batch, are_arrays, strict=True):
+        is_floating = is_array and jax.numpy.issubdtype(value.dtype, jax.numpy.floating)
+        inputs.append(value if is_floating else None)
+    return inputs
+
+
+def replace_present(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Values, replaced by those of the others that are not None."""
+    return [value if other is None else other for value, other in zip(values, others, strict=True)]
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class StaticValue:
+    """A result that is no array, handed through a compiled program."""
+
+    value: Any
+
+
+def pack(result: Any) -> tuple[list[Any], StaticValue]:
+    """A nest that a compiled program can give back."""
+    leaves, spec = nest.flatten(result)
+    packed = []
+    for leaf in leaves:
+        value = leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
+        is_array = isinstance(value, jax.Array | np.ndarray)
+        packed.append(value if is_array else StaticValue(value))
+    return packed, StaticValue(spec)
+
+
+def unpack(result: tuple[Sequence[Any], StaticValue]) -> Any:
+    """The nest that was packed."""
+    packed, spec = result
+    leaves = [leaf.value if isinstance(leaf, StaticValue) else leaf for leaf in packed]
+    return nest.unflatten(spec.value, leaves)
 
 
 @dataclass(frozen=True)
-class Where:
+class StreamPosition:
     """The position in the portable random stream at which a program runs.
 
     The seed is compiled in; the rest is passed.
@@ -286,82 +358,70 @@ class Where:
     seed: int | None
     numbers: tuple[Any, ...]
 
-    def entered(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
+    def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
         """The stream at traced numbers."""
-        return nullcontext() if self.seed is None else random.portable(self.seed, *numbers)
+        if self.seed is None:
+            return nullcontext()
+        return random.portable(self.seed, *numbers)
 
 
-def where() -> Where:
-    """Where we are now."""
+def stream_position() -> StreamPosition:
+    """The position of the portable random stream in force."""
     stream = random.current()
-    return (
-        Where(None, ())
-        if stream is None
-        else Where(stream.seed, (stream.step, stream.first_sample))
-    )
+    if stream is None:
+        return StreamPosition(None, ())
+    return StreamPosition(stream.seed, (stream.step, stream.first_sample))
 
 
-@jax.tree_util.register_static
-@dataclass(frozen=True)
-class Plain:
-    """A result that is no array, handed through a compiled program."""
-
-    value: Any
-
-
-def packed(result: Any) -> Any:
-    """A nest that a compiled program can give back."""
-    leaves, spec = nest.flatten(result)
-    leaves = [leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf for leaf in leaves]
-    return [
-        leaf if isinstance(leaf, jax.Array | np.ndarray) else Plain(leaf) for leaf in leaves
-    ], Plain(spec)
-
-
-def unpacked(result: Any) -> Any:
-    """The nest that was packed."""
-    leaves, spec = result
-    return nest.unflatten(
-        spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves]
-    )
+# Inside of a program
+# --------------------------------------------------------------------------------------------------
 
 
 def forward(
-    members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple
+    variables: ModuleVariables, loss_function: Callable[..., Any], values: Values, batch: tuple
 ) -> tuple[Any, Any]:
     """Return the loss on a copy of the network around traced values.
 
     The result and the changed buffers are returned beside it.
     """
-    result, changed = ran(members, loss_function, values, batch)
-    return loss_in(result), (packed(result), changed)
+    result, changed = run_on_copy(variables, loss_function, values, batch)
+    return scalar_loss(result), (pack(result), changed)
 
 
-def ran(
-    members: Members, function: Callable[..., Any], values: tuple, batch: tuple
+def run_on_copy(
+    variables: ModuleVariables, function: Callable[..., Any], values: Values, batch: tuple
 ) -> tuple[Any, list[Any]]:
     """Return a function's result on a copy of the network around traced values.
 
     The buffers that the function has changed are returned beside it.
     """
-    network, others = members.rebuilt(*values)
+    network, others = variables.rebuild(*values)
     result = function(network, *batch)
-    changed = [
-        None if new.get_value() is old else new.get_value()
-        for new, old in zip(others, values[2], strict=True)
-    ]
-    return result, changed
+    return result, changed_values(others, values[2])
 
 
-def loss_in(result: Any) -> Any:
-    """The loss in what a loss function returned."""
+def changed_values(variables: Sequence[nnx.Variable], before: Sequence[Any]) -> list[Any]:
+    """The values of variables; None for each that still has the value of before."""
+    changed = []
+    for variable, old in zip(variables, before, strict=True):
+        value = variable.get_value()
+        changed.append(None if value is old else value)
+    return changed
+
+
+def scalar_loss(result: Any) -> Any:
+    """The loss in what a loss function returned.
+
+    Raises:
+        ShapeError: The loss is no scalar.
+    """
     loss = LossResult.of(result).value
     if np.shape(loss) != ():
         raise no_scalar(np.shape(loss))
     return loss
 
 
-def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
+def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
     """Return the auxiliary output of a function, and the gradient of its value.
 
     The gradient is None at leaves that the value does not depend on.
@@ -370,27 +430,60 @@ def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple
     in the gradient does not tell a parameter that took no part from one whose gradient vanishes.
     """
     leaves, tree = jax.tree.flatten(at)
-    traced, shapes = jax.make_jaxpr(
-        lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True
-    )(*leaves)
+
+    def of_leaves(*leaves: Any) -> tuple[Any, Any]:
+        return function(jax.tree.unflatten(tree, leaves))
+
+    traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
     # elsewhere than on a CPU, XLA chooses the orders of axes itself
     run = channels_last(traced) if jax.default_backend() == "cpu" else jaxpr_as_fun(traced)
 
-    def split(flat: list[Any]) -> tuple[Any, list[Any]]:
-        loss, *beside = run(*flat)
-        return loss, beside
+    def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
+        loss, *aux = run(*flat)
+        return loss, aux
 
     used = _used(lambda flat: run(*flat)[0], leaves)
-    pick = [leaf for leaf, is_used in zip(leaves, used, strict=True) if is_used]
-    beside, found = _gradient_of_some(split, leaves, used, pick)
-    rest = iter(found)
-    gradient = jax.tree.unflatten(tree, [next(rest) if is_used else None for is_used in used])
-    return jax.tree.unflatten(jax.tree.structure(shapes[1]), beside), gradient
+    aux, gradients = _gradient_of_used(value_and_aux, leaves, used)
+    gradient = jax.tree.unflatten(tree, _fill(used, gradients, [None] * len(used)))
+    return jax.tree.unflatten(jax.tree.structure(shapes[1]), aux), gradient
 
 
-def in_neutral_layouts(
+def _gradient_of_used(
+    value_and_aux: Callable, leaves: list[Any], used: list[bool]
+) -> tuple[list[Any], list[Any]]:
+    def of_used(used_leaves: list[Any]) -> tuple[Any, list[Any]]:
+        return value_and_aux(_fill(used, used_leaves, leaves))
+
+    used_leaves = list(compress(leaves, used))
+    if not used_leaves:
+        return of_used([])[1], []
+    gradients, aux = jax.grad(of_used, has_aux=True)(used_leaves)
+    return aux, gradients
+
+
+def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]:
+    """Return which leaves the derivative of a function depends on."""
+
+    def derivative(tangents: list[Any]) -> Any:
+        return jax.jvp(function, (leaves,), (tangents,))[1]
+
+    traced = jax.make_jaxpr(derivative)(leaves)
+    return dce_jaxpr(traced.jaxpr, [True])[1]
+
+
+def _fill(flags: Sequence[bool], chosen: Iterable[Any], others: Sequence[Any]) -> list[Any]:
+    """The others, replaced in order by the chosen values in the places with a flag."""
+    rest = iter(chosen)
+    return [next(rest) if flag else other for flag, other in zip(flags, others, strict=True)]
+
+
+# Outside of a program
+# --------------------------------------------------------------------------------------------------
+
+
+def neutral_gradients(
     network: Any,
-    members: Members,
+    variables: ModuleVariables,
     arguments: Arguments,
     loss: Any,
     parameters: dict[str, Any],
@@ -401,45 +494,30 @@ def in_neutral_layouts(
 
     Gradients of tied parameters appear under every name; those of inputs keep the inputs' nest.
     """
-    by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
-    trainable = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable}
-    found = {name: _neutral(by_variable[id(slot.native)], slot) for name, slot in trainable.items()}
-    only_arrays = Arguments(
-        arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), []
-    )
-    host = [None if gradient is None else to_host(gradient) for gradient in inputs]
-    beside = network.backend.to_numpy(LossResult.of(result).extras or ())
-    return Gradients(float(loss), found, only_arrays.together(host), beside)
+    by_variable = {}
+    for name, gradient in parameters.items():
+        by_variable[id(variables.parameters[name])] = gradient
+    neutral: dict[str, np.ndarray | None] = {}
+    for name, slot in network.neutral_slots().items():
+        if slot.trainable:
+            gradient = _on_host(by_variable[id(slot.native)])
+            neutral[name] = None if gradient is None else slot.layout.to_neutral(gradient)
+    without_statics = tuple((is_array, None) for is_array, _ in arguments.static)
+    only_arrays = Arguments(arguments.spec, without_statics, [])
+    of_inputs = only_arrays.unflatten([*map(_on_host, inputs)])
+    extras = network.backend.to_numpy(LossResult.of(result).extras or ())
+    return Gradients(float(loss), neutral, of_inputs, extras)
 
 
-def _neutral(gradient: Any, slot: Any) -> np.ndarray | None:
-    return None if gradient is None else slot.layout.to_neutral(to_host(gradient))
+def _on_host(gradient: Any) -> np.ndarray | None:
+    return None if gradient is None else to_host(gradient)
 
 
-def _gradient_of_some(
-    split: Callable, leaves: list[Any], used: list[bool], pick: list[Any]
-) -> tuple[list[Any], list[Any]]:
-    def of_used(some: list[Any]) -> tuple[Any, list[Any]]:
-        rest = iter(some)
-        return split(
-            [next(rest) if is_used else leaf for leaf, is_used in zip(leaves, used, strict=True)]
-        )
-
-    if not pick:
-        return of_used([])[1], []
-    found, beside = jax.grad(of_used, has_aux=True)(pick)
-    return beside, found
+# Copies
+# --------------------------------------------------------------------------------------------------
 
 
-def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]:
-    """Which leaves the derivative of a function depends on."""
-    derivative = jax.make_jaxpr(lambda tangents: jax.jvp(function, (leaves,), (tangents,))[1])(
-        leaves
-    )
-    return dce_jaxpr(derivative.jaxpr, [True])[1]
-
-
-def copied_around(
+def copy_around(
     root: Any,
     memo: dict[int, Any],
     of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable,
@@ -456,28 +534,29 @@ def copied_around(
         if id(node) in memo:
             return memo[id(node)]
         if isinstance(node, nnx.Variable):
-            new = memo[id(node)] = of_variable(node)
-            return new
+            memo[id(node)] = of_variable(node)
+            return memo[id(node)]
         if isinstance(node, nnx.Pytree):
-            new = memo[id(node)] = object.__new__(type(node))
-            vars(new).update(
-                {
-                    name: visit(value) if holds(value) else value
-                    for name, value in vars(node).items()
-                }
-            )
-            object.__setattr__(
-                new, "_pytree__state", jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"])
-            )
-            return new
+            return visit_module(node)
         if type(node) is dict:
             return {name: visit(value) for name, value in node.items()}
-        return type(node)(map(visit, node)) if type(node) in (list, tuple) else node
+        if type(node) in (list, tuple):
+            return type(node)(map(visit, node))
+        return node
+
+    def visit_module(node: nnx.Pytree) -> nnx.Pytree:
+        copy = memo[id(node)] = object.__new__(type(node))
+        for name, value in vars(node).items():
+            vars(copy)[name] = visit(value) if holds(value) else value
+        state = jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"])
+        vars(copy)["_pytree__state"] = state
+        return copy
 
     return visit(root)
 
 
-def _each_once(slots: dict[str, Slot]) -> dict[str, Slot]:
+def _each_once(slots: dict[str, JaxSlot]) -> dict[str, JaxSlot]:
+    """The slots without further names of tied parameters."""
     first: dict[int, str] = {}
     for name, slot in slots.items():
         first.setdefault(id(slot.native), name)

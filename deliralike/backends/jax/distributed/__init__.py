@@ -1,4 +1,4 @@
-"""Past one process."""
+"""Networks of JAX in several processes."""
 
 from deliralike.backends.jax.distributed.layerwise import LayerwiseJaxNetwork
 from deliralike.backends.jax.distributed.network import (
@@ -7,7 +7,12 @@ from deliralike.backends.jax.distributed.network import (
 )
 from deliralike.backends.jax.distributed.process_group import JaxProcesses, JaxProcessGroup
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
-from deliralike.backends.jax.distributed.spmd import TogetherJaxNetwork, TogetherJaxOptimizer
+from deliralike.backends.jax.distributed.spmd import (
+    SpmdJaxNetwork,
+    SpmdJaxOptimizer,
+    TogetherJaxNetwork,
+    TogetherJaxOptimizer,
+)
 
 __all__ = [
     "DistributedJaxNetwork",
@@ -16,6 +21,8 @@ __all__ = [
     "JaxProcesses",
     "LayerwiseJaxNetwork",
     "ShardedJaxNetwork",
+    "SpmdJaxNetwork",
+    "SpmdJaxOptimizer",
     "TogetherJaxNetwork",
     "TogetherJaxOptimizer",
 ]

@@ -27,11 +27,15 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
         super().__init__(*args, **settings)
 
     def trainable(self):
-        slots = self.network.neutral_slots().items()
-        first = {id(slot.native): name for name, slot in reversed(slots) if slot.trainable}
-        own = {name: slot.value for name, slot in slots if first.get(id(slot.native)) == name}
-        self._types = {name: str(value.dtype) for name, value in own.items()}
-        return {name: described(value) for name, value in own.items()}
+        values: dict[int, Any] = {}
+        self._types: dict[str, str] = {}
+        descriptions = {}
+        for name, slot in self.network.neutral_slots().items():
+            if slot.trainable and id(slot.native) not in values:  # tied parameters appear once
+                value = values[id(slot.native)] = slot.value
+                self._types[name] = str(value.dtype)
+                descriptions[name] = described(value)
+        return descriptions
 
     def gradient(self, name):
         return self._gradients.get(name)
@@ -55,5 +59,5 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
         if hasattr(rule, "groups"):
             groups = rule.groups
             return lambda: attributes_set(rule, {"groups": groups})
-        noted = dict(getattr(rule.state, "hyperparams", {}))
-        return lambda: entries_set(lambda: getattr(rule.state, "hyperparams", {}), noted)
+        settings = dict(getattr(rule.state, "hyperparams", {}))
+        return lambda: entries_set(lambda: getattr(rule.state, "hyperparams", {}), settings)

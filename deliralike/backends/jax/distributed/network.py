@@ -30,10 +30,10 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
-    """How a network of JAX in several processes computes."""
+    """The computations of a network of JAX in several processes."""
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
-        """This process's share; `Shares.sizes` are those of all processes.
+        """Return this process's share; `Shares.sizes` are those of all processes.
 
         Raises:
             CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All
@@ -42,12 +42,10 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
         network = self.network
         shares = super().scatter(arguments, loss)
         if network.whole and sum(size > 0 for size in shares.sizes) > 1:
-            path = next(
-                path
-                for path, block in network.root.named_blocks()
-                if isinstance(block, nnx.BatchNorm)
-            )
-            _refuse_to_exchange(f"{path or 'the network'} (flax.nnx.BatchNorm): batch statistics")
+            for path, block in network.root.named_blocks():
+                if isinstance(block, nnx.BatchNorm):
+                    name = path or "the network"
+                    _refuse_to_exchange(f"{name} (flax.nnx.BatchNorm): batch statistics")
         return shares
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -78,12 +76,13 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
     _parallelism = JaxReplicasOverProcesses
 
     def refuse_programs(self, arguments: Any) -> None:
-        """Nothing, but where a program of the user's calls the network.
+        """Refuse to compute inside of a program of the user's.
 
         Raises:
-            CapabilityError: One does: processes exchange nothing while it runs.
+            CapabilityError: Such a program calls the network: processes exchange nothing while it
+                runs.
         """
-        if self._inside is None and self._process_state.weighs and not self._is_concrete(arguments):
+        if self._is_outermost and not self._is_concrete(arguments):
             raise CapabilityError(
                 f"a network in several processes cannot run inside your jit or grad, whose arrays "
                 f"are those of one process: {BY_AN_OPTIMIZER}, or call it outside of them"
@@ -91,26 +90,28 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     def without_gradients(self, outputs: Any) -> Any:
         """Outputs whose gradients are an error: they would be those of one process."""
-        return (
-            nest.map(_without_gradient, outputs)
-            if self._inside is None and self._process_state.weighs
-            else outputs
-        )
+        if self._is_outermost:
+            return nest.map(_without_gradient, outputs)
+        return outputs
+
+    @property
+    def _is_outermost(self) -> bool:
+        """Whether no program of an optimizer's runs, and processes exchange losses."""
+        return self._inside is None and self._process_state.weighs
 
 
 def _without_gradient(leaf: Any) -> Any:
-    is_floating = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(
-        leaf.dtype, jax.numpy.floating
-    )
-    return _itself(leaf) if is_floating else leaf
+    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+        return _identity(leaf)
+    return leaf
 
 
 @jax.custom_jvp
-def _itself(value: jax.Array) -> jax.Array:
+def _identity(value: jax.Array) -> jax.Array:
     return value
 
 
-@_itself.defjvp
+@_identity.defjvp
 def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
     raise CapabilityError(
         "gradients that you take of a network in several processes are those of one process: "
@@ -118,8 +119,8 @@ def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
     )
 
 
-class _NobodyComes(Rendezvous):
-    """Where the replicas of a compiled program would meet."""
+class _RefusingRendezvous(Rendezvous):
+    """The rendezvous of a compiled program on one process's share, which exchanges nothing."""
 
     def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
         """Refuse.
@@ -140,12 +141,13 @@ def _refuse_to_exchange(topic: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class _OfShare:
+class _ShareLoss:
     """A loss on one process's share, as one compiled program: equal ones share it.
 
     Attributes:
         loss: The loss in replicas.
-        sizes, index: The shares of all processes that have samples, and which of them this is.
+        sizes: The samples of all processes that have any.
+        index: The number of this process among them.
         device, synchronised: See `Replica`.
     """
 
@@ -156,12 +158,15 @@ class _OfShare:
     synchronised: bool
 
     def __call__(self, network: Any, *share: Any) -> tuple:
-        """The loss, weighted unless it has a denominator; the denominator; and what else came."""
-        rendezvous = _NobodyComes(len(self.sizes))
-        place = Replica(
+        """Return the loss, its denominator or None, and the extras.
+
+        A loss without a denominator is weighted by the share.
+        """
+        rendezvous = _RefusingRendezvous(len(self.sizes))
+        replica = Replica(
             self.index, self.device, self.sizes, rendezvous, self._refuse, self.synchronised
         )
-        with entered(place):
+        with entered(replica):
             part = self.loss.parts(self.loss.compute(network.root, *share))
         if self.loss.reduction == "denominator":
             return part.value, part.denominator, part.extras
@@ -193,23 +198,20 @@ class DistributedJaxOptimizer(JaxOptimizer):
         shares = parallelism.scatter(batch, loss_function)
         parallelism.prepare_run()
         value, denominator, extras = 0.0, None, None
-        gradients: dict[str, Any] = dict.fromkeys(self._programs.members().parameters)
+        gradients: dict[str, Any] = dict.fromkeys(self._programs.variables().parameters)
         if shares.nests:
-            here = parallelism.replica_context(
+            replica = parallelism.replica_context(
                 0, shares, parallelism.rendezvous(shares), 0, in_threads=True
             )
-            part = _OfShare(loss_function, here.sizes, here.index, here.device, here.synchronised)
-            (value, denominator, extras), gradients = super().gradients(part, *shares.nests[0])
+            loss = _ShareLoss(
+                loss_function, replica.sizes, replica.index, replica.device, replica.synchronised
+            )
+            (value, denominator, extras), gradients = super().gradients(loss, *shares.nests[0])
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
-            counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
-            denominator = sum(
-                parallelism.batch_group.all_gather_object("the loss's denominator", counted)
-            )
-            own, gradients = (
-                own / or_one(denominator),
-                self._divided(gradients, or_one(denominator)),
-            )
+            denominator = self._total_denominator(denominator)
+            divisor = or_one(denominator)
+            own, gradients = own / divisor, self._divide(gradients, divisor)
         exchange = LossExchange(network, shares)
         if sum(shares.sizes):
             exchange.send(LossResult(own, extras, denominator))
@@ -218,7 +220,15 @@ class DistributedJaxOptimizer(JaxOptimizer):
         whole = network.backend.array(total, device=network.device_name)
         return loss_function.result(result.with_value(whole)), gradients
 
-    def _divided(self, gradients: dict[str, Any], divisor: float) -> dict[str, Any]:
-        names = [name for name, gradient in gradients.items() if gradient is not None]
-        found = self.network.backend.weighted([gradients[name] for name in names], 1.0 / divisor)
-        return gradients | dict(zip(names, found, strict=True))
+    def _total_denominator(self, denominator: Any) -> float:
+        """The sum of the processes' denominators; None counts as nothing."""
+        own = 0.0
+        if denominator is not None:
+            own = float(self.network.backend.to_numpy(denominator))
+        group = self.network.parallelism.batch_group
+        return sum(group.all_gather_object("the loss's denominator", own))
+
+    def _divide(self, gradients: dict[str, Any], divisor: float) -> dict[str, Any]:
+        present = {name: each for name, each in gradients.items() if each is not None}
+        quotients = self.network.backend.weighted([*present.values()], 1.0 / divisor)
+        return gradients | dict(zip(present, quotients, strict=True))

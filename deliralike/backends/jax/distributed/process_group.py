@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax._src.distributed import (
-    global_state,
-)  # the only way to the coordinator's store; multihost_utils goes it, too
+
+# the only way to the coordinator's store; multihost_utils goes it, too
+from jax._src.distributed import global_state
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -26,15 +26,12 @@ from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
 T = TypeVar("T")
 AXIS = "processes"
-_SMALL = (
-    2**14
-)  # bytes of a message that goes by the coordinator's store; the first one says whether it is all
-_SLICE = (
-    1_000  # milliseconds after which one that waits looks for the note of a process that has failed
-)
-_FAREWELL = (
-    2.0  # seconds in which the others can read such a note, where this process holds the store
-)
+# bytes of a message that goes by the coordinator's store; the first one says whether it is all
+_SMALL = 2**14
+# milliseconds after which one that waits looks for the note of a process that has failed
+_SLICE = 1_000
+# seconds in which the others can read such a note, where this process holds the store
+_FAREWELL = 2.0
 _FAILURE = "deliralike/failure"
 
 
@@ -76,41 +73,40 @@ class JaxProcessGroup(ProcessGroup):
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
         self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
-        firsts: dict[int, Any] = {}
+        first_devices: dict[int, Any] = {}
         for device in jax.devices():
-            firsts.setdefault(device.process_index, device)
-        self._spread = NamedSharding(
-            Mesh(np.array([firsts[rank] for rank in self.ranks]), (AXIS,)), PartitionSpec(AXIS)
-        )
-        everywhere = NamedSharding(self._spread.mesh, PartitionSpec())
+            first_devices.setdefault(device.process_index, device)
+        mesh = Mesh(np.array([first_devices[rank] for rank in self.ranks]), (AXIS,))
+        self._by_rows = NamedSharding(mesh, PartitionSpec(AXIS))
+        everywhere = NamedSharding(mesh, PartitionSpec())
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
         self._total = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere)
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """By the coordinator's store; where one is large, by a program that all take part in."""
+        """Gather by the coordinator's store, or by a program of all where a message is large."""
         heads = self._heads(message if len(message) <= _SMALL else b"", len(message))
         lengths = [length for _, length in heads]
         if max(lengths) <= _SMALL:
             return [head for head, _ in heads]
-        rows = np.zeros(
-            1 << (max(lengths) - 1).bit_length(), np.uint8
-        )  # so that few programs are compiled
-        rows[: len(message)] = np.frombuffer(message, np.uint8)
-        came = self._computed(self._whole, rows)
-        return [row[:length].tobytes() for row, length in zip(came, lengths, strict=True)]
+        size = 1 << (max(lengths) - 1).bit_length()  # so that few programs are compiled
+        own = np.zeros(size, np.uint8)
+        own[: len(message)] = np.frombuffer(message, np.uint8)
+        rows = self._run_program(self._whole, own)
+        return [row[:length].tobytes() for row, length in zip(rows, lengths, strict=True)]
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """By a program that adds in the array's own type."""
-        return self._computed(self._total, flat)
+        """Add by a program that computes in the array's own type."""
+        return self._run_program(self._total, flat)
 
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """A group of some, once for each."""
+        """Return the group of some processes, which is made once."""
         key = tuple(ranks)
         if key not in self._groups:
-            chosen = [self.ranks[rank] for rank in key]
-            self._groups[key] = (
-                JaxProcessGroup(self.timeout, ranks=chosen) if self.rank in key else self
-            )
+            group: ProcessGroup = self
+            if self.rank in key:
+                chosen = [self.ranks[rank] for rank in key]
+                group = JaxProcessGroup(self.timeout, ranks=chosen)
+            self._groups[key] = group
         return self._groups[key]
 
     def failed(self, why: str) -> None:
@@ -139,7 +135,7 @@ class JaxProcessGroup(ProcessGroup):
         jax.distributed.shutdown()
 
     # Messages by the store
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _heads(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
         """The first part of each process's message, and its whole length."""
@@ -150,40 +146,47 @@ class JaxProcessGroup(ProcessGroup):
 
         own = length.to_bytes(8, "little") + head
         self._run(lambda: global_state.client.key_value_set_bytes(key(self._round, self.rank), own))
-        came = [
-            own if rank == self.rank else self._awaited(key(self._round, rank), rank)
-            for rank in range(self.count)
-        ]
+        heads = []
+        for rank in range(self.count):
+            message = own if rank == self.rank else self._wait_for(key(self._round, rank), rank)
+            heads.append((message[8:], int.from_bytes(message[:8], "little")))
         # all have come to this round, so all have read the one before
         self._run(lambda: global_state.client.key_value_delete(key(self._round - 1, self.rank)))
-        return [(each[8:], int.from_bytes(each[:8], "little")) for each in came]
+        return heads
 
-    def _awaited(self, key: str, rank: int) -> bytes:
+    def _wait_for(self, key: str, rank: int) -> bytes:
+        """The message under a key of the store, once another process has set it.
+
+        Raises:
+            ProcessError: A process has failed or finished, or the time is over.
+        """
         end = time.monotonic() + self.timeout
         while True:
             try:
                 return global_state.client.blocking_key_value_get_bytes(key, _SLICE)
             except JaxRuntimeError as error:
-                if (reason := _reason()) or "DEADLINE_EXCEEDED" not in str(error):
+                reason = _failure()
+                if reason or "DEADLINE_EXCEEDED" not in str(error):
                     raise ProcessError(reason or f"{self}: {error}") from error
-                if gone := [each for each in self.ranks if _has_finished(each)]:
-                    raise self.others_finished(gone) from error
+                finished = [*filter(_has_finished, self.ranks)]
+                if finished:
+                    raise self.others_finished(finished) from error
                 if time.monotonic() > end:
                     raise ProcessError(
                         f"{self}: process {rank} has not come in {self.timeout:.0f} seconds"
                     ) from error
 
-    # ProgramCache
+    # Programs
     # ----------------------------------------------------------------------------------------------
 
-    def _computed(self, program: Callable[..., Any], own: np.ndarray) -> np.ndarray:
-        """What a program gives for one row of each process, in the rows' own type."""
+    def _run_program(self, program: Callable[..., Any], own: np.ndarray) -> np.ndarray:
+        """The result of a program for one row of each process, in the rows' own type."""
 
         def run() -> np.ndarray:
             with jax.enable_x64(True):
                 row = jax.device_put(own[None], jax.local_devices()[0])
                 rows = jax.make_array_from_single_device_arrays(
-                    (self.count, *own.shape), self._spread, [row]
+                    (self.count, *own.shape), self._by_rows, [row]
                 )
                 return np.array(program(rows).addressable_data(0))
 
@@ -197,23 +200,22 @@ class JaxProcessGroup(ProcessGroup):
         try:
             return call()
         except JaxRuntimeError as error:
-            raise ProcessError(_reason() or f"{self}: {error}") from error
+            raise ProcessError(_failure() or f"{self}: {error}") from error
 
     # The end by an error
-    # ---------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _leave(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """What Python calls for an error that nothing has caught."""
+        """End this process for an error that nothing has caught; Python calls this."""
         sys.__excepthook__(kind, error, trace)
         self._end(f"{self} failed: {kind.__name__}: {error}")
 
     def _end(self, why: str) -> None:
         try:
-            why = (
-                _reason() or why
-            )  # what another has failed of before, this one has failed of as well
+            # what another has failed of before, this one has failed of as well
+            why = _failure() or why
             print(why, file=sys.stderr, flush=True)
             global_state.client.key_value_set(_FAILURE, why, allow_overwrite=True)
             time.sleep(_FAREWELL if jax.process_index() == 0 else 0.0)
@@ -225,9 +227,8 @@ class JaxProcessGroup(ProcessGroup):
 
 def _start(timeout: float, place: RankInfo | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update(
-        "jax_enable_preemption_service", False
-    )  # with it SIGTERM would end no process
+    # with it SIGTERM would end no process
+    jax.config.update("jax_enable_preemption_service", False)
     seconds = max(1, int(timeout))
     limits = {
         "initialization_timeout": seconds + 1,
@@ -235,11 +236,10 @@ def _start(timeout: float, place: RankInfo | None) -> None:
         "shutdown_timeout_seconds": seconds,
     }
     who = "this process" if place is None else f"process {place.rank} of {place.count} (JAX)"
-    said = f"{who}: within {seconds} s not all of the others have come"
-    late = threading.Timer(
-        seconds, print, [said], {"file": sys.stderr, "flush": True}
-    )  # then JAX aborts
-    late.start()
+    message = f"{who}: within {seconds} s not all of the others have come"
+    # then JAX aborts
+    timer = threading.Timer(seconds, print, [message], {"file": sys.stderr, "flush": True})
+    timer.start()
     try:
         if place is None:
             jax.distributed.initialize(**limits)
@@ -265,7 +265,7 @@ def _start(timeout: float, place: RankInfo | None) -> None:
             "'deliralike[mpi]'"
         ) from error
     finally:
-        late.cancel()
+        timer.cancel()
 
 
 def _finished(rank: int) -> str:
@@ -281,7 +281,7 @@ def _has_finished(rank: int) -> bool:
     return True
 
 
-def _reason() -> str:
+def _failure() -> str:
     """The note of a process that has failed; empty where there is none, or no store."""
     try:
         return global_state.client.key_value_try_get(_FAILURE)

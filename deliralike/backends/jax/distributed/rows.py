@@ -16,57 +16,62 @@ import numpy as np
 from jax import lax
 
 from deliralike import nest
-from deliralike.backends.jax.arrays import drawing_everywhere
+from deliralike.backends.jax.arrays import draw_on_each_device
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
 from deliralike.optim.loss import Loss
 
-Described = tuple[Any, ...]
+Description = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of the joined, padded shares are samples.
+    """The rows of the joined, padded shares that are samples.
 
     Attributes:
-        over: The mesh.
+        mesh: The devices of the processes.
         sizes: The samples of each process.
         dims: Of each leaf of the batch the axis that counts samples; None for one that all
             processes have alike.
     """
 
-    over: ProcessMesh
+    mesh: ProcessMesh
     sizes: tuple[int, ...]
     dims: tuple[int | None, ...]
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Theirs, in the order of samples."""
-        each = [np.arange(size) + rank * self.largest for rank, size in enumerate(self.sizes)]
-        return np.concatenate(each)
+        """The numbers of these rows, in the order of samples."""
+        numbers = [np.arange(size) + rank * self.largest for rank, size in enumerate(self.sizes)]
+        return np.concatenate(numbers)
 
     @property
     def largest(self) -> int:
-        """What each share is padded to."""
+        """The size that each share is padded to."""
         return max(self.sizes)
 
-    def joined(self, leaves: Sequence[Any], size: int, wanted: Sequence[Described]) -> list[Any]:
+    def join(
+        self, leaves: Sequence[Any], size: int, descriptions: Sequence[Description]
+    ) -> list[Any]:
         """Return the leaves of a batch, joined over all processes.
 
         This process has `size` samples of the batch.
         """
-        return [
-            leaf if dim is None else self.over.joined(self._padded(leaf, size, dim, described), dim)
-            for leaf, dim, described in zip(leaves, self.dims, wanted, strict=True)
-        ]
+        joined = []
+        for leaf, dim, description in zip(leaves, self.dims, descriptions, strict=True):
+            if dim is not None:
+                leaf = self.mesh.join(self._pad(leaf, size, dim, description), dim)
+            joined.append(leaf)
+        return joined
 
-    def _padded(self, leaf: Any, size: int, dim: int, described: Described) -> jax.Array:
-        dtype, shape = described
+    def _pad(self, leaf: Any, size: int, dim: int, description: Description) -> jax.Array:
+        dtype, shape = description
         if size == 0:  # whatever there is does not count, and may have any size
             return jnp.zeros([*shape[:dim], self.largest, *shape[dim:]], dtype)
-        missing = [(0, self.largest - size if axis == dim else 0) for axis in range(leaf.ndim)]
-        return jnp.asarray(
-            np.pad(leaf, missing) if isinstance(leaf, np.ndarray) else jnp.pad(leaf, missing)
-        )
+        missing = [(0, 0)] * leaf.ndim
+        missing[dim] = (0, self.largest - size)
+        if isinstance(leaf, np.ndarray):
+            return jnp.asarray(np.pad(leaf, missing))
+        return jnp.pad(leaf, missing)
 
     def samples(self, batch: tuple) -> tuple:
         """Return the samples of all processes, without padding, sharded over the mesh.
@@ -74,31 +79,32 @@ class Rows:
         This is called inside a program.
         """
         leaves, structure = nest.flatten(batch)
-        return structure.unflatten(
-            [
-                leaf if dim is None else self._cut(leaf, dim)
-                for leaf, dim in zip(leaves, self.dims, strict=True)
-            ]
-        )
+        samples = []
+        for leaf, dim in zip(leaves, self.dims, strict=True):
+            samples.append(leaf if dim is None else self._cut(leaf, dim))
+        return structure.unflatten(samples)
 
     def _cut(self, leaf: jax.Array, dim: int) -> jax.Array:
         if len(set(self.sizes)) > 1:
             leaf = jnp.take(leaf, self.numbers, axis=dim)
-        return lax.with_sharding_constraint(leaf, self.over.rows(dim))
+        return lax.with_sharding_constraint(leaf, self.mesh.rows(dim))
 
 
-def described(leaf: Any, dim: int | None) -> Described:
+def describe(leaf: Any, dim: int | None) -> Description:
     """Describe what processes must agree on about a leaf of their batches.
 
     This is the type and shape of an array, or the value of anything else.
     """
     if not hasattr(leaf, "dtype"):
         return (repr(leaf),)
-    return (str(leaf.dtype), tuple(size for axis, size in enumerate(leaf.shape) if axis != dim))
+    shape = list(leaf.shape)
+    if dim is not None:
+        del shape[dim]
+    return (str(leaf.dtype), tuple(shape))
 
 
 @dataclass(frozen=True)
-class OfAll:
+class GlobalBatchFunction:
     """A function of a network and a batch, in a program that sees the global batch.
 
     The batch is that of all processes. Equal functions share a program.
@@ -113,7 +119,7 @@ class OfAll:
     def __call__(self, network: Any, *batch: Any) -> Any:
         """The loss, or the outputs, of the whole batch."""
         batch = self.rows.samples(batch)
-        with drawing_everywhere(self.rows.over.mesh):
+        with draw_on_each_device(self.rows.mesh.device_mesh):
             if self.function is not None:
                 return self.function.whole(network.root, *batch)
             args, kwargs = batch

@@ -6,6 +6,7 @@ Each process holds a part of the parameters, gradients and optimizer states.
 from __future__ import annotations
 
 import fnmatch
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -14,9 +15,9 @@ import jax
 import numpy as np
 
 from deliralike.backends.jax.arrays import whole
-from deliralike.backends.jax.compiled.program import Members
+from deliralike.backends.jax.compiled.program import ModuleVariables
 from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
-from deliralike.backends.jax.distributed.spmd import JaxSpmd, TogetherJaxNetwork
+from deliralike.backends.jax.distributed.spmd import JaxSpmdReplicas, SpmdJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
 from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
@@ -26,42 +27,41 @@ from deliralike.parallel.replicas.network import ReplicaSettings
 Rules = Mapping[str, Sequence[str | None] | None]
 
 
-class _Gathered:
+class _GatheredNetwork:
     """A whole network, with the variables and values that it was gathered from.
 
     It holds nothing that nnx should see.
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Hold nothing yet."""
         self.network: Any = None
-        self._members: Members | None = None
+        self._variables: ModuleVariables | None = None
         self._values: list[Any] = []
 
-    def of(self, members: Members) -> Any:
+    def of(self, variables: ModuleVariables) -> Any:
         """Return the network of these variables.
 
         All processes make this call where a variable has changed since the last one.
         """
-        parameters, frozen, others = members.values()
+        parameters, frozen, others = variables.values()
         values = [*parameters.values(), *frozen.values(), *others]
-        same = (old is new for old, new in zip(self._values, values, strict=False))
-        if self.network is None or self._members is not members or not all(same):
-            found = [
-                {name: whole(value) for name, value in held.items()}
-                for held in (parameters, frozen)
-            ]
-            self.network = members.rebuilt(*found, others)[0].root
-            self._members, self._values = members, values
+        is_same = self._variables is variables and all(map(operator.is_, self._values, values))
+        if self.network is None or not is_same:
+            whole_parameters = {name: whole(value) for name, value in parameters.items()}
+            whole_frozen = {name: whole(value) for name, value in frozen.items()}
+            copy, _ = variables.rebuild(whole_parameters, whole_frozen, others)
+            self.network = copy.root
+            self._variables, self._values = variables, values
         return self.network
 
     def drop(self) -> None:
         """Hold nothing any more."""
-        self.network, self._members, self._values = None, None, []
+        self.network, self._variables, self._values = None, None, []
 
 
-class JaxShards(JaxSpmd):
-    """How a network of JAX computes of which each process holds a part."""
+class JaxShardedReplicas(JaxSpmdReplicas):
+    """The computations of a network of JAX of which each process holds a part."""
 
     @property
     def state_is_collective(self) -> bool:
@@ -69,19 +69,19 @@ class JaxShards(JaxSpmd):
         return True
 
 
-class ShardedJaxNetwork(TogetherJaxNetwork):
-    """A network of JAX that is spread over processes; see `spread_out`.
+class ShardedJaxNetwork(SpmdJaxNetwork):
+    """A network of JAX that is sharded over processes; see `shard`.
 
-    Buffers, and parameters that no rule spreads, are whole in each process. Reading or loading
+    Buffers, and parameters that no rule shards, are whole in each process. Reading or loading
     weights, and switching to evaluation, is done by all processes together: in evaluation each has
     the whole network until it trains again.
     """
 
-    _parallelism = JaxShards
-    _gathered: _Gathered
+    _parallelism = JaxShardedReplicas
+    _gathered: _GatheredNetwork
 
     @classmethod
-    def spread_out(
+    def shard(
         cls,
         network: AbstractNetwork,
         processes: ProcessGroup,
@@ -91,15 +91,15 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         takes_whole: bool = False,
         **settings: Any,
     ) -> Self:
-        """A network in these processes, of which each holds a part.
+        """Shard a network over processes, of which each holds a part.
 
         Args:
             network: On this process's device.
             processes: Those of JAX's runtime.
             rules: For patterns of neutral names, of which the first that matches decides, what each
-                axis of the parameter, in PyTorch's layout, is spread over: ``{"fc*.weight":
+                axis of the parameter, in PyTorch's layout, is sharded over: ``{"fc*.weight":
                 ("processes", None), "*": None}``. None for a parameter that each process keeps
-                whole. One that no pattern matches is spread along the largest axis that the number
+                whole. One that no pattern matches is sharded along the largest axis that the number
                 of processes divides; where it divides none, it is kept whole.
             dim, takes_whole, settings: As for `deliralike.DistributedDataParallel`.
 
@@ -116,44 +116,45 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         chosen = ReplicaSettings.of(
             devices=(network.device_name,), dim=dim, buffers="sync", **settings
         )
-        made = cls.joined(network, chosen, processes, takes_whole)
-        object.__setattr__(made, "_gathered", _Gathered())
-        made._spread(rules or {})
-        return made
+        sharded = cls.joined(network, chosen, processes, takes_whole)
+        object.__setattr__(sharded, "_gathered", _GatheredNetwork())
+        sharded._shard(rules or {})
+        return sharded
 
-    def _spread(self, rules: Rules) -> None:
-        slots = Members(self).slots
+    def _shard(self, rules: Rules) -> None:
+        slots = ModuleVariables(self).slots
         for pattern in rules:
             if not fnmatch.filter(slots, pattern):
                 raise UnknownName(
                     f"no parameter matches {pattern!r}. {suggestion(pattern, list(slots))}"
                 )
-        specs = {
-            name: _native(slot, _spec(name, slot.shape, rules, self.processes.count))
-            for name, slot in slots.items()
-        }
+        specs = {}
+        for name, slot in slots.items():
+            spec = _spec(name, slot.shape, rules, self.processes.count)
+            specs[name] = _to_native(slot, spec)
         for name, spec in specs.items():
-            self._spread_one(name, slots[name].native, spec)
+            self._shard_parameter(name, slots[name].native, spec)
 
-    def _spread_one(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
-        value, place = np.asarray(variable.get_value()), self.over.sharding(spec)
-        self.over.spread[name] = (value.shape, place)
+    def _shard_parameter(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
+        value = np.asarray(variable.get_value())
+        sharding = self.process_mesh.sharding(spec)
+        self.process_mesh.sharded[name] = (value.shape, sharding)
         variable.set_value(
-            jax.make_array_from_callback(value.shape, place, lambda index: value[index])
+            jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
         )
 
     # Evaluation
     # ----------------------------------------------------------------------------------------------
 
     @property
-    def by_itself(self) -> Any:
+    def local_network(self) -> Any:
         """The whole network, gathered from all processes unless this one has it already.
 
         Raises:
             CapabilityError: In a program of the user's, whose processes do not gather.
         """
         self.refuse_programs(())
-        return self._gathered.of(self._mirrored().programs.members())
+        return self._gathered.of(self._current_state().programs.variables())
 
     def train(self, mode: bool = True) -> Any:
         """Set the mode of every block.
@@ -161,41 +162,48 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
         All processes do so, since the network is gathered for evaluation.
         """
         super().train(mode)
-        self._settle_mode()
+        self._gather_or_drop()
         return self
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
         """Hold training or evaluation mode for a ``with`` block, in all processes."""
         with super().training_mode(training):
-            self._settle_mode()
+            self._gather_or_drop()
             yield self
-        self._settle_mode()
+        self._gather_or_drop()
 
-    def _settle_mode(self) -> None:
-        """Gather the network at a point that all processes are sure to reach.
+    def _gather_or_drop(self) -> None:
+        """Gather the network for evaluation at a point that all processes are sure to reach.
 
         In evaluation each process may have other batches.
         """
         if self.training:
             self._gathered.drop()
         else:
-            self._gathered.of(self._mirrored().programs.members())
+            self._gathered.of(self._current_state().programs.variables())
 
 
 def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[str | None, ...]:
-    """What each axis of a parameter, in PyTorch's layout, is spread over."""
-    pattern = next((pattern for pattern in rules if fnmatch.fnmatchcase(name, pattern)), None)
-    if pattern is None:
-        divided = [axis for axis, size in enumerate(shape) if size and size % count == 0]
-        chosen = max(divided, key=lambda axis: shape[axis], default=None)
-        return tuple(AXIS if axis == chosen else None for axis in range(len(shape)))
-    rule = rules[pattern]
-    spec = tuple(rule or ()) + (None,) * (len(shape) - len(rule or ()))
-    uneven = [
-        size for size, over in zip(shape, spec, strict=False) if over is not None and size % count
-    ]
-    if set(spec) - {AXIS, None} or spec.count(AXIS) > 1 or len(spec) > len(shape) or uneven:
+    """Return what each axis of a parameter, in PyTorch's layout, is sharded over."""
+    for pattern, rule in rules.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return _spec_by_rule(name, shape, pattern, rule, count)
+    spec: list[str | None] = [None] * len(shape)
+    divided = [axis for axis, size in enumerate(shape) if size and size % count == 0]
+    if divided:
+        spec[max(divided, key=lambda axis: shape[axis])] = AXIS
+    return tuple(spec)
+
+
+def _spec_by_rule(
+    name: str, shape: tuple[int, ...], pattern: str, rule: Sequence[str | None] | None, count: int
+) -> tuple[str | None, ...]:
+    axes = tuple(rule or ())
+    spec = axes + (None,) * (len(shape) - len(axes))
+    is_known = set(spec) <= {AXIS, None}
+    is_uneven = any(over and size % count for size, over in zip(shape, spec, strict=False))
+    if not is_known or spec.count(AXIS) > 1 or len(spec) > len(shape) or is_uneven:
         raise SettingError(
             f"the rule {pattern!r}: {rule!r} does not fit {name} of shape {shape}: wanted {AXIS!r} "
             f"for one axis, whose size {count} processes divide, and None for the others; or None "
@@ -204,7 +212,9 @@ def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[
     return spec
 
 
-def _native(slot: JaxSlot, spec: tuple[str | None, ...]) -> tuple[str | None, ...]:
+def _to_native(slot: JaxSlot, spec: tuple[str | None, ...]) -> tuple[str | None, ...]:
     """A spec of PyTorch's axes as one of flax's."""
     axes = slot.layout.axes
-    return spec if axes is None else tuple(spec[axes.index(axis)] for axis in range(len(spec)))
+    if axes is None:
+        return spec
+    return tuple(spec[axes.index(axis)] for axis in range(len(spec)))

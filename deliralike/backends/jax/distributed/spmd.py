@@ -15,13 +15,25 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.jax import random
-from deliralike.backends.jax.compiled.program import packed, ran, taken_apart, unpacked, where
+from deliralike.backends.jax.compiled.program import (
+    Values,
+    flatten_arguments,
+    pack,
+    run_on_copy,
+    stream_position,
+    unpack,
+)
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
 from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
     JaxReplicasOverProcesses,
 )
-from deliralike.backends.jax.distributed.rows import Described, OfAll, Rows, described
+from deliralike.backends.jax.distributed.rows import (
+    Description,
+    GlobalBatchFunction,
+    Rows,
+    describe,
+)
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import BatchError, CapabilityError, ProcessError, SettingError
 from deliralike.network.anomalies import Anomalies
@@ -35,11 +47,11 @@ from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 
-class JaxSpmd(JaxReplicasOverProcesses):
-    """How a network of JAX computes whose steps are one program over all processes."""
+class JaxSpmdReplicas(JaxReplicasOverProcesses):
+    """The computations of a network of JAX whose steps are one program over all processes."""
 
     def update_hooks(self) -> Hooks:
-        """What an optimizer calls: nothing, as gradients are those of the whole batch."""
+        """Return no hooks: gradients are those of the whole batch already."""
         return [], []
 
     def average_by(self, plan: LocalSGD) -> None:
@@ -54,27 +66,29 @@ class JaxSpmd(JaxReplicasOverProcesses):
         )
 
     def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
-        """Those of the whole batch; gradients of single shares there are none."""
+        """Return the anomalies of the whole batch; there are no gradients of single shares."""
         return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
         network = self.network
         if not network.training:
-            return network.without_gradients(network.by_itself(*args, **kwargs))
+            return network.without_gradients(network.local_network(*args, **kwargs))
         function, arguments = network.in_program((args, kwargs))
         outputs = network.compute_in_program(function, arguments)
-        return outputs if self.state.takes_whole else network.share_of(outputs, function.rows.sizes)
+        if self.state.takes_whole:
+            return outputs
+        return network.share_of(outputs, function.rows.sizes)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
         if not network.training:
-            return network.without_gradients(loss.whole(network.by_itself, *batch))
+            return network.without_gradients(loss.whole(network.local_network, *batch))
         return network.compute_in_program(*network.in_program(batch, loss))
 
 
-class TogetherJaxNetwork(DistributedJaxNetwork):
+class SpmdJaxNetwork(DistributedJaxNetwork):
     """A network of JAX that trains in several processes as one SPMD program.
 
     See `deliralike.parallel.processes.network.DistributedNetwork`.
@@ -82,14 +96,14 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
     A step is one program over one device of each process, with the meaning that it has on the whole
     batch: batch normalisation takes the statistics of all samples, flax's own too; there is one
     stream of random numbers; XLA adds the gradients. Shares of different sizes are padded on the
-    way in, and the padding is cut off inside. In evaluation a process is by itself.
+    way in, and the padding is cut off inside. In evaluation each process computes alone.
 
     Attributes:
-        over: The mesh of the processes' devices.
+        process_mesh: The mesh of the processes' devices.
     """
 
-    _parallelism = JaxSpmd
-    over: ProcessMesh
+    _parallelism = JaxSpmdReplicas
+    process_mesh: ProcessMesh
 
     @classmethod
     def joined(
@@ -100,9 +114,10 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
-        made = super().joined(network, settings, processes, takes_whole)
-        object.__setattr__(made, "over", ProcessMesh(processes, made.device_name))  # type: ignore[arg-type]
-        return made
+        joined = super().joined(network, settings, processes, takes_whole)
+        mesh = ProcessMesh(processes, joined.device_name)  # type: ignore[arg-type]
+        object.__setattr__(joined, "process_mesh", mesh)
+        return joined
 
     def start_equal(self) -> None:
         """Copy the root's weights, buffers and random streams to all processes.
@@ -110,11 +125,12 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         From here on the random streams are one stream.
         """
         super().start_equal()
-        random.follow(
-            self, self.processes.broadcast_object("streams of random numbers", random.words(self))
-        )
+        words = self.processes.broadcast_object("streams of random numbers", random.words(self))
+        random.follow(self, words)
 
-    def in_program(self, arguments: Any, loss: Loss | None = None) -> tuple[OfAll, tuple]:
+    def in_program(
+        self, arguments: Any, loss: Loss | None = None
+    ) -> tuple[GlobalBatchFunction, tuple]:
         """Return a loss or the network as a function of the global batch, and that batch.
 
         The loss, or the network itself where there is none, sees the batch of all processes.
@@ -126,52 +142,64 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         """
         spec, root = self.parallelism.spec_of(loss)
         self.refuse_programs(arguments)
-        own, has_samples = self._own(arguments, spec, root)
+        own, has_samples = self._own_share(arguments, spec, root)
         leaves, structure = nest.flatten(own)
         counts = samples_of_leaves(arguments, self.settings.dim, spec, self.backend, root)
         dims = self._dims(leaves, counts)
-        told = [described(leaf, dim) for leaf, dim in zip(leaves, dims, strict=True)]
-        present = (
-            leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=True) if dim is not None
-        )
-        sizes, wanted = self._agreed(next(present, 0) if has_samples else 0, told)
-        rows = Rows(self.over, sizes, dims)
-        return OfAll(loss, rows), structure.unflatten(
-            rows.joined(leaves, sizes[self.processes.rank], wanted)
-        )
+        size = _sample_count(leaves, dims) if has_samples else 0
+        sizes, descriptions = self._agree(size, [*map(describe, leaves, dims)])
+        rows = Rows(self.process_mesh, sizes, dims)
+        joined = rows.join(leaves, sizes[self.processes.rank], descriptions)
+        return GlobalBatchFunction(loss, rows), structure.unflatten(joined)
 
-    def _own(self, arguments: Any, spec: Any, root: str) -> tuple[Any, bool]:
-        """This process's share, or something like one, and whether it has samples."""
-        count, rank = (self.processes.count, self.processes.rank) if self.takes_whole else (1, 0)
+    def _own_share(self, arguments: Any, spec: Any, root: str) -> tuple[Any, bool]:
+        """Return this process's share, or another where there is none, and whether it has samples.
+
+        The other share has the structure that all processes must agree on.
+        """
+        count, rank = 1, 0
+        if self.takes_whole:
+            count, rank = self.processes.count, self.processes.rank
         shares = split_batch(
             arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root
         ).nests
-        return shares[min(rank, len(shares) - 1)], rank < len(
-            shares
-        ) and not self._process_state.empty_share
+        has_samples = rank < len(shares) and not self._process_state.empty_share
+        return shares[min(rank, len(shares) - 1)], has_samples
 
     def _dims(self, leaves: Sequence[Any], counts: Sequence[int | None]) -> tuple[int | None, ...]:
-        arrays = [self.backend.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
-        if len(leaves) != len(counts) or any(
-            count is not None and not is_array
-            for count, is_array in zip(counts, arrays, strict=True)
-        ):
-            raise BatchError(
-                "samples that are in a list cannot enter a program over several processes: give "
-                "arrays"
-            )
-        dim = self.settings.dim
-        return tuple(
-            None if n is None else dim % leaf.ndim for n, leaf in zip(counts, leaves, strict=True)
-        )
+        """The axis of each leaf that counts samples; None for a leaf that has none.
 
-    def _agreed(self, size: int, told: list[Described]) -> tuple[tuple[int, ...], list[Described]]:
-        """Return the samples of each process, and what their batches have in common.
+        Raises:
+            BatchError: Samples are in a list, and not in an array.
+        """
+        no_array = BatchError(
+            "samples that are in a list cannot enter a program over several processes: give arrays"
+        )
+        if len(leaves) != len(counts):
+            raise no_array
+        dims: list[int | None] = []
+        for leaf, count in zip(leaves, counts, strict=True):
+            if count is None:
+                dims.append(None)
+            elif self.backend.is_array(leaf) or isinstance(leaf, np.ndarray):
+                dims.append(self.settings.dim % leaf.ndim)
+            else:
+                raise no_array
+        return tuple(dims)
+
+    def _agree(
+        self, size: int, descriptions: list[Description]
+    ) -> tuple[tuple[int, ...], list[Description]]:
+        """Return the samples of each process, and the descriptions of their batches.
 
         Only the processes that have samples must agree.
+
+        Raises:
+            ProcessError: Their batches differ.
+            SettingError: There are no samples.
         """
         everyone = self.processes.all_gather_object(
-            "a batch, the samples of each share", (size, told)
+            "a batch, the samples of each share", (size, descriptions)
         )
         present = [(rank, other) for rank, (samples, other) in enumerate(everyone) if samples]
         if not present:
@@ -188,50 +216,60 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         return tuple(samples for samples, _ in everyone), wanted
 
     # Outside of an optimizer
-    # -----------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
-    def by_itself(self) -> Any:
-        """The network as this process has it without the others, for evaluation."""
+    def local_network(self) -> Any:
+        """The network on this process alone, for evaluation."""
         return self.root
 
-    def compute_in_program(self, function: OfAll, batch: tuple) -> Any:
-        """What a function gives for the batch of all processes, in one program; buffers change."""
-        programs, here, taken = self._mirrored().programs, where(), taken_apart(batch)
-        members = programs.members()
+    def compute_in_program(self, function: GlobalBatchFunction, batch: tuple) -> Any:
+        """Run a function on the batch of all processes as one program; buffers change."""
+        programs, position = self._current_state().programs, stream_position()
+        arguments, variables = flatten_arguments(batch), programs.variables()
 
         def make() -> Callable:
-            def run(values: tuple, given: list[Any], numbers: tuple) -> tuple:
-                with here.entered(numbers):
-                    result, changed = ran(members, function, values, taken.together(given))
-                return packed(result), changed
+            def run(values: Values, arrays: list[Any], numbers: tuple) -> tuple:
+                batch = arguments.unflatten(arrays)
+                with position.enter(numbers):
+                    result, changed = run_on_copy(variables, function, values, batch)
+                return pack(result), changed
 
-            return self.over.compiled(run)
+            return self.process_mesh.compile(run)
 
-        program = programs.compiled(("together", function, id(members), taken.key, here.seed), make)
-        result, changed = program(members.values(), taken.arrays, here.numbers)
-        members.store({}, changed)
-        return unpacked(result)
+        key = ("together", function, id(variables), arguments.key, position.seed)
+        program = programs.get_or_compile(key, make)
+        result, changed = program(variables.values(), arguments.arrays, position.numbers)
+        variables.store({}, changed)
+        return unpack(result)
 
     def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
         """This process's samples of outputs for the batch of all processes."""
-        begin, total, dim = sum(sizes[: self.processes.rank]), sum(sizes), self.settings.dim
+        rank, dim = self.processes.rank, self.settings.dim
+        begin, end, total = sum(sizes[:rank]), sum(sizes[: rank + 1]), sum(sizes)
 
-        def leaf(value: Any) -> Any:
+        def own(value: Any) -> Any:
             if not isinstance(value, jax.Array) or not value.ndim or value.shape[dim] != total:
                 return value
-            return jax.lax.slice_in_dim(value, begin, begin + sizes[self.processes.rank], axis=dim)
+            return jax.lax.slice_in_dim(value, begin, end, axis=dim)
 
-        return nest.map(leaf, outputs)
+        return nest.map(own, outputs)
 
 
-class TogetherJaxOptimizer(JaxOptimizer):
+def _sample_count(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
+    for leaf, dim in zip(leaves, dims, strict=True):
+        if dim is not None:
+            return leaf.shape[dim]
+    return 0
+
+
+class SpmdJaxOptimizer(JaxOptimizer):
     """The optimizer of a network that trains in several processes as one SPMD program.
 
     Forward, backward, hooks and update are one program.
     """
 
-    network: TogetherJaxNetwork
+    network: SpmdJaxNetwork
 
     def update_at_once(self, loss_function, batch):
         """Make one step of all processes as one program.
@@ -252,13 +290,19 @@ class TogetherJaxOptimizer(JaxOptimizer):
 
         The gradients may be sharded over processes.
         """
-        members, hooks = self._programs.members(), tuple(self.pre_update_hooks)
+        variables, hooks = self._programs.variables(), tuple(self.pre_update_hooks)
         if not hooks:
             return gradients
-        key = ("hooks", id(members), hooks)
-        program = self._programs.compiled(key, lambda: self._jit(partial(self._hooked, members)))
-        found = program(members.values(), gradients)
-        return {name: found[name] for name in gradients}  # JAX sorts dicts
+        key = ("hooks", id(variables), hooks)
+        program = self._programs.get_or_compile(
+            key, lambda: self._jit(partial(self._run_hooks, variables))
+        )
+        outputs = program(variables.values(), gradients)
+        return {name: outputs[name] for name in gradients}  # JAX sorts dicts
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
-        return self.network.over.compiled(function, **options)
+        return self.network.process_mesh.compile(function, **options)
+
+
+TogetherJaxNetwork = SpmdJaxNetwork  # deprecated alias
+TogetherJaxOptimizer = SpmdJaxOptimizer  # deprecated alias

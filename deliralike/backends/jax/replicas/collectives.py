@@ -11,6 +11,7 @@ kind, and at a rendezvous point all of them have left their branches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import jax
@@ -21,22 +22,22 @@ from jax.interpreters import ad
 
 from deliralike.errors import CapabilityError, ReplicaError
 
-_meet = Primitive("sum_over_replicas")
-_meet.def_abstract_eval(lambda x, *, topic: jax.core.ShapedArray(x.shape, x.dtype))
-ad.deflinear2(_meet, lambda ct, x, *, topic: (_meet.bind(ct, topic=f"{topic}, backward"),))
+_sync = Primitive("sum_over_replicas")
+_sync.def_abstract_eval(lambda x, *, topic: jax.core.ShapedArray(x.shape, x.dtype))
+ad.deflinear2(_sync, lambda ct, x, *, topic: (_sync.bind(ct, topic=f"{topic}, backward"),))
 
 
-def meeting_point(value: Any, topic: str) -> Any:
+def sync_point(value: Any, topic: str) -> Any:
     """The sum over all replicas, in code that is being recorded."""
-    return _meet.bind(jnp.asarray(value), topic=topic)
+    return _sync.bind(jnp.asarray(value), topic=topic)
 
 
-class Script:
+class ReplicaProgram:
     """The recorded code of one kind of replica, in pieces.
 
     Attributes:
-        shapes: The shapes and types of its results.
-        topics: What is summed up after each piece but the last, and its shape.
+        output_types: The shapes and types of its outputs.
+        topics: What is summed up after each piece but the last, and its shape and type.
     """
 
     def __init__(self, function: Callable[..., Any], *operands: Any) -> None:
@@ -44,136 +45,154 @@ class Script:
         recorded: ClosedJaxpr = jax.make_jaxpr(function)(*operands)
         self._inputs, self._outputs = recorded.jaxpr.invars, recorded.jaxpr.outvars
         self._constants = dict(zip(recorded.jaxpr.constvars, recorded.consts, strict=True))
-        self.shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in self._outputs]
+        self.output_types = [
+            jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in self._outputs
+        ]
         pieces: list[list[Any]] = [[]]
-        self._meetings: list[Any] = []
+        self._sync_points: list[Any] = []
+        self.topics: list[tuple] = []
         for equation in recorded.jaxpr.eqns:
             _refuse_hidden(equation)
-            if equation.primitive is _meet:
-                self._meetings.append(equation)
+            if equation.primitive is _sync:
+                total = equation.outvars[0].aval
+                self._sync_points.append(equation)
+                self.topics.append((equation.params["topic"], total.shape, total.dtype))
                 pieces.append([])
             else:
                 pieces[-1].append(equation)
-        self.topics = [
-            (each.params["topic"], each.outvars[0].aval.shape, each.outvars[0].aval.dtype)
-            for each in self._meetings
-        ]
-        self._kept = self._needed_later(pieces)
-        brought = [*(each.invars for each in self._meetings), self._outputs]
-        self._pieces = [
-            _Piece(recorded.jaxpr, equations, [*kept, *each])
-            for equations, kept, each in zip(pieces, self._kept, brought, strict=True)
-        ]
+        self._carried = self._needed_later(pieces)
+        self._pieces = []
+        for number, equations in enumerate(pieces):
+            is_last = number == len(self._sync_points)
+            results = self._outputs if is_last else self._sync_points[number].invars
+            outputs = [*self._carried[number], *results]
+            self._pieces.append(_Piece(recorded.jaxpr, equations, outputs))
 
-    def begin(self, operands: Sequence[Any]) -> dict[Any, Any]:
-        """What the code knows before its first piece."""
+    def initial_values(self, operands: Sequence[Any]) -> dict[Any, Any]:
+        """The values of variables before the first piece."""
         return self._constants | dict(zip(self._inputs, operands, strict=True))
 
-    def played(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    def run_piece(self, piece: int, known: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
         """Run one piece of a replica's code.
 
         Return what later pieces need of it, and what it brings to the rendezvous point, or the
-        results after the last piece.
+        outputs after the last piece.
         """
         results = self._pieces[piece](known)
-        count = len(self._kept[piece])
+        count = len(self._carried[piece])
         return results[:count], results[count:]
 
-    def kept(self, piece: int) -> list[Any]:
+    def carried_types(self, piece: int) -> list[Any]:
         """The shapes and types of what later pieces need of one."""
-        return [variable.aval for variable in self._kept[piece]]
+        return [variable.aval for variable in self._carried[piece]]
 
-    def learn(
-        self, piece: int, known: dict[Any, Any], kept: Sequence[Any], total: Any = None
+    def store(
+        self, piece: int, known: dict[Any, Any], carried: Sequence[Any], total: Any = None
     ) -> None:
-        """Remember what a piece gave, and the sum of the rendezvous after it."""
-        known.update(zip(self._kept[piece], kept, strict=True))
-        if piece < len(self._meetings):
-            known[self._meetings[piece].outvars[0]] = total
+        """Add the results of a piece, and the sum of the rendezvous after it, to known values."""
+        known.update(zip(self._carried[piece], carried, strict=True))
+        if piece < len(self._sync_points):
+            known[self._sync_points[piece].outvars[0]] = total
 
     def _needed_later(self, pieces: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """The variables of each piece that later pieces read, or that are outputs."""
         needed = {id(x) for x in self._outputs}
-        kept: list[list[Any]] = [[]]  # nothing comes after the last piece
+        carried: list[list[Any]] = []
         for number in reversed(range(len(pieces))):
-            made = [variable for equation in pieces[number] for variable in equation.outvars]
-            if number < len(pieces) - 1:
-                kept.insert(0, [variable for variable in made if id(variable) in needed])
-            read = [
-                x
-                for equation in [*pieces[number], *self._meetings[number : number + 1]]
-                for x in equation.invars
-            ]
-            needed |= {id(x) for x in read}
-        return kept
+            equations = pieces[number]
+            is_last = number == len(pieces) - 1
+            # the outputs come from the last piece itself
+            carried.append([] if is_last else [x for x in _written(equations) if id(x) in needed])
+            needed.update(map(id, _read([*equations, *self._sync_points[number : number + 1]])))
+        return carried[::-1]
 
 
 class _Piece:
     """Some of a program's equations, as a function of the variables that they read."""
 
     def __init__(self, whole: Any, equations: Sequence[Any], outputs: Sequence[Any]) -> None:
-        made = {id(variable) for equation in equations for variable in equation.outvars}
-        read = [x for equation in equations for x in equation.invars] + list(outputs)
-        self._reads = list(
-            {id(x): x for x in read if not isinstance(x, Literal) and id(x) not in made}.values()
-        )
+        written = {id(variable) for variable in _written(equations)}
+        inputs = {}
+        for x in [*_read(equations), *outputs]:
+            if not isinstance(x, Literal) and id(x) not in written:
+                inputs[id(x)] = x
+        self._inputs = list(inputs.values())
         part = Jaxpr(
-            (), self._reads, list(outputs), list(equations), whole.effects, whole.debug_info
+            (), self._inputs, list(outputs), list(equations), whole.effects, whole.debug_info
         )
         self._function = jaxpr_as_fun(ClosedJaxpr(part, ()))
 
     def __call__(self, known: dict[Any, Any]) -> list[Any]:
-        return self._function(*(known[variable] for variable in self._reads))
+        return self._function(*(known[variable] for variable in self._inputs))
+
+
+def _written(equations: Sequence[Any]) -> list[Any]:
+    return [*chain.from_iterable(equation.outvars for equation in equations)]
+
+
+def _read(equations: Sequence[Any]) -> list[Any]:
+    return [*chain.from_iterable(equation.invars for equation in equations)]
 
 
 def refuse_different(topics: Sequence[Sequence[tuple]], names: Sequence[int]) -> None:
-    """An error when replicas do not come to the same topics in the same order.
+    """Raise an error when replicas do not come to the same topics in the same order.
 
     Args:
         topics: Of each kind of replica; a topic is a tuple whose first item says what it is.
         names: The number of a replica of each kind.
+
+    Raises:
+        ReplicaError: They do not.
     """
     for other, name in zip(topics[1:], names[1:], strict=True):
-        for mine, its in zip(topics[0], other, strict=False):
-            if mine != its:
+        for first_topic, topic in zip(topics[0], other, strict=False):
+            if first_topic != topic:
                 raise ReplicaError(
-                    f"replica {names[0]} is at {_told(mine)} while replica {name} is at "
-                    f"{_told(its)}: every replica must run the same layers in the same order"
+                    f"replica {names[0]} is at {_describe(first_topic)} while replica {name} is at "
+                    f"{_describe(topic)}: every replica must run the same layers in the same order"
                 )
         if len(topics[0]) != len(other):
             (fewer, ended), (more, waits) = sorted(
                 [(topics[0], names[0]), (other, name)], key=lambda each: len(each[0])
             )
             raise ReplicaError(
-                f"replica {waits} waits for the others at {_told(more[len(fewer)])}, but replica "
-                f"{ended} ended without coming there: every replica must run the same layers"
+                f"replica {waits} waits for the others at {_describe(more[len(fewer)])}, but "
+                f"replica {ended} ended without coming there: every replica must run the same "
+                "layers"
             )
 
 
-def _told(topic: tuple) -> str:
-    return topic[0] + "".join(f" of shape {tuple(shape)}" for shape in topic[1:2] if shape)
+def _describe(topic: tuple) -> str:
+    if len(topic) > 1 and topic[1]:
+        return f"{topic[0]} of shape {tuple(topic[1])}"
+    return topic[0]
 
 
 def blank(like: Any) -> jax.Array:
     """Zeros of a shape and type."""
-    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+    if _is_key(like):
         return jnp.broadcast_to(jax.random.key(0), like.shape)
     return jnp.zeros(like.shape, like.dtype)
 
 
 def strong(values: Sequence[Any]) -> list[Any]:
     """Arrays of which none takes its type from others."""
-    return [
-        x if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else lax.convert_element_type(x, x.dtype)
-        for x in map(jnp.asarray, values)
-    ]
+    arrays = []
+    for x in map(jnp.asarray, values):
+        arrays.append(x if _is_key(x) else lax.convert_element_type(x, x.dtype))
+    return arrays
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _refuse_hidden(equation: Any) -> None:
-    for value in jax.tree.leaves(
-        list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-    ):
+    """Raise an error when replicas would exchange something inside of an equation."""
+    params = list(equation.params.values())
+    for value in jax.tree.leaves(params, is_leaf=lambda x: hasattr(x, "eqns")):
         for inner in getattr(value, "eqns", ()):
-            if inner.primitive is _meet:
+            if inner.primitive is _sync:
                 raise CapabilityError(
                     f"{inner.params['topic']} over the replicas cannot be taken inside of "
                     f"{equation.primitive.name}: call the layer outside of it"

@@ -4,7 +4,7 @@ This module defines what enters a program over the mesh, and what its devices ex
 
 In such a program every device runs the same code on values of its own. A *local* value belongs to
 one device (the parameters of a replica, its share); all other values are the same everywhere (the
-batch, gathered outputs, the loss). `gathered` and `taken` lead from one kind to the other, and each
+batch, gathered outputs, the loss). `gather` and `take` lead from one kind to the other, and each
 is the other's transpose: so gradients, and gradients of gradients, are those of one device, and
 come out local where the values are.
 """
@@ -30,156 +30,165 @@ AXIS = "devices"
 
 
 @dataclass(frozen=True)
-class Seats:
-    """The device of each replica, and its position among those that share the device.
+class ReplicaMesh:
+    """The device of each replica, and its slot among those that share the device.
 
     Replicas are assigned to the distinct devices.
 
     Attributes:
-        places: The device of each replica by name.
+        device_names: The device of each replica.
     """
 
-    places: tuple[str, ...]
+    device_names: tuple[str, ...]
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The distinct devices, in the order of their first replica."""
-        return tuple(dict.fromkeys(self.places))
+        return tuple(dict.fromkeys(self.device_names))
 
     @cached_property
-    def rows(self) -> list[list[int]]:
-        """Replicas by device: row d lists those on device d."""
-        return [
-            [r for r, place in enumerate(self.places) if place == device] for device in self.devices
-        ]
+    def replicas_by_device(self) -> list[list[int]]:
+        """The replicas on each of the distinct devices."""
+        replicas: dict[str, list[int]] = {device: [] for device in self.devices}
+        for replica, device in enumerate(self.device_names):
+            replicas[device].append(replica)
+        return list(replicas.values())
 
     @property
-    def slots(self) -> int:
+    def slot_count(self) -> int:
         """The most replicas on one device."""
-        return max(map(len, self.rows))
+        return max(map(len, self.replicas_by_device))
 
-    def column(self, slot: int) -> list[int | None]:
-        """The replica of each device that has a number there; None where the device has fewer."""
-        return [row[slot] if slot < len(row) else None for row in self.rows]
+    def replicas_in_slot(self, slot: int) -> list[int | None]:
+        """The replica in a slot of each device; None where the device has fewer."""
+        replicas: list[int | None] = []
+        for on_device in self.replicas_by_device:
+            replicas.append(on_device[slot] if slot < len(on_device) else None)
+        return replicas
 
-    def seat(self, replica: int) -> tuple[int, int]:
-        """The device and the slot of a replica."""
-        device = self.devices.index(self.places[replica])
-        return device, self.rows[device].index(replica)
+    def position(self, replica: int) -> tuple[int, int]:
+        """The device and the slot of a replica, as numbers."""
+        device = self.devices.index(self.device_names[replica])
+        return device, self.replicas_by_device[device].index(replica)
 
     @cached_property
-    def mesh(self) -> Mesh:
-        """The distinct devices."""
-        return Mesh(np.array([arrays.find_device(name) for name in self.devices]), (AXIS,))
+    def device_mesh(self) -> Mesh:
+        """The distinct devices as a mesh of JAX's."""
+        return Mesh(np.array([*map(arrays.find_device, self.devices)]), (AXIS,))
 
     @cached_property
     def everywhere(self) -> NamedSharding:
         """One array on each device."""
-        return NamedSharding(self.mesh, PartitionSpec())
+        return NamedSharding(self.device_mesh, PartitionSpec())
 
-    def joined(self, values: Sequence[jax.Array]) -> jax.Array:
+    def join(self, values: Sequence[jax.Array]) -> jax.Array:
         """An array of each device as one local value of a program; nothing is copied."""
         return jax.make_array_from_single_device_arrays(
             values[0].shape, self.everywhere, list(values)
         )
 
-    def spread(self, values: Sequence[Any]) -> list[jax.Array]:
+    def split(self, value: jax.Array) -> list[jax.Array]:
+        """The array of each device that a program gave as one local value; nothing is copied."""
+        by_device = {shard.device: shard.data for shard in value.addressable_shards}
+        return [by_device[device] for device in self.device_mesh.devices.flat]
+
+    def put_everywhere(self, values: Sequence[Any]) -> list[jax.Array]:
         """Values for every device alike."""
         return jax.device_put(list(values), self.everywhere)
 
-    def find(self, device: str) -> jax.Device:
-        """The device of a name."""
-        return arrays.find_device(device)
-
-    def parted(self, value: jax.Array) -> list[jax.Array]:
-        """The array of each device that a program gave as one local value; nothing is copied."""
-        by_device = {shard.device: shard.data for shard in value.addressable_shards}
-        return [by_device[device] for device in self.mesh.devices.flat]
-
-    def compiled(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
+    def compile(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
         """Compile one program over all devices.
 
         Arguments and results are local values, or the same everywhere.
 
         Args:
-            is_whole: Whether it computes on whole arrays instead, which XLA shares out as
-                `laid_out` says.
+            is_whole: Whether it computes on whole arrays instead, which XLA distributes as `shard`
+                says.
         """
-        if (
-            is_whole or len(self.devices) == 1
-        ):  # on one device a local value is one that is the same everywhere
+        # on one device a local value is one that is the same everywhere
+        if is_whole or len(self.devices) == 1:
             return arrays.jit(body)
         spec = PartitionSpec()
-        return arrays.jit(
-            jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        mapped = jax.shard_map(
+            body, mesh=self.device_mesh, in_specs=spec, out_specs=spec, check_vma=False
         )
+        return arrays.jit(mapped)
 
     # Inside of a program
-    # ---------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
-    def of_this_device(self, numbers: Sequence[int]) -> jax.Array:
+    def local_number(self, numbers: Sequence[int]) -> jax.Array:
         """The number that belongs to the device that computes."""
-        return jnp.asarray(numbers)[0 if len(self.devices) == 1 else lax.axis_index(AXIS)]
+        if len(self.devices) == 1:
+            return jnp.asarray(numbers)[0]
+        return jnp.asarray(numbers)[lax.axis_index(AXIS)]
 
-    def laid_out(self, value: jax.Array, dim: int) -> jax.Array:
-        """An array of a program that computes on whole arrays, shared out along an axis."""
-        return lax.with_sharding_constraint(
-            value, NamedSharding(self.mesh, PartitionSpec(*[None] * dim, AXIS))
-        )
+    def shard(self, value: jax.Array, dim: int) -> jax.Array:
+        """An array of a program that computes on whole arrays, sharded along an axis."""
+        sharding = NamedSharding(self.device_mesh, PartitionSpec(*[None] * dim, AXIS))
+        return lax.with_sharding_constraint(value, sharding)
 
-    def replicated(self, values: Any) -> Any:
+    def replicate(self, values: Any) -> Any:
         """Whole arrays, one on each device."""
         return lax.with_sharding_constraint(values, self.everywhere)
 
-    def gathered(self, value: jax.Array) -> jax.Array:
+    def gather(self, value: jax.Array) -> jax.Array:
         """A local value of every device, along a new first axis, on all of them."""
-        return value[None] if len(self.devices) == 1 else _gather.bind(value, axis=AXIS)
+        if len(self.devices) == 1:
+            return value[None]
+        return _gather.bind(value, axis=AXIS)
 
-    def totals(
-        self, by_slot: Sequence[jax.Array], seats: Sequence[tuple[int, int]]
+    def all_reduce(
+        self, by_slot: Sequence[jax.Array], positions: Sequence[tuple[int, int]]
     ) -> list[jax.Array]:
-        """Return for each slot the sum of local values over some seats, in their order.
+        """Return for each slot the sum of local values over some replicas, in their order.
 
         Gradients are summed in the same way.
+
+        Args:
+            positions: The device and the slot of each of these replicas.
         """
         axis = None if len(self.devices) == 1 else AXIS
-        return _sum.bind(*by_slot, seats=tuple(seats), axis=axis)
+        return _sum.bind(*by_slot, positions=tuple(positions), axis=axis)
 
-    def taken(self, values: jax.Array) -> jax.Array:
+    def take(self, values: jax.Array) -> jax.Array:
         """Each device's own along the first axis, as a local value."""
-        return values[0] if len(self.devices) == 1 else _take.bind(values, axis=AXIS)
+        if len(self.devices) == 1:
+            return values[0]
+        return _take.bind(values, axis=AXIS)
 
 
-def _summing(
-    *by_slot: jax.Array, seats: tuple[tuple[int, int], ...], axis: str | None
+def _compute_sum(
+    *by_slot: jax.Array, positions: tuple[tuple[int, int], ...], axis: str | None
 ) -> list[jax.Array]:
-    gathered = [value[None] if axis is None else lax.all_gather(value, axis) for value in by_slot]
-    each = [gathered[slot][device] for device, slot in seats]
+    gathered = []
+    for value in by_slot:
+        gathered.append(value[None] if axis is None else lax.all_gather(value, axis))
+    each = [gathered[slot][device] for device, slot in positions]
     return [sum(each[1:], start=each[0])] * len(by_slot)
 
 
 def _sum_of_cotangents(
-    cotangents: Sequence[Any], *by_slot: Any, seats: tuple, axis: str | None
+    cotangents: Sequence[Any], *by_slot: Any, positions: tuple, axis: str | None
 ) -> list[jax.Array]:
-    return _sum.bind(
-        *map(ad.instantiate_zeros, cotangents), seats=seats, axis=axis
-    )  # the map is its own transpose
+    # the map is its own transpose
+    return _sum.bind(*map(ad.instantiate_zeros, cotangents), positions=positions, axis=axis)
 
 
 _sum = Primitive("sum_of_replicas")
 _sum.multiple_results = True
 _sum.def_abstract_eval(
-    lambda *xs, seats, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs]
+    lambda *xs, positions, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs]
 )
-mlir.register_lowering(_sum, mlir.lower_fun(_summing, multiple_results=True))
+mlir.register_lowering(_sum, mlir.lower_fun(_compute_sum, multiple_results=True))
 ad.deflinear2(_sum, _sum_of_cotangents)
 
 
-def _gathering(value: jax.Array, *, axis: str) -> jax.Array:
+def _compute_gather(value: jax.Array, *, axis: str) -> jax.Array:
     return lax.all_gather(value, axis)
 
 
-def _taking(values: jax.Array, *, axis: str) -> jax.Array:
+def _compute_take(values: jax.Array, *, axis: str) -> jax.Array:
     return lax.dynamic_index_in_dim(values, lax.axis_index(axis), 0, keepdims=False)
 
 
@@ -192,7 +201,9 @@ def _primitive(
     return primitive
 
 
-_gather = _primitive("gather_replicas", _gathering, lambda x, axis: (lax.axis_size(axis), *x.shape))
-_take = _primitive("take_replica", _taking, lambda x, axis: x.shape[1:])
+_gather = _primitive(
+    "gather_replicas", _compute_gather, lambda x, axis: (lax.axis_size(axis), *x.shape)
+)
+_take = _primitive("take_replica", _compute_take, lambda x, axis: x.shape[1:])
 ad.deflinear2(_gather, lambda ct, x, *, axis: (_take.bind(ct, axis=axis),))
 ad.deflinear2(_take, lambda ct, x, *, axis: (_gather.bind(ct, axis=axis),))

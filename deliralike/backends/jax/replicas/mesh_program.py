@@ -9,132 +9,126 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Gradients
-from deliralike.backends.jax.arrays import compiling_quickly
-from deliralike.backends.jax.compiled.host_checks import checked
+from deliralike.backends.jax.arrays import compiling_quickly, find_device
+from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
-    Members,
-    Plain,
+    ModuleVariables,
     ProgramCache,
-    differentiated,
-    in_neutral_layouts,
-    loss_in,
-    packed,
-    taken_apart,
-    unpacked,
-    where,
+    StaticValue,
+    Values,
+    aux_and_gradient,
+    changed_values,
+    flatten_arguments,
+    floating_inputs,
+    neutral_gradients,
+    pack,
+    replace_present,
+    scalar_loss,
+    stream_position,
+    unpack,
 )
-from deliralike.backends.jax.replicas.mesh import Seats
-from deliralike.backends.jax.replicas.shard_map import Mapped, Values
+from deliralike.backends.jax.replicas.mesh import ReplicaMesh
+from deliralike.backends.jax.replicas.shard_map import ShardMap
 
 Named = dict[str, Any]
 
 
-class Whole:
+class WholeBatch:
     """A replicated network inside a program that computes on the whole batch.
 
     XLA distributes the work.
 
     Attributes:
-        seats: Where the replicas are.
+        mesh: The devices of the replicas.
         dim: The axis that counts samples.
     """
 
-    def __init__(self, seats: Seats, dim: int) -> None:
-        """Share out over these devices."""
-        self.seats, self.dim = seats, dim
+    def __init__(self, mesh: ReplicaMesh, dim: int) -> None:
+        """Shard arrays over these devices."""
+        self.mesh, self.dim = mesh, dim
 
-    def shared_out(self, arguments: Any) -> Any:
-        """The arguments with every array laid out over the devices along the axis of samples."""
-        return nest.map(self._laid_out, arguments)
+    def shard(self, arguments: Any) -> Any:
+        """The arguments with every array sharded over the devices along the axis of samples."""
+        return nest.map(self._shard, arguments)
 
-    def _laid_out(self, leaf: Any) -> Any:
+    def _shard(self, leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or not -leaf.ndim <= self.dim < leaf.ndim:
             return leaf
-        return self.seats.laid_out(leaf, self.dim % leaf.ndim)
+        return self.mesh.shard(leaf, self.dim % leaf.ndim)
 
 
 def run_gradients(
     network: Any,
     programs: ProgramCache,
-    members: Members,
+    variables: ModuleVariables,
     loss_function: Callable,
     batch: tuple,
     of_inputs: bool,
 ) -> tuple[Any, Any, list[Named], list[Any]]:
-    """One compiled forward and backward over all replicas; buffers change.
+    """Run one compiled forward and backward pass over all replicas; buffers change.
 
     Returns:
         What the loss function returned, the loss, each replica's gradients, the gradients of the
         batch's arrays.
     """
     network.parallelism.prepare_run()
-    seats, is_whole, here = network.seats, network.whole, where()
-    arguments = taken_apart(batch)
-    in_arrays = tuple(
-        isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays
-    )  # and not in a plain float
+    mesh, is_whole, position = network.replica_mesh, network.whole, stream_position()
+    arguments = flatten_arguments(batch)
+    are_arrays = arguments.are_arrays
 
     def make() -> Callable:
-        inside = _inside_whole if is_whole else _inside_mapped
+        run_inside = _run_whole if is_whole else _run_replicas
 
-        def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
-            floating = [
-                of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
-                for is_array, x in zip(in_arrays, given, strict=True)
-            ]
-            chosen = [
-                x if is_floating else None for x, is_floating in zip(given, floating, strict=True)
-            ]
+        def body(by_slot: list[Values], batch: list[Any], numbers: tuple) -> tuple:
+            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
 
-            def of(at: tuple) -> tuple:
-                inputs = [
-                    x if other is None else other for x, other in zip(given, at[1], strict=True)
-                ]
-                values = [
-                    (named, *values[1:]) for named, values in zip(at[0], by_slot, strict=True)
-                ]
-                result, *beside = inside(
-                    network, members, loss_function, values, arguments.together(inputs)
+            def loss_and_aux(at: tuple[list[Named], list[Any]]) -> tuple:
+                given = arguments.unflatten(replace_present(batch, at[1]))
+                values = []
+                for parameters, slot in zip(at[0], by_slot, strict=True):
+                    values.append((parameters, *slot[1:]))
+                result, changed, counts = run_inside(
+                    network, variables, loss_function, values, given
                 )
-                return loss_in(result), (packed(result), *beside, loss_in(result))
+                loss = scalar_loss(result)
+                return loss, (pack(result), changed, counts, loss)
 
-            with here.entered(numbers):
-                beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
-            return (beside, seats.replicated(gradients)) if is_whole else (beside, gradients)
+            parameters = [values[0] for values in by_slot]
+            with position.enter(numbers):
+                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, inputs))
+            return aux, mesh.replicate(gradients) if is_whole else gradients
 
-        return checked(body, 1, lambda traced: seats.compiled(traced, is_whole))
+        return with_host_checks(body, 1, lambda traced: mesh.compile(traced, is_whole))
 
     key = (
         "over the mesh",
         loss_function,
-        id(members),
+        id(variables),
         arguments.key,
-        here.seed,
+        position.seed,
         of_inputs,
-        in_arrays,
+        are_arrays,
         is_whole,
     )
-    program = programs.compiled(key, make)
-    by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
-    (result, changed, counts, value), (gradients, given) = program(
-        by_slot, seats.spread(arguments.arrays), here.numbers
+    program = programs.get_or_compile(key, make)
+    by_slot = _values_by_slot(network, variables, is_whole)
+    aux, (gradients, input_gradients) = program(
+        by_slot, mesh.put_everywhere(arguments.arrays), position.numbers
     )
-    taking_part, sizes = counts.value
-    _store(network, members, changed, is_whole)
+    result, changed, counts, value = aux
+    active_count, sizes = counts.value
+    _store(network, variables, changed, is_whole)
     network.parallelism.synchronize_buffers(sizes)
-    replicas = (
-        [0] if is_whole else range(max(taking_part, 1))
-    )  # a loss of the parameters alone calls none but the root
+    # a loss of the parameters alone calls none but the root
+    replica_count = 1 if is_whole else max(active_count, 1)
     return (
-        unpacked(_brought_home(network, result)),
+        unpack(_on_output_device(network, result)),
         value,
-        _parted(seats, members, gradients, replicas),
-        [None if gradient is None else seats.parted(gradient)[0] for gradient in given],
+        _split_gradients(mesh, variables, gradients, replica_count),
+        [None if gradient is None else mesh.split(gradient)[0] for gradient in input_gradients],
     )
 
 
@@ -144,29 +138,29 @@ def run_forward(network: Any, programs: ProgramCache, function: Callable, *argum
     Buffers change.
     """
     network.parallelism.prepare_run()
-    members, here, taken = programs.members(), where(), taken_apart(arguments)
-    seats, is_whole = network.seats, network.whole
+    variables, position = programs.variables(), stream_position()
+    mesh, is_whole = network.replica_mesh, network.whole
+    flat = flatten_arguments(arguments)
 
     def make() -> Callable:
-        inside = _inside_whole if is_whole else _inside_mapped
+        run_inside = _run_whole if is_whole else _run_replicas
 
-        def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
-            with here.entered(numbers):
-                result, changed, counts = inside(
-                    network, members, function, by_slot, taken.together(given)
+        def body(by_slot: list[Values], batch: list[Any], numbers: tuple) -> tuple:
+            with position.enter(numbers):
+                result, changed, counts = run_inside(
+                    network, variables, function, by_slot, flat.unflatten(batch)
                 )
-            return packed(result), changed, counts
+            return pack(result), changed, counts
 
-        return seats.compiled(body, is_whole)
+        return mesh.compile(body, is_whole)
 
-    program = programs.compiled(
-        ("forward", function, id(members), taken.key, here.seed, is_whole), make
-    )
-    by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
-    result, changed, counts = program(by_slot, seats.spread(taken.arrays), here.numbers)
-    _store(network, members, changed, is_whole)
+    key = ("forward", function, id(variables), flat.key, position.seed, is_whole)
+    program = programs.get_or_compile(key, make)
+    by_slot = _values_by_slot(network, variables, is_whole)
+    result, changed, counts = program(by_slot, mesh.put_everywhere(flat.arrays), position.numbers)
+    _store(network, variables, changed, is_whole)
     network.parallelism.synchronize_buffers(counts.value[1])
-    return unpacked(_brought_home(network, result))
+    return unpack(_on_output_device(network, result))
 
 
 def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gradients:
@@ -176,92 +170,111 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     call.
     """
     programs = ProgramCache(network)
-    members = programs.members()
+    variables = programs.variables()
     with compiling_quickly():
-        result, value, by_replica, given = run_gradients(
-            network, programs, members, loss_function, inputs, of_inputs=True
+        result, value, by_replica, input_gradients = run_gradients(
+            network, programs, variables, loss_function, inputs, of_inputs=True
         )
     total = dict(by_replica[0])
     for gradients in by_replica[1:]:
-        for name in (name for name, gradient in gradients.items() if gradient is not None):
-            total[name] = network.backend.add(total[name], gradients[name], network.device_name)
-    return in_neutral_layouts(network, members, taken_apart(inputs), value, total, given, result)
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                total[name] = network.backend.add(total[name], gradient, network.device_name)
+    arguments = flatten_arguments(inputs)
+    return neutral_gradients(network, variables, arguments, value, total, input_gradients, result)
 
 
 # Traced
 # --------------------------------------------------------------------------------------------------
 
 
-def _inside_mapped(
-    network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
-) -> tuple:
+def _run_replicas(
+    network: Any,
+    variables: ModuleVariables,
+    function: Callable,
+    by_slot: Sequence[Values],
+    batch: tuple,
+) -> tuple[Any, list[Any], StaticValue]:
     """Return a function's result, the changed buffers, and the replicas' counts.
 
     The counts are how many replicas ran, on how many samples.
     """
-    mapped = Mapped(network.seats, members, by_slot, network.settings)
-    inside = members.rebuilt(*mapped.of_root())[0]
-    vars(inside)["_inside"] = mapped
-    result = function(inside, *batch)
-    return result, mapped.others_changed(), Plain((mapped.taking_part, mapped.sizes))
+    shard_map = ShardMap(network.replica_mesh, variables, by_slot, network.settings)
+    copy, _ = variables.rebuild(*shard_map.of_root())
+    vars(copy)["_inside"] = shard_map
+    result = function(copy, *batch)
+    counts = StaticValue((shard_map.active_count, shard_map.sizes))
+    return result, shard_map.changed_others(), counts
 
 
-def _inside_whole(
-    network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
-) -> tuple:
-    inside, others = members.rebuilt(*by_slot[0])
-    vars(inside)["_inside"] = Whole(network.seats, network.settings.dim)
-    result = function(inside, *batch)
-    return result, _changed(others, by_slot[0][2]), Plain((1, ()))
-
-
-def _changed(others: Sequence[Any], before: Sequence[Any]) -> list[Any]:
-    return [
-        None if new.get_value() is old else new.get_value()
-        for new, old in zip(others, before, strict=True)
-    ]
+def _run_whole(
+    network: Any,
+    variables: ModuleVariables,
+    function: Callable,
+    by_slot: Sequence[Values],
+    batch: tuple,
+) -> tuple[Any, list[Any], StaticValue]:
+    """Return the same as `_run_replicas`, computed on the whole batch."""
+    copy, others = variables.rebuild(*by_slot[0])
+    vars(copy)["_inside"] = WholeBatch(network.replica_mesh, network.settings.dim)
+    result = function(copy, *batch)
+    return result, changed_values(others, by_slot[0][2]), StaticValue((1, ()))
 
 
 # Into a program and out of it
-# ----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
-def _by_slot(network: Any, members: Members) -> list[Values]:
-    rows = network.seats.rows
-    columns = [
-        [row[slot] if slot < len(row) else row[0] for row in rows]
-        for slot in range(network.seats.slots)
-    ]
-    return [_joined(network, members, column) for column in columns]
+def _values_by_slot(network: Any, variables: ModuleVariables, is_whole: bool) -> list[Values]:
+    if is_whole:
+        return [_values_of_root(network, variables)]
+    values = []
+    for slot in range(network.replica_mesh.slot_count):
+        replicas = []
+        for on_device in network.replica_mesh.replicas_by_device:
+            replicas.append(on_device[slot] if slot < len(on_device) else on_device[0])
+        values.append(_joined_values(network, variables, replicas))
+    return values
 
 
-def _of_root(network: Any, members: Members) -> Values:
+def _values_of_root(network: Any, variables: ModuleVariables) -> Values:
     """Each device's copy of the parameters, and the root's buffers and random states for all."""
-    parameters, frozen, _ = _joined(network, members, [row[0] for row in network.seats.rows])
-    others = [variable.get_value() for variable in members.others]
+    mesh = network.replica_mesh
+    first_replicas = [replicas[0] for replicas in mesh.replicas_by_device]
+    parameters, frozen, _ = _joined_values(network, variables, first_replicas)
+    others = [variable.get_value() for variable in variables.others]
     leaves, tree = jax.tree.flatten(others)
-    return parameters, frozen, jax.tree.unflatten(tree, network.seats.spread(leaves))
+    return parameters, frozen, jax.tree.unflatten(tree, mesh.put_everywhere(leaves))
 
 
-def _joined(network: Any, members: Members, column: Sequence[int]) -> Values:
+def _joined_values(network: Any, variables: ModuleVariables, replicas: Sequence[int]) -> Values:
+    """The variables of one replica on each device, as local values of a program."""
+
+    def join(*leaves: jax.Array) -> jax.Array:
+        return network.replica_mesh.join(leaves)
+
     def value(variable: Any) -> Any:
-        each = [network.own(replica, variable).get_value() for replica in column]
-        return jax.tree.map(lambda *leaves: network.seats.joined(leaves), *each)
+        by_device = [network.own(replica, variable).get_value() for replica in replicas]
+        return jax.tree.map(join, *by_device)
 
-    both = (members.parameters, members.frozen)
-    named = ({name: value(variable) for name, variable in held.items()} for held in both)
-    return (*named, [value(variable) for variable in members.others])  # type: ignore[return-value]
+    parameters = {name: value(variable) for name, variable in variables.parameters.items()}
+    frozen = {name: value(variable) for name, variable in variables.frozen.items()}
+    return parameters, frozen, [*map(value, variables.others)]
 
 
-def _store(network: Any, members: Members, changed: Sequence[Any], is_whole: bool) -> None:
-    seats = network.seats
-    for variable, values in zip(members.others, changed, strict=True):
+def _store(
+    network: Any, variables: ModuleVariables, changed: Sequence[Any], is_whole: bool
+) -> None:
+    mesh = network.replica_mesh
+
+    def on_root(leaf: Any) -> Any:
+        return _on_device(leaf, mesh.devices[0])
+
+    for variable, values in zip(variables.others, changed, strict=True):
         if values is None:
             continue
         if is_whole:
-            variable.set_value(
-                jax.tree.map(lambda leaf: _on(seats, leaf, seats.devices[0]), values)
-            )
+            variable.set_value(jax.tree.map(on_root, values))
             continue
         for slot, value in enumerate(values):
             if value is not None:
@@ -269,38 +282,43 @@ def _store(network: Any, members: Members, changed: Sequence[Any], is_whole: boo
 
 
 def _store_slot(network: Any, variable: Any, slot: int, value: Any) -> None:
+    mesh = network.replica_mesh
     leaves, tree = jax.tree.flatten(value)
-    by_device = zip(*map(network.seats.parted, leaves), strict=True)
-    for row, own in zip(network.seats.rows, by_device, strict=True):
-        if slot < len(row):
-            network.own(row[slot], variable).set_value(jax.tree.unflatten(tree, own))
+    by_device = zip(*map(mesh.split, leaves), strict=True)
+    for replicas, own in zip(mesh.replicas_by_device, by_device, strict=True):
+        if slot < len(replicas):
+            network.own(replicas[slot], variable).set_value(jax.tree.unflatten(tree, own))
 
 
-def _parted(
-    seats: Seats, members: Members, by_slot: Sequence[Named], replicas: Sequence[int]
+def _split_gradients(
+    mesh: ReplicaMesh, variables: ModuleVariables, by_slot: Sequence[Named], replica_count: int
 ) -> list[Named]:
-    parted = [
-        {
-            name: None if slot[name] is None else seats.parted(slot[name])
-            for name in members.parameters
-        }
-        for slot in by_slot
-    ]  # JAX sorts dicts
-    places = map(seats.seat, replicas)
-    return [
-        {name: None if each is None else each[device] for name, each in parted[slot].items()}
-        for device, slot in places
-    ]
+    """The gradients of each replica, in the order of parameters: JAX sorts dicts."""
+    positions = [mesh.position(replica) for replica in range(replica_count)]
+    by_replica: list[Named] = [{} for _ in positions]
+    for name in variables.parameters:
+        by_device = [_split(mesh, gradients[name]) for gradients in by_slot]
+        for gradients, (device, slot) in zip(by_replica, positions, strict=True):
+            gradients[name] = by_device[slot][device]
+    return by_replica
 
 
-def _brought_home(network: Any, packed_result: Any) -> Any:
-    device = network.settings.output_device or network.seats.devices[0]
-    return jax.tree.map(lambda leaf: _on(network.seats, leaf, device), packed_result)
+def _split(mesh: ReplicaMesh, gradient: Any) -> Sequence[Any]:
+    """The gradient on each device; None for each where there is none."""
+    return [None] * len(mesh.devices) if gradient is None else mesh.split(gradient)
 
 
-def _on(seats: Seats, value: Any, device: str) -> Any:
+def _on_output_device(network: Any, result: Any) -> Any:
+    mesh = network.replica_mesh
+    device = network.settings.output_device or mesh.devices[0]
+    return jax.tree.map(lambda leaf: _on_device(leaf, device), result)
+
+
+def _on_device(value: Any, name: str) -> Any:
     """An array that is the same on all devices, on one of them."""
-    for shard in value.addressable_shards if value.is_fully_replicated else ():
-        if shard.device == seats.find(device):
-            return shard.data
-    return jax.device_put(value, seats.find(device))
+    device = find_device(name)
+    if value.is_fully_replicated:
+        for shard in value.addressable_shards:
+            if shard.device == device:
+                return shard.data
+    return jax.device_put(value, device)

@@ -5,6 +5,7 @@ A step is one compiled program over their devices; eager calls run one replica a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
@@ -17,12 +18,12 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import Members, ProgramCache
+from deliralike.backends.jax.compiled.program import ModuleVariables, ProgramCache
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
-from deliralike.backends.jax.replicas.copies import Mirror, derived_key
-from deliralike.backends.jax.replicas.mesh import Seats
-from deliralike.backends.jax.replicas.mesh_program import Whole, run_forward
-from deliralike.backends.jax.replicas.shard_map import Mapped, weighted_mean
+from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
+from deliralike.backends.jax.replicas.mesh import ReplicaMesh
+from deliralike.backends.jax.replicas.mesh_program import WholeBatch, run_forward
+from deliralike.backends.jax.replicas.shard_map import ShardMap, weighted_mean
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
@@ -42,7 +43,7 @@ from deliralike.parallel.replicas.run_in_threads import one_after_the_other
 Named = dict[str, Any]
 
 
-class Held:
+class ReplicaState:
     """The state that a replicated network holds beside its root.
 
     nnx should see nothing of it, and all of it can be remade.
@@ -51,45 +52,61 @@ class Held:
 
     Attributes:
         root: The network that the replicas copy; None before there are any.
-        mirrors: Replicas 1, 2 ….
+        copies: Replicas 1, 2 ….
         gradients: What the latest backward pass left in each of them.
+        programs: The compiled programs of the network.
+        followed: The variables of the root when the copies followed it last.
+        settled: The values of each buffer, by its id, when all replicas had the same.
+        copied: The root's value of each parameter, by its id, that the copies have.
     """
 
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
-        self.settings, self.seats = settings, Seats(settings.places)
+        self.settings, self.mesh = settings, ReplicaMesh(settings.places)
         self.one_at_a_time = OneAtATime()
         self.root: Any = None
-        self.mirrors: list[Mirror] = []
+        self.copies: list[ReplicaCopy] = []
         self.gradients: list[Named] = []
         self.programs: Any = None
         self.followed: Any = None
         self.settled: dict[int, tuple] = {}
-        self.copied: dict[
-            int, Any
-        ] = {}  # by a parameter's id, the root's value that the mirrors have
+        self.copied: dict[int, Any] = {}
+
+    def networks(self) -> list[Any]:
+        """All replicas, the root first."""
+        return [self.root, *(copy.network for copy in self.copies)]
+
+    def values_of(self, variable: nnx.Variable) -> tuple:
+        """A variable's value in each replica, the root first."""
+        return variable.get_value(), *(copy.of(variable).get_value() for copy in self.copies)
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
         """Remember that all replicas have the same values of these variables.
 
         The variables are synchronized until one of them is set to another value.
         """
-        self.settled = {id(variable): _column(self, variable) for variable in variables}
+        self.settled = {id(variable): self.values_of(variable) for variable in variables}
+
+    def is_settled(self, variable: nnx.Variable) -> bool:
+        """Return whether no replica has set this variable since all had the same value."""
+        before = self.settled.get(id(variable))
+        if before is None:
+            return False
+        return all(map(operator.is_, self.values_of(variable), before))
 
     def note_copied(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
-        """Remember which values of the root's the mirrors have."""
-        self.copied |= {
-            id(variable): value for variable, value in zip(variables, values, strict=True)
-        }
+        """Remember which values of the root's the copies have."""
+        for variable, value in zip(variables, values, strict=True):
+            self.copied[id(variable)] = value
 
     def is_behind(self, variable: nnx.Variable, value: Any) -> bool:
-        """Return whether the root has another value than the mirrors.
+        """Return whether the root has another value than the copies.
 
         Values are compared where the root's is not the very array that was copied.
         """
         if self.copied.get(id(variable)) is value:
             return False
-        other = self.mirrors[0].of(variable).get_value()  # all are written together
+        other = self.copies[0].of(variable).get_value()  # all are written together
         may_be_nan = jnp.issubdtype(value.dtype, jnp.inexact)
         if not np.array_equal(arrays.numpy(value), arrays.numpy(other), equal_nan=may_be_nan):
             return True
@@ -98,7 +115,7 @@ class Held:
 
     def __reduce__(self) -> tuple:
         """Copy and pickle the settings alone."""
-        return Held, (self.settings,)
+        return ReplicaState, (self.settings,)
 
 
 class ReplicatedType(JaxNetworkType):
@@ -125,18 +142,18 @@ class JaxReplicas(Replicas):
         The arguments are scattered, the replicas run, and their outputs are gathered.
         """
         inside = self.network._inside
-        if isinstance(inside, Whole):
-            args, kwargs = inside.shared_out((args, kwargs))
+        if isinstance(inside, WholeBatch):
+            args, kwargs = inside.shard((args, kwargs))
             return self.network.root(*args, **kwargs)
         if self._needs_program((args, kwargs)):
-            return self._run_compiled(_called, args, kwargs)
+            return self._run_compiled(_call, args, kwargs)
         return super().call(args, kwargs)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas."""
         inside = self.network._inside
-        if isinstance(inside, Whole):
-            return loss.whole(self.network.root, *inside.shared_out(batch))
+        if isinstance(inside, WholeBatch):
+            return loss.whole(self.network.root, *inside.shard(batch))
         if self._needs_program(batch):
             return self._run_compiled(loss, *batch)
         return super().compute_loss(loss, *batch)
@@ -157,22 +174,21 @@ class JaxReplicas(Replicas):
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
         """
-        network = self.network
-        if isinstance(network._inside, Mapped):
-            return network._inside.run(function, shares)
+        network, inside = self.network, self.network._inside
+        if isinstance(inside, ShardMap):
+            return inside.run(function, shares)
         if not network._is_concrete(shares.nests):
             return self._run_in_trace(function, shares)
-        with network._held.one_at_a_time.turn():
+        with network._replica_state.one_at_a_time.turn():
             self.prepare_run()
             results = self._one_by_one(function, shares)
             self.synchronize_buffers(shares.sizes)
         return results
 
     def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
-        with self.network._held.one_at_a_time.turn():
-            return run_forward(
-                self.network, self.network._mirrored().programs, function, *arguments
-            )
+        with self.network._replica_state.one_at_a_time.turn():
+            programs = self.network._current_state().programs
+            return run_forward(self.network, programs, function, *arguments)
 
     def _needs_program(self, arguments: Any) -> bool:
         """Return whether a call outside of any program must be compiled into one.
@@ -196,18 +212,16 @@ class JaxReplicas(Replicas):
 
     def _one_by_one(self, function: Callable, shares: Shares) -> list[Any]:
         rendezvous, replicas = self.rendezvous(shares), self.network.replicas
-        contexts = [
-            self.replica_context(i, shares, rendezvous, 0, False) for i in range(len(shares.nests))
-        ]
 
-        def job(context: Replica, share: Any) -> Any:
+        def run_replica(context: Replica, share: Any) -> Any:
             with entered(context):
                 return function(replicas[context.position], share)
 
-        jobs = [
-            partial(job, context, share)
-            for context, share in zip(contexts, shares.nests, strict=True)
-        ]
+        contexts, jobs = [], []
+        for i, share in enumerate(shares.nests):
+            context = self.replica_context(i, shares, rendezvous, 0, False)
+            contexts.append(context)
+            jobs.append(partial(run_replica, context, share))
         return one_after_the_other(jobs, contexts)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
@@ -215,26 +229,26 @@ class JaxReplicas(Replicas):
 
         The gradients of these variables are then those of all shares.
         """
-        seats = self.network.seats
-        if len(seats.devices) > 1:
+        mesh = self.network.replica_mesh
+        if len(mesh.devices) > 1:
             raise CapabilityError(
-                f"a network replicated over {', '.join(seats.devices)} cannot run inside your jit "
+                f"a network replicated over {', '.join(mesh.devices)} cannot run inside your jit "
                 "or grad, whose arrays are on devices of their own: use optimizer.update, one "
                 "compiled program over these devices, call it outside of jit and grad, or "
                 "replicate over one device"
             )
-        members = Members(self.network)
-        trainable, frozen, others = members.values()
-        by_slot = [
-            (trainable, frozen, _own_keys(members, others, index)) for index in range(seats.slots)
-        ]
-        mapped = Mapped(seats, members, by_slot, self.settings)
-        results = mapped.run(function, shares)
-        members.store({}, mapped.settled())
+        variables = ModuleVariables(self.network)
+        trainable, frozen, others = variables.values()
+        by_slot = []
+        for index in range(mesh.slot_count):
+            by_slot.append((trainable, frozen, _with_derived_keys(variables, others, index)))
+        shard_map = ShardMap(mesh, variables, by_slot, self.settings)
+        results = shard_map.run(function, shares)
+        variables.store({}, shard_map.settled_others())
         return results
 
     # Parameters, gradients and buffers
-    # -------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def prepare_run(self) -> None:
         """Follow the root.
@@ -244,59 +258,56 @@ class JaxReplicas(Replicas):
                 replicas.
         """
         self.network.follow()
-        if self.network._held.mirrors:
+        if self.network._replica_state.copies:
             self.refuse_stale_replicas()
 
     def refuse_stale_replicas(self) -> None:
         """Refuse replicas without the root's parameters, by their arrays, which never change."""
-        held = self.network._mirrored()
-        members = held.programs.members()
-        parameters, frozen, _ = members.values()
+        state = self.network._current_state()
+        variables = state.programs.variables()
+        parameters, frozen, _ = variables.values()
         for name, value in (parameters | frozen).items():
-            if held.is_behind(members.slots[name].native, value):
+            if state.is_behind(variables.slots[name].native, value):
                 raise self.stale_parameter(name)
 
     def replica_gradients(self) -> Iterator[Named]:
         """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
-        return iter(self.network._mirrored().gradients)
+        return iter(self.network._current_state().gradients)
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
-        held = self.network._mirrored()
+        state = self.network._current_state()
         self.network.follow()
-        slots = held.programs.members().slots
-        variables = [slot.native for name, slot in slots.items() if names is None or name in names]
-        values = [variable.get_value() for variable in variables]
-        for mirror in held.mirrors:
-            mirror.store(variables, values)
-        held.note_copied(variables, values)
+        parameters, values = [], []
+        for name, slot in state.programs.variables().slots.items():
+            if names is None or name in names:
+                parameters.append(slot.native)
+                values.append(slot.native.get_value())
+        for copy in state.copies:
+            copy.store(parameters, values)
+        state.note_copied(parameters, values)
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Make the replicas' buffers the same.
 
         Random streams follow the root's before the next run.
         """
-        held = self.network._mirrored()
+        state = self.network._current_state()
         self.network.follow()
-        variables = [
-            variable for variable in held.programs.members().others if _is_settled(variable)
-        ]
-        columns = {id(variable): _column(held, variable) for variable in variables}
-        moved = [
-            each for each in variables if not _alike(columns[id(each)], held.settled.get(id(each)))
-        ]
+        buffers = _synchronized(state.programs.variables())
+        changed = [variable for variable in buffers if not state.is_settled(variable)]
         if self.settings.buffers == "mean" and sizes:
-            for variable in moved:
-                self._average(variable, columns[id(variable)][: len(sizes)], sizes)
-        for mirror in held.mirrors:
-            mirror.store(moved, [variable.get_value() for variable in moved])
-        held.note_settled(variables)
+            for variable in changed:
+                self._average(variable, state.values_of(variable)[: len(sizes)], sizes)
+        for copy in state.copies:
+            copy.store(changed, [variable.get_value() for variable in changed])
+        state.note_settled(buffers)
 
-    def _average(self, variable: nnx.Variable, column: tuple, sizes: Sequence[int]) -> None:
+    def _average(self, variable: nnx.Variable, values: tuple, sizes: Sequence[int]) -> None:
         """Give the root the mean of a floating buffer over the replicas, weighted by samples."""
-        if jnp.issubdtype(column[0].dtype, jnp.floating):
-            here = jax.device_put(list(column), arrays.find_device(self.network.device_name))
-            variable.set_value(weighted_mean(here, sizes))
+        if jnp.issubdtype(values[0].dtype, jnp.floating):
+            device = arrays.find_device(self.network.device_name)
+            variable.set_value(weighted_mean(jax.device_put(list(values), device), sizes))
 
 
 class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
@@ -346,9 +357,10 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self.root = self.backend.wrap(module)
         self.training, self.dtype_built = self.root.training, self.root.dtype_built
         named = tuple(map(self.backend.check_device, devices))
-        output = None if output_device is None else self.backend.check_device(output_device)
-        self._held = Held(
-            ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
+        if output_device is not None:
+            output_device = self.backend.check_device(output_device)
+        self._replica_state = ReplicaState(
+            ReplicaSettings.of(devices=named, output_device=output_device, dim=dim, **settings)
         )
         self._refuse()
         if self._is_concrete(()):
@@ -357,9 +369,8 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
         """A network replicated by these settings."""
-        return cls(
-            network, **{field.name: getattr(settings, field.name) for field in fields(settings)}
-        )
+        keywords = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        return cls(network, **keywords)
 
     def _refuse(self) -> None:
         self.root.parallelism.refuse_replicas()
@@ -378,24 +389,25 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
     @property
     def settings(self) -> ReplicaSettings:  # type: ignore[override]
-        """How it is replicated."""
-        return self._held.settings
+        """The settings by which the network is replicated."""
+        return self._replica_state.settings
 
     @property
-    def seats(self) -> Seats:
-        """Where the replicas are."""
-        return self._held.seats
+    def replica_mesh(self) -> ReplicaMesh:
+        """The devices of the replicas."""
+        return self._replica_state.mesh
 
     @property
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
-        return [self.root, *(mirror.network for mirror in self._mirrored().mirrors)]
+        return self._current_state().networks()
 
     @property
     def synchronised(self) -> bool:
         """Whether replicas exchange statistics while they run."""
-        marked = (getattr(block, "synchronised", False) for _, block in self.root.named_blocks())
-        return self.settings.buffers == "sync" or any(marked)
+        if self.settings.buffers == "sync":
+            return True
+        return any(getattr(block, "synchronised", False) for _, block in self.root.named_blocks())
 
     @property
     def whole(self) -> bool:
@@ -403,8 +415,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
         flax's own batch normalisation cannot be synchronized otherwise.
         """
-        natives = (isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
-        return self.settings.buffers == "sync" and any(natives)
+        if self.settings.buffers != "sync":
+            return False
+        return any(isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the root's blocks without a prefix; the root itself comes second."""
@@ -417,80 +430,83 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     # Replicas
     # ----------------------------------------------------------------------------------------------
 
-    def _mirrored(self) -> Held:
-        """What is held for this very root: a copy of this network gets replicas of its own."""
-        held = self._held
-        if held.root is not self.root:
-            if held.root is not None:
-                held = self._held = Held(held.settings)
-            held.root, held.programs = self.root, ProgramCache(self)
-            places = held.settings.places
-            held.mirrors = [Mirror(self.root, places[i], i) for i in range(1, len(places))]
-            held.note_settled(
-                [each for each in held.programs.members().others if _is_settled(each)]
-            )
-            replicas = (self.root, *(mirror.network for mirror in held.mirrors))
-            call_replication_callbacks(
-                [[block for _, block in replica.named_blocks()] for replica in replicas]
-            )
-        return held
+    def _current_state(self) -> ReplicaState:
+        """The state for this very root: a copy of this network gets replicas of its own."""
+        state = self._replica_state
+        if state.root is self.root:
+            return state
+        if state.root is not None:
+            state = self._replica_state = ReplicaState(state.settings)
+        state.root, state.programs = self.root, ProgramCache(self)
+        state.copies = []
+        for index, device in enumerate(state.settings.places):
+            if index > 0:
+                state.copies.append(ReplicaCopy(self.root, device, index))
+        state.note_settled(_synchronized(state.programs.variables()))
+        blocks = []
+        for replica in state.networks():
+            blocks.append([block for _, block in replica.named_blocks()])
+        call_replication_callbacks(blocks)
+        return state
 
     def own(self, replica: int, variable: nnx.Variable) -> nnx.Variable:
         """A replica's own variable in the place of one of the root's."""
-        return variable if replica == 0 else self._mirrored().mirrors[replica - 1].of(variable)
+        if replica == 0:
+            return variable
+        return self._current_state().copies[replica - 1].of(variable)
 
     def keep_gradients(self, gradients: list[Named]) -> None:
         """Leave gradients in replicas 1, 2 …, in the place of all that were there."""
-        self._mirrored().gradients = gradients
+        self._current_state().gradients = gradients
 
     def follow(self) -> None:
         """Copy the root's settings, blocks and random streams to the replicas.
 
         Parameters are not copied.
         """
-        held = self._mirrored()
-        members = held.programs.members()
-        for mirror in held.mirrors:
-            if held.followed is not members:
-                mirror.follow(self.root)
-            mirror.draw_otherwise(each for each in members.others if isinstance(each, nnx.RngState))
-        held.followed = members
+        state = self._current_state()
+        variables = state.programs.variables()
+        streams = [each for each in variables.others if isinstance(each, nnx.RngState)]
+        for copy in state.copies:
+            if state.followed is not variables:
+                copy.follow(self.root)
+            copy.derive_streams(streams)
+        state.followed = variables
 
     def _is_concrete(self, nests: Any) -> bool:
-        values = [
-            variable.get_value()
-            for _, variable in walk(self.root)
-            if isinstance(variable, nnx.Variable)
-        ]
-        return not any(
-            isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)]
-        )
+        """Return whether neither the root nor the nests hold traced values."""
+        for _, node in walk(self.root):
+            if isinstance(node, nnx.Variable) and _is_traced(node.get_value()):
+                return False
+        return not any(map(_is_traced, nest.leaves(nests)))
 
 
-def _called(network: Any, args: tuple, kwargs: Named) -> Any:
+def _call(network: Any, args: tuple, kwargs: Named) -> Any:
     return network(*args, **kwargs)
 
 
-def _own_keys(members: Members, others: list[Any], index: int) -> list[Any]:
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer)
+
+
+def _with_derived_keys(variables: ModuleVariables, others: list[Any], index: int) -> list[Any]:
     """A replica's buffers and random states from the root's: its keys differ."""
-    return [
-        derived_key(value, index) if index and isinstance(variable, nnx.RngKey) else value
-        for variable, value in zip(members.others, others, strict=True)
-    ]
+    values = list(others)
+    if index > 0:
+        for i, variable in enumerate(variables.others):
+            if isinstance(variable, nnx.RngKey):
+                values[i] = derived_key(values[i], index)
+    return values
 
 
-def _column(held: Held, variable: nnx.Variable) -> tuple:
-    """A variable's value in each replica, the root first."""
-    return variable.get_value(), *(mirror.of(variable).get_value() for mirror in held.mirrors)
+def _synchronized(variables: ModuleVariables) -> list[nnx.Variable]:
+    """The buffers that are one array each, which all replicas are to have alike.
 
-
-def _is_settled(variable: nnx.Variable) -> bool:
-    """Return whether a buffer is one array that all replicas are to have alike.
-
-    Random states are not: they follow the root before a run.
+    Random states are not among them: they follow the root before a run.
     """
-    return not isinstance(variable, nnx.RngState) and isinstance(variable.get_value(), jax.Array)
-
-
-def _alike(column: tuple, before: tuple | None) -> bool:
-    return before is not None and all(now is then for now, then in zip(column, before, strict=True))
+    buffers = []
+    for variable in variables.others:
+        is_array = isinstance(variable.get_value(), jax.Array)
+        if is_array and not isinstance(variable, nnx.RngState):
+            buffers.append(variable)
+    return buffers

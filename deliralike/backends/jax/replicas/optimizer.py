@@ -50,13 +50,15 @@ class DataParallelJaxOptimizer(JaxOptimizer):
             >>> make(optax.sgd, net, learning_rate=0.1).steps
             0
         """
-        made = optimizer_class(*args, **kwargs) if callable(optimizer_class) else None
-        if not (hasattr(made, "init") and hasattr(made, "update")):
+        transformation = None
+        if callable(optimizer_class):
+            transformation = optimizer_class(*args, **kwargs)
+        if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
             raise OptimizerError(
                 "from_optimizer_class wants a function such as optax.adam, not "
                 f"{optimizer_class!r}: one that gives a gradient transformation"
             )
-        return cls(network, NativeRule(made))
+        return cls(network, NativeRule(transformation))
 
     def prepared(self, batch):
         """On the devices, for a replicated network."""
@@ -74,9 +76,9 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         """The root's gradients; the other replicas' stay in them."""
         if not isinstance(self.network, DataParallelJaxNetwork):
             return super().gradients(loss_function, *batch)
-        members = self._programs.members()
-        result, _, (of_root, *others), _ = mesh_program.run_gradients(
-            self.network, self._programs, members, loss_function, batch, of_inputs=False
+        variables = self._programs.variables()
+        result, _, (root_gradients, *others), _ = mesh_program.run_gradients(
+            self.network, self._programs, variables, loss_function, batch, of_inputs=False
         )
         self.network.keep_gradients(others)
-        return result, of_root
+        return result, root_gradients

@@ -9,7 +9,7 @@ a branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,51 +22,55 @@ from jax import lax
 
 from deliralike.backends.jax.compiled.program import (
     Arguments,
-    Members,
-    Plain,
-    packed,
-    taken_apart,
-    unpacked,
+    ModuleVariables,
+    StaticValue,
+    Values,
+    flatten_arguments,
+    pack,
+    unpack,
 )
 from deliralike.backends.jax.replicas.collectives import (
-    Script,
+    ReplicaProgram,
     blank,
-    meeting_point,
     refuse_different,
     strong,
+    sync_point,
 )
-from deliralike.backends.jax.replicas.mesh import Seats
+from deliralike.backends.jax.replicas.mesh import ReplicaMesh
 from deliralike.errors import CapabilityError, StructureError
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.network import ReplicaSettings
 
-Values = tuple[dict[str, Any], dict[str, Any], list[Any]]
 
-
-class Mapped:
+class ShardMap:
     """The replicas of one network inside a program.
 
     Attributes:
-        alone: Whether each replica's code is compiled apart from all other code, so that its
+        is_isolated: Whether each replica's code is compiled apart from all other code, so that its
             results are bit-identical wherever it runs.
+        parameters, others: The local values of each slot.
         changed: Which buffers and random states the replicas have changed, by their place in
-            ``members.others``.
+            ``variables.others``.
         sizes: The samples in each share of the latest run.
-        taking_part: How many replicas have run.
+        active_count: How many replicas have run.
     """
 
     def __init__(
-        self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: ReplicaSettings
+        self,
+        mesh: ReplicaMesh,
+        variables: ModuleVariables,
+        by_slot: Sequence[Values],
+        settings: ReplicaSettings,
     ) -> None:
         """Begin with the local values of each slot's parameters, frozen parameters and others."""
-        self.seats, self.members, self.buffers = seats, members, settings.buffers
-        self.alone = settings.virtual_shards is not None
+        self.mesh, self.variables, self.buffers = mesh, variables, settings.buffers
+        self.is_isolated = settings.virtual_shards is not None
         self.parameters = [{**trainable, **frozen} for trainable, frozen, _ in by_slot]
         self.others = [list(others) for _, _, others in by_slot]
         self.changed: set[int] = set()
         self.sizes: tuple[int, ...] = ()
-        self.taking_part = 0
+        self.active_count = 0
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares) -> list[Any]:
         """Run ``function(replica, share)`` on every replica that has a share.
@@ -74,27 +78,30 @@ class Mapped:
         The results are the same everywhere.
         """
         self._settle()
-        self.sizes, self.taking_part = shares.sizes, max(self.taking_part, len(shares.sizes))
+        self.sizes = shares.sizes
+        self.active_count = max(self.active_count, len(shares.sizes))
         return _Run(self, function, shares).results()
 
     def of_root(self) -> Values:
         """The root's values, the same everywhere."""
         named = {name: self._from_root(value) for name, value in self.parameters[0].items()}
+        parameters = {name: named[name] for name in self.variables.parameters}
+        frozen = {name: named[name] for name in self.variables.frozen}
         others = [jax.tree.map(self._from_root, value) for value in self.others[0]]
-        pick = lambda names: {name: named[name] for name in names}  # noqa: E731
-        return pick(self.members.parameters), pick(self.members.frozen), others
+        return parameters, frozen, others
 
-    def others_changed(self) -> list[Any]:
+    def changed_others(self) -> list[Any]:
         """Return the changed buffers and random states of each slot.
 
         Those that stayed as they were are None.
         """
-        return [
-            [others[i] if i in self.changed else None for others in self.others]
-            for i in range(len(self.members.others))
-        ]
+        by_variable = []
+        for i in range(len(self.variables.others)):
+            is_changed = i in self.changed
+            by_variable.append([others[i] if is_changed else None for others in self.others])
+        return by_variable
 
-    def settled(self) -> list[Any]:
+    def settled_others(self) -> list[Any]:
         """Return the root's changed buffers and random states, by the buffer policy.
 
         Those that stayed as they were are None.
@@ -103,40 +110,43 @@ class Mapped:
         return [value if i in self.changed else None for i, value in enumerate(self.others[0])]
 
     def _from_root(self, value: Any) -> Any:
-        return self.seats.gathered(value)[0]  # the root is the first replica, on the first device
+        return self.mesh.gather(value)[0]  # the root is the first replica, on the first device
 
     def _settle(self) -> None:
-        """Between two runs in one program: the policy of `Replicas.synchronize_buffers`."""
-        for i in self.changed if self.sizes else ():
-            if isinstance(self.members.others[i], nnx.RngKey):
+        """Apply the policy of `Replicas.synchronize_buffers` between two runs in one program."""
+        if not self.sizes:
+            return
+        for i in self.changed:
+            if isinstance(self.variables.others[i], nnx.RngKey):
                 continue
-            settled = (
-                self._mean(i)
-                if self._is_averaged(i)
-                else jax.tree.map(self._from_root, self.others[0][i])
-            )
+            if self._is_averaged(i):
+                settled = self._mean(i)
+            else:
+                settled = jax.tree.map(self._from_root, self.others[0][i])
             for others in self.others:
                 others[i] = settled
 
     def _is_averaged(self, i: int) -> bool:
-        is_float = hasattr(self.others[0][i], "dtype") and jnp.issubdtype(
-            self.others[0][i].dtype, jnp.floating
-        )
+        value = self.others[0][i]
+        is_float = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating)
         return self.buffers == "mean" and is_float
 
     def _mean(self, i: int) -> Any:
-        gathered = [self.seats.gathered(others[i]) for others in self.others]
-        seats = map(self.seats.seat, range(len(self.sizes)))
-        return weighted_mean([gathered[slot][device] for device, slot in seats], self.sizes)
+        gathered = [self.mesh.gather(others[i]) for others in self.others]
+        values = []
+        for replica in range(len(self.sizes)):
+            device, slot = self.mesh.position(replica)
+            values.append(gathered[slot][device])
+        return weighted_mean(values, self.sizes)
 
 
 def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Array:
     """The mean of the replicas' values, each counting for its share; in the order of replicas."""
     total = sum(sizes)
-    return sum(
-        (value * (size / total) for value, size in zip(values[1:], sizes[1:], strict=True)),
-        start=values[0] * (sizes[0] / total),
-    )
+    mean = values[0] * (sizes[0] / total)
+    for value, size in zip(values[1:], sizes[1:], strict=True):
+        mean = mean + value * (size / total)
+    return mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,75 +163,100 @@ class _Kind:
     shapes: list[tuple[int, ...]]
     replicas: list[int]
 
-    def fits(self, part: Arguments) -> bool:
+    def matches(self, part: Arguments) -> bool:
         """Whether another replica runs the same code."""
-        return self.part.key == part.key and self.shapes == [jnp.shape(x) for x in part.arrays]
+        return self.part.key == part.key and self.shapes == [*map(jnp.shape, part.arrays)]
 
 
 @dataclass(frozen=True, eq=False)
-class _Place(Replica):
+class _TracedReplica(Replica):
     """A replica in a program: its index is that of the device that computes, and may be traced."""
 
     offset: Any = 0
 
     @property
-    def first_sample(self) -> Any:  # type: ignore[override]
+    def first_sample(self) -> Any:
         """The index, within the whole batch, of this replica's first sample."""
         return self.offset
 
 
 class _Run:
-    """One run of all replicas, slot by slot, from one rendezvous point to the next."""
+    """One run of all replicas, slot by slot, from one rendezvous point to the next.
 
-    def __init__(self, mapped: Mapped, function: Callable[[Any, Any], Any], shares: Shares) -> None:
-        self.mapped, self.function, self.shares = mapped, function, shares
-        self.seats, self.members = mapped.seats, mapped.members
-        self.parts = [taken_apart((share,)) for share in shares.nests]
+    Attributes:
+        parts: The arguments of each replica.
+        kinds: The replicas that run the same code, and by `kind_of` the number of each one's kind.
+        slots: For each slot the replica on each device; None where a device has none.
+        messages: What replicas of each kind exchange while they are recorded, in order: a topic and
+            a value each.
+        exchanged: These values of each kind, once they are known.
+        structures: The outputs of each kind, without arrays.
+    """
+
+    def __init__(
+        self, shard_map: ShardMap, function: Callable[[Any, Any], Any], shares: Shares
+    ) -> None:
+        self.shard_map, self.function, self.shares = shard_map, function, shares
+        self.mesh, self.variables = shard_map.mesh, shard_map.variables
+        self.parts = [flatten_arguments((share,)) for share in shares.nests]
         self.kinds: list[_Kind] = []
-        self.kind_of = [self._kind(replica) for replica in range(len(self.parts))]
-        self.columns = [
-            [r if r is not None and r < len(self.parts) else None for r in self.seats.column(slot)]
-            for slot in range(self.seats.slots)
-        ]
-        self.columns = [column for column in self.columns if column != [None] * len(column)]
-        self.told: dict[int, list[tuple[str, Any]]] = {}
+        self.kind_of = [self._find_kind(replica) for replica in range(len(self.parts))]
+        self.slots: list[list[int | None]] = []
+        for slot in range(self.mesh.slot_count):
+            replicas = [*map(self._active, self.mesh.replicas_in_slot(slot))]
+            if any(replica is not None for replica in replicas):
+                self.slots.append(replicas)
+        self.messages: dict[int, list[tuple[str, Any]]] = {}
+        self.exchanged: list[list[Any]] | None = None
         self.structures: dict[int, Any] = {}
 
-    def _kind(self, replica: int) -> int:
+    def _active(self, replica: int | None) -> int | None:
+        """The replica if it has a share, else None."""
+        if replica is None or replica >= len(self.parts):
+            return None
+        return replica
+
+    def _find_kind(self, replica: int) -> int:
+        part = self.parts[replica]
         for number, kind in enumerate(self.kinds):
-            if kind.fits(self.parts[replica]):
+            if kind.matches(part):
                 kind.replicas.append(replica)
                 return number
-        part = self.parts[replica]
-        self.kinds.append(_Kind(part, [jnp.shape(x) for x in part.arrays], [replica]))
+        self.kinds.append(_Kind(part, [*map(jnp.shape, part.arrays)], [replica]))
         return len(self.kinds) - 1
 
     def results(self) -> list[Any]:
         """The results of the replicas in order."""
-        operands = [self._operands(slot) for slot in range(len(self.columns))]
-        scripts = self._scripts(operands[0])
-        self.wanted = self._largest(scripts)
-        brought = self._played(scripts, [jax.tree.leaves(each) for each in operands])
+        operands = [self._operands(slot) for slot in range(len(self.slots))]
+        programs = self._record_all(operands[0])
+        self.output_types = self._largest_outputs(programs)
+        count = len(self.output_types)
         gathered = []
-        for slot, values in enumerate(brought):
-            gathered.append([self.seats.gathered(value) for value in values[: len(self.wanted)]])
-            tree = jax.tree.structure(self.mapped.others[slot])
-            self.mapped.others[slot] = jax.tree.unflatten(tree, values[len(self.wanted) :])
-        seats = map(self.seats.seat, range(len(self.parts)))
-        return [
-            self._result(scripts, replica, [value[device] for value in gathered[slot]])
-            for replica, (device, slot) in enumerate(seats)
-        ]
+        by_slot = self._run_programs(programs, [*map(jax.tree.leaves, operands)])
+        for slot, values in enumerate(by_slot):
+            gathered.append([*map(self.mesh.gather, values[:count])])
+            tree = jax.tree.structure(self.shard_map.others[slot])
+            self.shard_map.others[slot] = jax.tree.unflatten(tree, values[count:])
+        results = []
+        for replica in range(len(self.parts)):
+            device, slot = self.mesh.position(replica)
+            outputs = [value[device] for value in gathered[slot]]
+            results.append(self._result(programs, replica, outputs))
+        return results
 
     # Recording
     # ----------------------------------------------------------------------------------------------
 
     def _operands(self, slot: int) -> tuple:
-        column, offsets = self.columns[slot], self.shares.offsets
-        first_sample = self.seats.of_this_device([0 if r is None else offsets[r] for r in column])
-        index = self.seats.of_this_device([0 if r is None else r for r in column])
+        first_samples, indices = [], []
+        for replica in self.slots[slot]:
+            first_samples.append(0 if replica is None else self.shares.offsets[replica])
+            indices.append(replica or 0)
+        first_sample = self.mesh.local_number(first_samples)
+        index = self.mesh.local_number(indices)
         arrays = [self._local(slot, i) for i in range(len(self.parts[0].arrays))]
-        return self.mapped.parameters[slot], self.mapped.others[slot], arrays, first_sample, index
+        parameters, others = self.shard_map.parameters[slot], self.shard_map.others[slot]
+        return parameters, others, arrays, first_sample, index
 
     def _local(self, slot: int, i: int) -> Any:
         """Return an argument of each device as a local value, padded to the largest.
@@ -229,45 +264,45 @@ class _Run:
         An argument that all devices have alike is returned as it is.
         """
         everyone = [part.arrays[i] for part in self.parts]
-        if _is_constant(everyone[0]) and all(value is everyone[0] for value in everyone):
-            return everyone[0]
-        wanted = [max(sizes) for sizes in zip(*map(jnp.shape, everyone), strict=True)]
-        zeros = jnp.zeros(wanted, jnp.result_type(everyone[0]))
-        values = [
-            zeros if r is None else _padded(jnp.asarray(everyone[r]), wanted)
-            for r in self.columns[slot]
-        ]
-        return self.seats.taken(jnp.stack(values))
+        first = everyone[0]
+        if _is_constant(first) and all(value is first for value in everyone):
+            return first
+        shape = _largest(map(jnp.shape, everyone))
+        zeros = jnp.zeros(shape, jnp.result_type(first))
+        values = []
+        for replica in self.slots[slot]:
+            if replica is None:
+                values.append(zeros)
+            else:
+                values.append(_pad(jnp.asarray(everyone[replica]), shape))
+        return self.mesh.take(jnp.stack(values))
 
-    def _scripts(self, operands: tuple) -> list[Script]:
+    def _record_all(self, operands: tuple) -> list[ReplicaProgram]:
+        """Record the code of each kind, twice where replicas exchange numbers meanwhile."""
         leaves, tree = jax.tree.flatten(operands)
-        scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
-        if any(self.told.values()):
-            said = [
-                [(topic, ()) for topic, _ in self.told[number]] for number in range(len(self.kinds))
-            ]
-            refuse_different(said, self._firsts())
-            self.exchanged = [
-                [values for _, values in self.told[number]] for number in range(len(self.kinds))
-            ]
-            scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
-        refuse_different([script.topics for script in scripts], self._firsts())
-        return scripts
+        numbers = range(len(self.kinds))
+        programs = [self._record(number, tree, leaves) for number in numbers]
+        first_replicas = [kind.replicas[0] for kind in self.kinds]
+        if any(self.messages.values()):
+            topics, exchanged = [], []
+            for number in numbers:
+                topics.append([(topic, ()) for topic, _ in self.messages[number]])
+                exchanged.append([value for _, value in self.messages[number]])
+            refuse_different(topics, first_replicas)
+            self.exchanged = exchanged
+            programs = [self._record(number, tree, leaves) for number in numbers]
+        refuse_different([program.topics for program in programs], first_replicas)
+        return programs
 
-    def _firsts(self) -> list[int]:
-        return [kind.replicas[0] for kind in self.kinds]
+    def _record(self, number: int, tree: Any, leaves: list[Any]) -> ReplicaProgram:
+        def run(*operands: Any) -> list[Any]:
+            return self._run_replica(number, *jax.tree.unflatten(tree, operands))
 
-    exchanged: list[list[Any]] | None = None
+        self.messages[number] = []
+        with self._name_replica_in_errors(self.kinds[number]):
+            return ReplicaProgram(run, *leaves)
 
-    def _script(self, number: int, tree: Any, leaves: list[Any]) -> Script:
-        def flat(*given: Any) -> list[Any]:
-            return self._code(number, *jax.tree.unflatten(tree, given))
-
-        self.told[number] = []
-        with self._noted(self.kinds[number]):
-            return Script(flat, *leaves)
-
-    def _code(
+    def _run_replica(
         self,
         number: int,
         parameters: dict,
@@ -277,31 +312,34 @@ class _Run:
         index: Any,
     ) -> list[Any]:
         kind = self.kinds[number]
-        network, variables = self.members.rebuilt(parameters, parameters, others)
+        network, copies = self.variables.rebuild(parameters, parameters, others)
         own = [_cut(array, shape) for array, shape in zip(arrays, kind.shapes, strict=True)]
-        with entered(self._place(number, first_sample, index)):
-            leaves, spec = packed(self.function(network.root, *kind.part.together(own)))
-        self.structures[number] = (
-            [leaf if isinstance(leaf, Plain) else None for leaf in leaves],
-            spec,
-        )
-        new = [variable.get_value() for variable in variables]
-        self.mapped.changed |= {
-            i for i, (a, b) in enumerate(zip(new, others, strict=True)) if a is not b
-        }
-        return [
-            jnp.asarray(leaf) for leaf in leaves if not isinstance(leaf, Plain)
-        ] + jax.tree.leaves(new)
+        with entered(self._traced_replica(number, first_sample, index)):
+            leaves, spec = pack(self.function(network.root, *kind.part.unflatten(own)))
+        static: list[StaticValue | None] = []
+        outputs = []
+        for leaf in leaves:
+            if isinstance(leaf, StaticValue):
+                static.append(leaf)
+            else:
+                static.append(None)
+                outputs.append(jnp.asarray(leaf))
+        self.structures[number] = (static, spec)
+        new = [variable.get_value() for variable in copies]
+        for i, (after, before) in enumerate(zip(new, others, strict=True)):
+            if after is not before:
+                self.shard_map.changed.add(i)
+        return outputs + jax.tree.leaves(new)
 
-    def _place(self, number: int, first_sample: Any, index: Any) -> _Place:
+    def _traced_replica(self, number: int, first_sample: Any, index: Any) -> _TracedReplica:
         kind = self.kinds[number]
-        return _Place(
+        return _TracedReplica(
             index=kind.replicas[0] if len(kind.replicas) == 1 else index,
-            device=self.seats.places[kind.replicas[0]],
+            device=self.mesh.device_names[kind.replicas[0]],
             sizes=self.shares.sizes,
-            rendezvous=_Table(self, number),  # type: ignore[arg-type]
-            all_sum=meeting_point,
-            synchronised=self.mapped.buffers == "sync",
+            rendezvous=_KindRendezvous(self, number),  # type: ignore[arg-type]
+            all_sum=sync_point,
+            synchronised=self.shard_map.buffers == "sync",
             offset=first_sample,
         )
 
@@ -315,143 +353,181 @@ class _Run:
                 f"{topic}: within a compiled program replicas exchange numbers that are known when "
                 "it is compiled; arrays only by all_sum"
             )
-        told = self.told[number]
-        told.append((topic, value))
+        messages = self.messages[number]
+        messages.append((topic, value))
         if self.exchanged is None:
             return [value] * len(self.parts)
-        return [
-            self.exchanged[self.kind_of[replica]][len(told) - 1]
-            for replica in range(len(self.parts))
-        ]
+        latest = len(messages) - 1
+        return [self.exchanged[kind][latest] for kind in self.kind_of]
 
     @contextmanager
-    def _noted(self, kind: _Kind) -> Iterator[None]:
+    def _name_replica_in_errors(self, kind: _Kind) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            first, places = kind.replicas[0], self.seats.places
-            error.add_note(f"raised in replica {first} of {len(self.parts)} on {places[first]}")
+            first = kind.replicas[0]
+            device = self.mesh.device_names[first]
+            error.add_note(f"raised in replica {first} of {len(self.parts)} on {device}")
             raise
 
-    # Playing
+    # Running
     # ----------------------------------------------------------------------------------------------
 
-    def _played(self, scripts: list[Script], operands: list[list[Any]]) -> list[list[Any]]:
+    def _run_programs(
+        self, programs: list[ReplicaProgram], operands: list[list[Any]]
+    ) -> list[list[Any]]:
         """Return each slot's outputs, buffers and random states.
 
         The outputs are padded to the largest.
         """
-        known = [[script.begin(given) for script in scripts] for given in operands]
-        last = len(scripts[0].topics)
+        slots = range(len(operands))
+        known = []
+        for values in operands:
+            known.append([program.initial_values(values) for program in programs])
+        positions = [self.mesh.position(replica) for replica in range(len(self.parts))]
+        last = len(programs[0].topics)
         for piece in range(last):
-            brought = [
-                self._piece(scripts, known[slot], slot, piece) for slot in range(len(operands))
-            ]
-            seats = map(self.seats.seat, range(len(self.parts)))
-            totals = self.seats.totals([values[0] for _, values in brought], list(seats))
-            for slot, ((kept, _), total) in enumerate(zip(brought, totals, strict=True)):
-                for script, mine, each in zip(scripts, known[slot], kept, strict=True):
-                    script.learn(piece, mine, each, total)
-        others = [jax.tree.leaves(self.mapped.others[slot]) for slot in range(len(operands))]
-        return [
-            self._piece(scripts, known[slot], slot, last, others[slot])[1]
-            for slot in range(len(operands))
-        ]
+            carried, summands = [], []
+            for slot in slots:
+                carried_of_kinds, (summand,) = self._run_piece(programs, known[slot], slot, piece)
+                carried.append(carried_of_kinds)
+                summands.append(summand)
+            totals = self.mesh.all_reduce(summands, positions)
+            for slot in slots:
+                for number, program in enumerate(programs):
+                    program.store(piece, known[slot][number], carried[slot][number], totals[slot])
+        others = [jax.tree.leaves(self.shard_map.others[slot]) for slot in slots]
+        results = []
+        for slot in slots:
+            _, outputs = self._run_piece(programs, known[slot], slot, last, others[slot])
+            results.append(outputs)
+        return results
 
-    def _piece(
+    def _run_piece(
         self,
-        scripts: list[Script],
+        programs: list[ReplicaProgram],
         known: list[dict],
         slot: int,
         piece: int,
         others: list[Any] | None = None,
     ) -> tuple[list[list[Any]], list[Any]]:
-        """What each kind keeps for later, and what this device's kind brings."""
+        """Return what each kind carries over to later pieces, and the results of a device's kind.
+
+        Args:
+            others: The slot's buffers and random states, for the last piece.
+        """
 
         def branch(number: int) -> tuple[list[list[Any]], list[Any]]:
-            kept, brought = scripts[number].played(piece, known[number])
-            nothing = [[blank(like) for like in script.kept(piece)] for script in scripts]
-            nothing[number] = strong(kept)
-            return nothing, strong(self._fitted(brought) if others is not None else brought)
+            carried, results = programs[number].run_piece(piece, known[number])
+            if others is not None:
+                results = self._pad_outputs(results)
+            carried_of_kinds = _blank_carried(programs, piece)
+            carried_of_kinds[number] = strong(carried)
+            return carried_of_kinds, strong(results)
 
         def absent() -> tuple[list[list[Any]], list[Any]]:
-            nothing = [[blank(like) for like in script.kept(piece)] for script in scripts]
+            carried_of_kinds = _blank_carried(programs, piece)
             if others is not None:
-                return nothing, strong([*map(blank, self.wanted), *others])
-            return nothing, [jnp.zeros(*scripts[0].topics[piece][1:])]
+                return carried_of_kinds, strong([*map(blank, self.output_types), *others])
+            return carried_of_kinds, [jnp.zeros(*programs[0].topics[piece][1:])]
 
-        numbers = [len(scripts) if r is None else self.kind_of[r] for r in self.columns[slot]]
-        if len(set(numbers)) == 1 and not self.mapped.alone:
+        numbers = []
+        for replica in self.slots[slot]:
+            numbers.append(len(programs) if replica is None else self.kind_of[replica])
+        if len(set(numbers)) == 1 and not self.shard_map.is_isolated:
             return branch(numbers[0])
-        number = lax.optimization_barrier(self.seats.of_this_device(numbers))
-        return lax.switch(number, [*(partial(branch, n) for n in range(len(scripts))), absent])
+        number = lax.optimization_barrier(self.mesh.local_number(numbers))
+        branches = [partial(branch, kind) for kind in range(len(programs))]
+        return lax.switch(number, [*branches, absent])
 
     # Results
     # ----------------------------------------------------------------------------------------------
 
-    def _largest(self, scripts: list[Script]) -> list[Any]:
-        columns = [script.shapes[: len(script.shapes) - self._count_others()] for script in scripts]
-        for column, kind in zip(columns[1:], self.kinds[1:], strict=True):
-            if [(len(x.shape), x.dtype) for x in column] != [
-                (len(x.shape), x.dtype) for x in columns[0]
-            ]:
+    def _largest_outputs(self, programs: list[ReplicaProgram]) -> list[Any]:
+        """The types of the outputs, in the largest shapes of all kinds.
+
+        Raises:
+            StructureError: Kinds differ in their outputs by more than sizes.
+        """
+        other_count = len(jax.tree.leaves(self.shard_map.others[0]))
+        outputs = []
+        for program in programs:
+            outputs.append(program.output_types[: len(program.output_types) - other_count])
+        for kind, types in zip(self.kinds, outputs, strict=True):
+            if [*map(_rank_and_dtype, types)] != [*map(_rank_and_dtype, outputs[0])]:
                 raise StructureError(
-                    f"the outputs are {_listed(columns[0])} on replica {self.kinds[0].replicas[0]} "
-                    f"and {_listed(column)} on replica {kind.replicas[0]}: every replica must give "
+                    f"the outputs are {_listed(outputs[0])} on replica {self.kinds[0].replicas[0]} "
+                    f"and {_listed(types)} on replica {kind.replicas[0]}: every replica must give "
                     "the same"
                 )
-        return [
-            jax.ShapeDtypeStruct(
-                tuple(map(max, zip(*(x.shape for x in each), strict=True))), each[0].dtype
-            )
-            for each in zip(*columns, strict=True)
-        ]
+        largest = []
+        for of_kinds in zip(*outputs, strict=True):
+            shape = _largest(x.shape for x in of_kinds)
+            largest.append(jax.ShapeDtypeStruct(shape, of_kinds[0].dtype))
+        return largest
 
-    def _count_others(self) -> int:
-        return len(jax.tree.leaves(self.mapped.others[0]))
+    def _pad_outputs(self, values: list[Any]) -> list[Any]:
+        """The results of a kind, its outputs padded to the largest shapes."""
+        padded = list(values)
+        for i, like in enumerate(self.output_types):
+            padded[i] = _pad(values[i], like.shape)
+        return padded
 
-    def _fitted(self, values: list[Any]) -> list[Any]:
-        padded = [
-            _padded(value, like.shape) for value, like in zip(values, self.wanted, strict=False)
-        ]
-        return padded + values[len(self.wanted) :]
-
-    def _result(self, scripts: list[Script], replica: int, outputs: Sequence[Any]) -> Any:
+    def _result(self, programs: list[ReplicaProgram], replica: int, outputs: Sequence[Any]) -> Any:
         number = self.kind_of[replica]
-        rest = iter(
-            _cut(output, like.shape)
-            for output, like in zip(outputs, scripts[number].shapes, strict=False)
-        )
-        plain, spec = self.structures[number]
-        return unpacked(([next(rest) if leaf is None else leaf for leaf in plain], spec))
+        types = iter(programs[number].output_types)
+        rest = iter(outputs)
+        static, spec = self.structures[number]
+        leaves = []
+        for leaf in static:
+            leaves.append(_cut(next(rest), next(types).shape) if leaf is None else leaf)
+        return unpack((leaves, spec))
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Where the replicas of one kind exchange numbers while their code is recorded."""
+class _KindRendezvous:
+    """The rendezvous of the replicas of one kind, while their code is recorded."""
 
     run: _Run
     number: int
 
     def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
-        """What every replica says at a topic."""
+        """The values of all replicas at a topic."""
         return self.run.exchange(self.number, topic, value)
+
+
+def _blank_carried(programs: Sequence[ReplicaProgram], piece: int) -> list[list[Any]]:
+    """Zeros in the place of what each kind carries over to later pieces."""
+    return [[*map(blank, program.carried_types(piece))] for program in programs]
 
 
 def _is_constant(value: Any) -> bool:
     """Whether no gradient flows through a value: a whole number, or a plain Python number."""
-    return not jnp.issubdtype(jnp.result_type(value), jnp.inexact) or bool(
-        getattr(value, "weak_type", True)
-    )
+    if not jnp.issubdtype(jnp.result_type(value), jnp.inexact):
+        return True
+    return bool(getattr(value, "weak_type", True))
 
 
-def _padded(value: jax.Array, wanted: Sequence[int]) -> jax.Array:
-    missing = [(0, after - before) for before, after in zip(value.shape, wanted, strict=True)]
-    return jnp.pad(value, missing) if any(after for _, after in missing) else value
+def _largest(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """The shape that has the largest of several sizes along each axis."""
+    return tuple(map(max, zip(*shapes, strict=True)))
 
 
-def _cut(value: Any, size: Sequence[int]) -> Any:
-    return value if jnp.shape(value) == tuple(size) else value[tuple(slice(n) for n in size)]
+def _pad(value: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """An array with zeros after its elements, in a larger shape."""
+    missing = [(0, after - before) for before, after in zip(value.shape, shape, strict=True)]
+    return jnp.pad(value, missing) if value.shape != tuple(shape) else value
+
+
+def _cut(value: Any, shape: Sequence[int]) -> Any:
+    """The first elements of an array along each axis."""
+    if jnp.shape(value) == tuple(shape):
+        return value
+    return value[tuple(map(slice, shape))]
+
+
+def _rank_and_dtype(x: Any) -> tuple[int, Any]:
+    return len(x.shape), x.dtype
 
 
 def _listed(outputs: Sequence[Any]) -> str:
