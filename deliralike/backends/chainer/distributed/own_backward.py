@@ -68,7 +68,7 @@ class _MeanGradients(chainer.FunctionNode):
         inputs: list[Any],
         weight: Callable[[], float],
     ) -> None:
-        self.network = network
+        self.network: Any = network
         self.outputs_inside = outputs
         self.inputs_inside = inputs
         self.parameters = network.trainable_parameters()
