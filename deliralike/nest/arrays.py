@@ -118,7 +118,7 @@ class Arrays(ABC):
         try:
             # Most batches are tuples of arrays: flattening a nest costs more than a small step.
             if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
-                return tuple(leaf(value) for value in batch)
+                return tuple(map(leaf, batch))
             return nest.map(leaf, batch)
         except DtypeError as error:
             raise host_arrays.explained(error, batch, self.is_array) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -100,23 +99,18 @@ class Loss:
 
     def compute(self, network: Any, *batch: Any) -> Any:
         """What the function returns for this batch, its loss scaled and in the network's type."""
-        scale, batch = (batch[0], batch[1:]) if self.is_scaled else (None, batch)
-        with self._forward_pass(network):
-            result = self.function(network, *batch)
-        if self.precision is None and scale is None:
-            return result
-        parts = LossResult.of(result)
-        value = parts.value
-        if self.precision is not None:
-            value = network.nn.cast(value, network.dtype_name)
-        if scale is not None:
-            value = value * scale
-        return parts.with_value(value).returned
+        if not self.is_scaled:
+            return self._unscaled(network, *batch)
+        scale, *rest = batch
+        parts = LossResult.of(self._unscaled(network, *rest))
+        return parts.with_value(parts.value * scale).returned
 
-    def _forward_pass(self, network: Any) -> AbstractContextManager[Any]:
+    def _unscaled(self, network: Any, *batch: Any) -> Any:
         if self.precision is None:
-            return nullcontext()
-        return network.backend.computing_in(self.precision)
+            return self.function(network, *batch)
+        with network.backend.computing_in(self.precision):
+            parts = LossResult.of(self.function(network, *batch))
+        return parts.with_value(network.nn.cast(parts.value, network.dtype_name)).returned
 
     def whole(self, network: Any, *batch: Any) -> Any:
         """The loss on one network that sees the whole batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,11 @@ class TorchSingle(Single):
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the copies of a parameter in further replicas: none."""
         return []
+
+    def clear_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Drop the gradients of the root's parameters, in every replica."""
+        for parameter in parameters:
+            parameter.grad = None
 
     def replicated_blocks(self) -> Iterator[str]:
         """Yield the paths of blocks that are replicated networks.

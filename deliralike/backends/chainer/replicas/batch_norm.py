@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -63,14 +63,17 @@ def all_sum(rendezvous: Rendezvous, index: int, in_threads: bool) -> Callable[[A
 # ------------------------------------------------------------
 
 
-@contextmanager
-def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
-    """Let batch normalisation links use the statistics of all replicas for a ``with`` block.
+def batch_norms(links: Iterable[chainer.Link]) -> list[chainer.Link]:
+    """Return the links of Chainer's and ChainerMN's batch normalisation.
 
-    It changes links of Chainer and ChainerMN. Links of subclasses that compute something else are
-    left alone.
+    Links of subclasses that compute something else are not among them.
     """
-    norms = [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
+    return [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
+
+
+@contextmanager
+def synchronised_links(norms: Sequence[chainer.Link]) -> Iterator[None]:
+    """Let links that are `batch_norms` use the statistics of all replicas for a ``with`` block."""
     for link in norms:
         vars(link)["forward"] = partial(_forward, link)
     try:

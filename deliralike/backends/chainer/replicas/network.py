@@ -20,7 +20,7 @@ from deliralike.backends.chainer.network import (
     tie_as,
 )
 from deliralike.backends.chainer.random import Draws, drawing
-from deliralike.backends.chainer.replicas.batch_norm import all_sum, synchronised_links
+from deliralike.backends.chainer.replicas.batch_norm import all_sum, batch_norms, synchronised_links
 from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, equal_start_values
 from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
 from deliralike.errors import DeviceError, SettingError
@@ -100,7 +100,7 @@ class ChainerReplicas(Replicas, ChainerSingle):
         self._draws = [Draws() for _ in shares.nests]
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
         links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
-        synchronised = [link for link in links if self.is_synchronised(link)]
+        synchronised = [link for link in batch_norms(links) if self.is_synchronised(link)]
         try:
             with equal_start_values(copies), synchronised_links(synchronised):
                 results = super().run(function, shares, in_threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -153,6 +153,13 @@ class TorchReplicas(Replicas, TorchSingle):
         """Return the leaves of one of the root's parameters in other replicas, in their order."""
         leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
         return [leaf for leaf in leaves if leaf is not None]
+
+    def clear_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Drop the gradients of the root's parameters, in every replica."""
+        for parameter in parameters:
+            parameter.grad = None
+            for copy in self.copies_of(parameter):
+                copy.grad = None
 
     def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Yield each replica's gradients (those named, or all), and clear them there.
