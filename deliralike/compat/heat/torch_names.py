@@ -19,7 +19,7 @@ def torch_name(module: str, part: str, name: str) -> Any:
         AttributeError: Neither heat's module nor PyTorch's has it.
 
     Example:
-        >>> torch_name("deliralike.heat.nn", "nn", "Linear").__module__
+        >>> torch_name("deliralike.compat.heat.nn", "nn", "Linear").__module__
         'torch.nn.modules.linear'
     """
     torch_module = None if name.startswith("__") else backends.get("torch").modules[part]
