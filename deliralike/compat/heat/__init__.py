@@ -20,9 +20,9 @@ __all__ = ["Communication", "get_comm", "nn", "optim", "sanitize_comm", "use_com
 
 
 def __getattr__(name: str) -> Any:
-    """Return a communicator of MPI, or a name of heat's where it is installed.
+    """Return a communicator of MPI, or an attribute of heat where it is installed.
 
-    MPI is initialized when its communicators are asked for; arrays and loaders are those of heat.
+    The first access to a communicator initializes MPI. Arrays and loaders are heat's own.
     """
     if name == "MPI_WORLD":
         return world()

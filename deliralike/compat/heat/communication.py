@@ -1,7 +1,4 @@
-"""Communicators under heat's names.
-
-They are MPI's own, or the processes of any other engine in their place.
-"""
+"""heat's names for communicators: those of MPI, or the process group of any other engine."""
 
 from __future__ import annotations
 
@@ -16,28 +13,29 @@ from deliralike.parallel.processes.group import ProcessGroup
 
 
 class Communication:
-    """A communicator as heat has it, over processes that any engine connects.
+    """A communicator as heat has it, over a process group of any engine.
 
-    What it does not have itself is the MPI communicator's: ``comm.Allreduce``, ``comm.bcast`` …
+    Attributes that this class does not have are those of the MPI communicator:
+    ``comm.Allreduce``, ``comm.bcast`` …
 
     Attributes:
-        processes: They.
-        rank, size: The number of this process, and how many there are.
+        processes: The process group.
+        rank, size: The rank of this process, and the number of processes.
         handle: The communicator of mpi4py; None over another engine.
     """
 
     def __init__(self, processes: ProcessGroup) -> None:
-        """A communicator over these processes."""
         self.processes = processes
-        self.rank, self.size = processes.rank, processes.count
+        self.rank = processes.rank
+        self.size = processes.count
         self.handle = getattr(processes, "comm", None)
 
     def is_distributed(self) -> bool:
-        """Whether there is more than one process."""
+        """Return whether there is more than one process."""
         return self.size > 1
 
     def __getattr__(self, name: str) -> Any:
-        """What mpi4py's communicator has."""
+        """Return an attribute of mpi4py's communicator."""
         if name.startswith("_") or self.handle is None:
             raise AttributeError(f"{type(self).__name__} over {self.processes} has no {name!r}")
         return getattr(self.handle, name)
@@ -45,22 +43,23 @@ class Communication:
 
 @cache
 def world() -> Communication:
-    """All processes that mpiexec has started: ``ht.MPI_WORLD``. MPI begins with the first use.
+    """Return the communicator of all processes that mpiexec has started: ``ht.MPI_WORLD``.
 
-    They wait for each other as long as ``deliralike launch --timeout`` says, or five minutes.
+    The first call initializes MPI. The processes wait for each other for as long as ``deliralike
+    launch --timeout`` says, or five minutes.
     """
     return Communication(join("mpi"))
 
 
 @cache
 def own() -> Communication:
-    """This process by itself: ``ht.MPI_SELF``."""
+    """Return the communicator of this process alone: ``ht.MPI_SELF``."""
     mpi = _mpi()
     return Communication(mpi.MPIProcessGroup(mpi.MPI.COMM_SELF.Dup()))
 
 
 class _Default:
-    """The communicator that is taken where none is named."""
+    """The default communicator that `use_comm` has chosen; None stands for `world`."""
 
     chosen: Communication | None = None
 
@@ -74,15 +73,15 @@ def get_comm() -> Communication:
 
 
 def chosen() -> Communication | None:
-    """What `use_comm` has chosen, if anything."""
+    """Return the communicator that `use_comm` has chosen, or None."""
     return _Default.chosen
 
 
 def use_comm(comm: Any = None) -> None:
-    """Choose the communicator that is taken where none is named.
+    """Choose the default communicator.
 
     Raises:
-        ArgumentError: It is no communicator.
+        ArgumentError: The argument is no communicator.
     """
     _Default.chosen = sanitize_comm(comm)
 
@@ -90,32 +89,46 @@ def use_comm(comm: Any = None) -> None:
 def sanitize_comm(comm: Any) -> Communication:
     """Return a communicator of this module for any form of communicator.
 
-    The forms are one of mpi4py's, one of heat's, a group of processes, and None for the default.
+    The forms are one of mpi4py's, one of heat's, a process group, and None for the default.
 
     Raises:
-        ArgumentError: It is something else.
+        ArgumentError: The argument is none of these.
 
     Example:
         >>> from deliralike.parallel import SingleProcess
         >>> sanitize_comm(SingleProcess()).size
         1
     """
-    if comm is None or isinstance(comm, Communication):
-        return comm or get_comm()
+    if comm is None:
+        return get_comm()
+    if isinstance(comm, Communication):
+        return comm
     if isinstance(comm, ProcessGroup):
         return Communication(comm)
-    kinds = (_mpi().MPI.Comm,) if "mpi4py" in sys.modules else ()
-    # heat's own hold mpi4py's as their handle; in mpi4py 4.1 and later that of a communicator
-    # itself is a number
-    found = [each for each in (comm, getattr(comm, "handle", None)) if isinstance(each, kinds)]
-    if not found:
+    handle = _mpi_handle(comm)
+    if handle is None:
         raise ArgumentError(
             f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
             f"deliralike.join() gives"
         )
-    return Communication(_mpi().MPIProcessGroup(found[0], time_limit()))
+    return Communication(_mpi().MPIProcessGroup(handle, time_limit()))
+
+
+def _mpi_handle(comm: Any) -> Any:
+    """Return the communicator of mpi4py behind one of mpi4py's or heat's; None for anything else.
+
+    heat's communicators hold mpi4py's as their handle. The handle of mpi4py's own communicator is a
+    number in mpi4py 4.1 and later.
+    """
+    if "mpi4py" not in sys.modules:  # nothing can be one of its communicators
+        return None
+    kind = _mpi().MPI.Comm
+    for candidate in (comm, getattr(comm, "handle", None)):
+        if isinstance(candidate, kind):
+            return candidate
+    return None
 
 
 def _mpi() -> Any:
-    """The engine, which needs mpi4py and begins MPI: only for whoever uses MPI."""
+    """Return the engine's module, whose import needs mpi4py and initializes MPI."""
     return importlib.import_module("deliralike.parallel.processes.mpi")

@@ -1,4 +1,4 @@
-"""PyTorch's names under heat's modules; PyTorch is imported when the first of them is asked for."""
+"""PyTorch's names in heat's modules; the first access imports PyTorch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from deliralike import backends
 
 
 def torch_name(module: str, part: str, name: str) -> Any:
-    """What one of PyTorch's modules has under a name.
+    """Return what one of PyTorch's modules has under a name.
 
     Args:
-        module: The module that was asked, for the error.
+        module: The name of heat's module, for the error.
         part: A key of ``Backend.modules``: ``"nn"``, ``"functional"``, ``"optim"``,
             ``"lr_scheduler"``.
 
@@ -22,9 +22,12 @@ def torch_name(module: str, part: str, name: str) -> Any:
         >>> torch_name("deliralike.compat.heat.nn", "nn", "Linear").__module__
         'torch.nn.modules.linear'
     """
-    torch_module = None if name.startswith("__") else backends.get("torch").modules[part]
+    missing = AttributeError(
+        f"module {module!r} has no attribute {name!r}, and neither has PyTorch's"
+    )
+    if name.startswith("__"):  # the import system asks for such names: it must not load PyTorch
+        raise missing
+    torch_module = backends.get("torch").modules[part]
     if not hasattr(torch_module, name):
-        raise AttributeError(
-            f"module {module!r} has no attribute {name!r}, and neither has PyTorch's"
-        )
+        raise missing
     return getattr(torch_module, name)

@@ -1,4 +1,4 @@
-"""Networks under heat's names; layers that it does not have itself are PyTorch's."""
+"""Networks under heat's names; all other names are PyTorch's."""
 
 from typing import Any
 
@@ -10,5 +10,5 @@ __all__ = ["DataParallel", "DataParallelMultiGPU"]
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.nn.Linear``."""
+    """Return what PyTorch's module has, as in heat: ``ht.nn.Linear``."""
     return torch_name(__name__, "nn", name)

@@ -1,4 +1,4 @@
-"""Networks in several processes whose updates follow the mean of gradients, under heat's name."""
+"""heat's name for networks in several processes whose updates follow the mean of gradients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from deliralike.compat.heat.binding import bound
 from deliralike.compat.heat.communication import Communication, sanitize_comm
 from deliralike.compat.heat.optim.daso import DASO
 from deliralike.compat.heat.optim.dp_optimizer import DataParallelOptimizer
-from deliralike.errors import ArgumentError, SettingError
-from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
+from deliralike.errors import ArgumentError
+from deliralike.parallel.layerwise import (
+    BUCKET,
+    LayerwiseNetwork,
+    optimizer_over,
+    reason_to_block,
+)
 
 
 class DataParallel(LayerwiseNetwork):
@@ -21,7 +25,7 @@ class DataParallel(LayerwiseNetwork):
 
     Each process computes on its own batch; updates follow the mean of the gradients.
 
-    All processes start with the root's weights and buffers; nothing is initialised again, and no
+    All processes start with the root's weights and buffers; nothing is initialized again, and no
     random state changes. Weights and checkpoints are those of the given network, under the same
     names. Around a network of PyTorch it is a ``torch.nn.Module``: it may be subclassed, moved, and
     be a part of others.
@@ -30,22 +34,22 @@ class DataParallel(LayerwiseNetwork):
         module: A network of PyTorch, Chainer or JAX, native or written once.
         comm: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over
             any engine.
-        optimizer: One, or several, over the network's parameters.
+        optimizer: One optimizer, or several, over the network's parameters.
         blocking_parameter_updates: Whether gradients are averaged when backward is done, and
-            ``step`` updates at once. Else their sums go on while backward does and after it,
-            ``step`` notes the update with the settings of that time, and it is made when the next
-            forward pass reaches the parameters: the same updates. Several optimizers, or one that
-            does not hold exactly the network's parameters, always block.
-        wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; in their own type when
-            None.
+            ``step`` updates at once. Otherwise their sums are in flight during backward and after
+            it, ``step`` records the update with the settings of that time, and it is made when the
+            next forward pass reaches the parameters: the updates are the same. Several optimizers,
+            or one that does not hold exactly the network's parameters, always block.
+        wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; they are sent in their
+            own type when None.
         bucket_bytes: How many bytes of gradients share a message.
 
     Attributes:
         comm: The communicator of all processes.
-        blocking_parameter_updates: Whether nothing is left under way after a step.
+        blocking_parameter_updates: Whether no sum and no update is pending after a step.
 
     Raises:
-        ArgumentError: Something is not what is wanted here.
+        ArgumentError: An optimizer or the communicator has the wrong type.
         SettingError: An optimizer is over another network.
         CapabilityError: The backend has no such networks.
 
@@ -68,8 +72,9 @@ class DataParallel(LayerwiseNetwork):
 
         The backend is that of the given network.
         """
-        kind = cls if module is None else bound(cls, backends.wrap(module).backend.layerwise())
-        return object.__new__(kind)
+        if module is None:
+            return object.__new__(cls)
+        return object.__new__(bound(cls, backends.wrap(module).backend.layerwise()))
 
     def __init__(
         self,
@@ -81,17 +86,21 @@ class DataParallel(LayerwiseNetwork):
         wire: str | None = None,
         bucket_bytes: int = BUCKET,
     ) -> None:
-        """Every process makes the call."""
-        given: list[Any] = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
-        _check_optimizers(given)
+        """Distribute the network; every process makes the call."""
+        wrappers: list[Any] = [optimizer]
+        if isinstance(optimizer, list | tuple):
+            wrappers = list(optimizer)
+        _check_optimizers(wrappers)
         network = backends.wrap(module)
-        optimizers = [_over(network, each.torch_optimizer) for each in given]
-        blocking = blocking_parameter_updates or any(
-            each.blocking_parameter_updates for each in given
-        )
-        if not blocking and (why := _why_blocking(network, optimizers)):
-            warnings.warn(f"updates are blocking, since {why}", stacklevel=2)
+        optimizers = [optimizer_over(network, each.torch_optimizer) for each in wrappers]
+        blocking = blocking_parameter_updates
+        if any(each.blocking_parameter_updates for each in wrappers):
             blocking = True
+        if not blocking:
+            reason = reason_to_block(network, optimizers)
+            if reason:
+                warnings.warn(f"updates are blocking, since {reason}", stacklevel=2)
+                blocking = True
         communication = sanitize_comm(comm)
         super().__init__(
             network,
@@ -102,8 +111,8 @@ class DataParallel(LayerwiseNetwork):
             bucket_bytes=bucket_bytes,
         )
         self.comm: Communication = communication
-        for each, inside in zip(given, optimizers, strict=True):
-            each.bind(self, inside)
+        for each, abstract in zip(wrappers, optimizers, strict=True):
+            each.bind(self, abstract)
 
     @property
     def blocking_parameter_updates(self) -> bool:
@@ -122,39 +131,3 @@ def _check_optimizers(optimizers: Sequence[Any]) -> None:
             raise ArgumentError(
                 f"optimizer: {type(each).__name__} came, wanted ht.optim.DataParallelOptimizer(...)"
             )
-
-
-def _over(network: Any, optimizer: Any) -> AbstractOptimizer:
-    """An abstract optimizer over the network."""
-    if not isinstance(optimizer, AbstractOptimizer):
-        return network.backend.wrap_optimizer(optimizer, network)
-    held, own = (
-        {id(slot.native) for slot in each.neutral_slots().values() if slot.is_parameter}
-        for each in (optimizer.network, network)
-    )
-    if held != own:
-        raise SettingError(
-            "the optimizer is over another network than the one that is given with it"
-        )
-    return optimizer
-
-
-def _why_blocking(network: Any, optimizers: Sequence[AbstractOptimizer]) -> str:
-    """Why updates cannot wait for the next forward pass; empty if they can."""
-    if len(optimizers) > 1:
-        return (
-            f"there are {len(optimizers)} optimizers, of which each may change what the others "
-            "look at"
-        )
-    held = optimizers[0].holds()
-    slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
-    natives = {id(slots[name].native) for name in held if name in slots}
-    missing = [
-        name for name, slot in slots.items() if slot.trainable and id(slot.native) not in natives
-    ]
-    strangers = [name for name in held if name not in slots]
-    if missing:
-        return f"the optimizer does not hold these parameters of the network: {', '.join(missing)}"
-    if strangers:
-        return f"the optimizer holds {len(strangers)} parameters that are not the network's"
-    return ""

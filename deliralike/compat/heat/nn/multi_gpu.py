@@ -1,6 +1,6 @@
-"""Networks of which each process has one, under heat's name.
+"""heat's name for networks that `deliralike.compat.heat.optim.DASO` trains.
 
-`deliralike.compat.heat.optim.DASO` keeps them in agreement.
+Each process has a network of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from deliralike.errors import ArgumentError, SettingError
 class DataParallelMultiGPU:
     """A network that `DASO` trains in several processes.
 
-    Within nodes gradients are averaged, between nodes parameters are.
+    Gradients are averaged within nodes, parameters between nodes.
 
-    All processes start with the weights of the first one; no random state changes. What is not said
-    here is the network's: ``train()``, ``parameters()``, ``state_dict()`` … Around a network of
-    PyTorch it is a ``torch.nn.Module``.
+    All processes start with the weights of the first one; no random state changes. Attributes that
+    this class does not have are those of the network: ``train()``, ``parameters()``,
+    ``state_dict()`` … Around a network of PyTorch it is a ``torch.nn.Module``.
 
     Attributes:
-        module: The network itself.
+        module: The given network.
         comm: The communicator of all processes.
     """
 
@@ -32,31 +32,35 @@ class DataParallelMultiGPU:
 
         The backend is that of the given network.
         """
-        kind = cls if module is None else bound(cls, backends.wrap(module).backend.holder)  # type: ignore[arg-type]
-        return object.__new__(kind)
+        if module is None:
+            return object.__new__(cls)
+        holder = backends.wrap(module).backend.holder
+        return object.__new__(bound(cls, holder))  # type: ignore[arg-type]
 
     def __init__(self, module: Any, optimizer: DASO, comm: Any = None) -> None:
         """Give a network to an optimizer; every process makes the call.
 
         Args:
             module: A network of PyTorch or Chainer, or one written once on such a backend.
-            optimizer: Over the network's parameters.
-            comm: The processes of the optimizer, which are taken when None.
+            optimizer: The optimizer over the network's parameters.
+            comm: The communicator of the optimizer, which is also the default.
 
         Raises:
             ArgumentError: The optimizer is no `DASO`.
-            SettingError: The optimizer works over other processes.
+            SettingError: The optimizer works over another number of processes.
             CapabilityError: The network's gradients are not kept beside its parameters, as on JAX.
         """
         if not isinstance(optimizer, DASO):
             raise ArgumentError(
                 f"DataParallelMultiGPU takes a DASO optimizer, and {optimizer!r} is none"
             )
-        if comm is not None and (size := communicator(comm).size) != optimizer.comm.size:
-            raise SettingError(
-                f"the network is to be over {size} processes, and its optimizer is over "
-                f"{optimizer.comm.size}: give both the same comm"
-            )
+        if comm is not None:
+            size = communicator(comm).size
+            if size != optimizer.comm.size:
+                raise SettingError(
+                    f"the network is to be over {size} processes, and its optimizer is over "
+                    f"{optimizer.comm.size}: give both the same comm"
+                )
         super().__init__(module)  # type: ignore[call-arg]
         self.comm = optimizer.comm
         optimizer.set_model(module)

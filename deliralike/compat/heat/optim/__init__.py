@@ -1,4 +1,4 @@
-"""Optimizers under heat's names; those that it does not have itself are PyTorch's."""
+"""Optimizers under heat's names; all other names are PyTorch's."""
 
 from typing import Any
 
@@ -11,5 +11,5 @@ __all__ = ["DASO", "DataParallelOptimizer", "lr_scheduler"]
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.optim.SGD``."""
+    """Return what PyTorch's module has, as in heat: ``ht.optim.SGD``."""
     return torch_name(__name__, "optim", name)

@@ -1,4 +1,4 @@
-"""Optimizers whose updates follow the mean of the gradients of all processes, under heat's name."""
+"""heat's name for optimizers whose updates follow the mean of the gradients of all processes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from deliralike.parallel.layerwise import LayerwiseNetwork
 class DataParallelOptimizer:
     """An optimizer whose updates follow the mean of the gradients of all processes.
 
-    They do so once `DataParallel` has it.
-
-    What it does not have itself is the given optimizer's.
+    It can be used once `DataParallel` has it. Attributes that this class does not have are those of
+    the given optimizer.
 
     Args:
         torch_optimizer: An optimizer of PyTorch, Chainer or optax, or one of deliralike's over the
             same network.
-        blocking: Whether each update is made in `step`; `DataParallel` may ask for it, too.
+        blocking: Whether each update is made in `step`; `DataParallel` may require it, too.
 
     Attributes:
         torch_optimizer: The optimizer that was given.
@@ -41,14 +40,16 @@ class DataParallelOptimizer:
     def bind(self, network: LayerwiseNetwork, optimizer: AbstractOptimizer) -> None:
         """Bind the optimizer to a network, whose parameters `step` updates from now on.
 
-        The steps are made by an abstract optimizer that is made of the given one.
+        Args:
+            optimizer: The abstract optimizer around the given one, which makes the steps.
         """
-        self._network, self._optimizer = network, optimizer
+        self._network = network
+        self._optimizer = optimizer
         self.blocking_parameter_updates = network.blocking
         network.bind(optimizer)
 
     def step(self) -> None:
-        """Update; where updates are not blocking, note it with the settings of now.
+        """Update the network, or record the update with the present settings if it is not blocking.
 
         Raises:
             SettingError: There is no network yet.
@@ -62,7 +63,7 @@ class DataParallelOptimizer:
         The gradients are for this process's batch. This works on any backend.
 
         Returns:
-            What the loss function gave for this process's batch.
+            The result of the loss function for this process's batch.
         """
         network, optimizer = self._bound()
         result = network.gradients_of(optimizer, loss_function, batch)
@@ -70,21 +71,22 @@ class DataParallelOptimizer:
         return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients; an update that was noted keeps its own.
+        """Clear the gradients; a pending update keeps its own.
 
-        They become None, so that a parameter that takes no part afterwards is left alone; zeros
-        where they are told to.
+        Args:
+            set_to_none: Whether they become None, so that a parameter that takes no part afterwards
+                is not updated; they become zeros otherwise.
         """
         network, optimizer = self._bound()
         network.clear(optimizer, set_to_none)
 
     @property
     def param_groups(self) -> Any:
-        """Those of a PyTorch optimizer: what is set there holds from the next step on."""
+        """The groups of a PyTorch optimizer; changes take effect at the next step."""
         return self.torch_optimizer.param_groups
 
     def __getattr__(self, name: str) -> Any:
-        """What the given optimizer has, when nothing is under way."""
+        """Return an attribute of the given optimizer, after any pending update."""
         if name.startswith("_") or "torch_optimizer" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         if self._network is not None:

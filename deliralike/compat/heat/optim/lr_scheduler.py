@@ -6,5 +6,5 @@ from deliralike.compat.heat.torch_names import torch_name
 
 
 def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat."""
+    """Return what PyTorch's module has, as in heat."""
     return torch_name(__name__, "lr_scheduler", name)
