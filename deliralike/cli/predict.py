@@ -26,7 +26,8 @@ def command(
     from deliralike.training.experiment import load_run
 
     network, settings, dataset = load_run(run, backend, data)
-    scores = concatenate(list(predict(network, dataset.held_out.inputs)))
+    outputs = predict(network, dataset.held_out.inputs)
+    scores = concatenate(list(outputs))
     target = out or run / f"predictions-{settings.backend}.csv"
     _write(target, dataset.held_out.labels, scores, dataset.classes)
     correct = accuracy(scores, dataset.held_out.labels)
