@@ -105,7 +105,8 @@ class Loader:
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
         # The rank of this process among those that share each batch, and their number.
-        self._rank, self._world_size = 0, 1
+        self._rank = 0
+        self._world_size = 1
         self._check_count()
 
     @classmethod
@@ -267,7 +268,8 @@ class Loader:
         else:
             before = np.zeros(len(indices), int)
         for number, row in enumerate(rows, first):
-            begin = number * self.batch_size + self._own_rows(epoch, number).start
+            first_own = self._own_rows(epoch, number).start
+            begin = number * self.batch_size + first_own
             yield Job(epoch, number, row, before[begin : begin + len(row)])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
@@ -277,13 +279,15 @@ class Loader:
             raise SettingError(
                 f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}"
             )
-        while read := list(islice(samples, self.batch_size)):
+        read = list(islice(samples, self.batch_size))
+        while read:
             if len(read) == self.batch_size or not self.drop_last:
                 indices = np.arange(passed, passed + len(read))
                 no_repeats = np.zeros(len(read), int)
                 number = passed // self.batch_size
                 yield Job(epoch, number, indices, no_repeats, read)
             passed += len(read)
+            read = list(islice(samples, self.batch_size))
         if not passed:
             raise BatchError(
                 f"a batch needs at least one sample, and the stream had none in epoch {epoch}"
