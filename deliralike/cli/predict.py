@@ -19,7 +19,7 @@ def command(
         typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)"),
     ] = None,
 ) -> None:
-    """Load a run's weights, judge them on held-out data, and write the predictions as CSV."""
+    """Load a run's weights, evaluate them on held-out data, and write the predictions as CSV."""
     from deliralike.cli.console import say
     from deliralike.training import accuracy, predict
     from deliralike.training.evaluation import concatenate

@@ -34,21 +34,22 @@ class Loader:
         source: A tuple or dict of arrays with the samples along their first axis; a dataset with a
             length and an item for each index (so a list is a list of samples); or a `Stream`.
         batch_size: The number of samples in each batch but the last one.
-        seed: Keys the order of the samples and the random numbers of transforms, together with the
-            epoch.
+        seed: The seed of the order of the samples and of the random numbers of transforms, which
+            also depend on the epoch.
         shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
             stream.
         sampler: A sampler that gives the order instead: `WeightedSampler`, `StratifiedSampler`, or
             any callable with the arguments ``(samples, seed, epoch)``.
-        drop_last: Leave out a last batch that is smaller than the others.
+        drop_last: Whether to leave out a last batch that is smaller than the others.
         transform: A function of one sample. If it has a second argument without a default, or one
             named ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch
             and the sample's index.
         batch_transform: The same for a whole batch; its generator is keyed by the batch's number.
-        prefetch: How many batches are made ahead while one is used; at least one for each worker.
-        workers: How many threads or processes make them; without any, prefetching takes one.
-        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is
-            sent to a process must be picklable.
+        prefetch: The number of batches to prepare while one is used; at least one for each worker.
+        workers: The number of threads or processes that prepare them; without any, prefetching
+            takes one.
+        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. Objects
+            that are sent to a process must be picklable.
         timeout: The most seconds to wait for a batch of the workers, the start of processes aside.
             None waits without a limit, as only the user knows how long a sample may take; a second
             Ctrl-C ends the wait in any case.

@@ -29,7 +29,7 @@ class SequentialSampler:
     """
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         return np.arange(samples)
 
 
@@ -43,7 +43,7 @@ class ShuffledSampler:
     """
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         return batching.order(samples, seed, epoch)
 
 
@@ -86,7 +86,7 @@ class WeightedSampler:
             )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         _check_count("weights", len(self.weights), samples)
         if self.replacement:
             return self._with_replacement(seed, epoch)

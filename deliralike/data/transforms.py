@@ -199,8 +199,8 @@ class Noise:
 class Rotate:
     """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
 
-    The picture is interpolated linearly, masks take the nearest value; what comes in from outside
-    is zero. The shape stays. It takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; elements from outside are
+    zero. The shape does not change. SciPy is needed.
 
     Example:
         >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -229,15 +229,14 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Elastic:
-    """Push every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
+    """Move every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
 
-    The picture is interpolated linearly, masks take the nearest value; the edge goes on outside. It
-    takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; the edge is
+    continued outside. SciPy is needed.
 
     Args:
-        strength: The standard deviation of the push on each axis, in pixels.
-        smoothness: How far pushes are alike: the standard deviation of the Gaussian filter, in
-            pixels.
+        strength: The standard deviation of the movement along each axis, in pixels.
+        smoothness: The standard deviation of the Gaussian filter of the field, in pixels.
 
     Example:
         >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -259,21 +258,22 @@ class Elastic:
             "scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation"
         )
         shape = spatial_shape(sample)
-        pushes = []
+        movements = []
         for _ in shape:
             noise = generator.standard_normal(shape)
             smooth = images.gaussian_filter(noise, self.smoothness)
-            pushes.append(self.strength * smooth / (smooth.std() or 1.0))
-        places = np.indices(shape) + pushes
+            scale = smooth.std() or 1.0
+            movements.append(self.strength * smooth / scale)
+        places = np.indices(shape) + movements
 
-        def pushed(array: np.ndarray) -> np.ndarray:
+        def deformed(array: np.ndarray) -> np.ndarray:
             new_planes = []
             for plane in _as_numbers(array).reshape(-1, *shape):
                 new = images.map_coordinates(plane, places, order=_order(array), mode="nearest")
                 new_planes.append(new)
             return np.stack(new_planes).reshape(array.shape)
 
-        return _on_grid(sample, pushed)
+        return _on_grid(sample, deformed)
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:
@@ -289,7 +289,7 @@ def spatial_shape(sample: Any) -> tuple[int, ...]:
     return _picture(nest.leaves(sample)).shape[1:]
 
 
-# What moves, and what changes ---------------------------------------------------------------------
+# Application to samples ---------------------------------------------------------------------------
 
 
 def _on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:

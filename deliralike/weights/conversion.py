@@ -48,10 +48,10 @@ class ConversionReport:
         bytes: The size of the arrays in memory.
         dtypes: The number of arrays of each type.
         written: False after a dry run.
-        kind: The kind of file that the source is.
+        kind: The kind of the source file.
         layout, renamed, reshaped, notes: See `Renaming`.
-        largest_difference: Between the outputs of the networks built from both files, where that
-            was asked for.
+        largest_difference: The largest difference between the outputs of the networks built from
+            both files, if they were compared.
     """
 
     source: Path

@@ -25,9 +25,9 @@ class Layer:
     """The arrays under one path, or a single array that belongs to no layer.
 
     Attributes:
-        path: The common beginning of their names; the whole name of a single array.
-        names: Their names by role (``"weight"``, ``"bias"`` …).
-        signature: Their roles with their shapes.
+        path: The common beginning of the names; the whole name of a single array.
+        names: The names of the arrays by role (``"weight"``, ``"bias"`` …).
+        signature: The roles with the shapes of the arrays.
     """
 
     path: str

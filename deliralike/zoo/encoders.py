@@ -24,9 +24,9 @@ class Tap:
     """One input of a decoder: a stage of its encoder.
 
     Attributes:
-        reduction: How many times smaller than the input it is along each axis.
+        reduction: The factor by which it is smaller than the input along each axis.
         stage: The stage's name; None for the input itself.
-        channels: Its number of channels.
+        channels: The number of channels.
     """
 
     reduction: int
@@ -206,8 +206,8 @@ class EncoderDecoder(Model):
 
         Args:
             encoder: A name of the zoo, an `Architecture`, or a class written once.
-            depths: How often each of the decoder's inputs is halved, from the finest to the
-                coarsest; 0 is the network's input.
+            depths: The number of times that each of the decoder's inputs is halved, from the finest
+                to the coarsest; 0 is the network's input.
             in_channels, dims: The channels and the spatial axes of the network's input.
             settings: Further settings of the encoder.
             output_stride: The largest reduction; stages of larger ones are dilated instead.

@@ -19,7 +19,7 @@ from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
 
-# What trainers and other networks put before the names of a network; see `load`.
+# Prefixes that trainers and other networks put before the names of a network; see `load`.
 PREFIXES = (
     "module.",
     "_orig_mod.",
@@ -61,14 +61,14 @@ class WeightsReport:
 
     Attributes:
         source: The file; ``"a mapping"`` for a mapping.
-        layout: In words, where the weights lay in the source and how its names became the
-            network's.
-        loaded: The network's names that were taken over, adapted ones too.
-        adapted: Those among them that were made to fit.
-        skipped: Names that were left alone on purpose, and why.
+        layout: A description of the place of the weights in the source, and of the way from its
+            names to the network's.
+        loaded: The network's names whose weights were loaded, adapted ones too.
+        adapted: The arrays among them that were made to fit.
+        skipped: The names that were skipped on purpose, each with the reason.
         missing: The network's names that the source lacks; they have their start values.
-        unexpected: Names in the source that the network lacks.
-        notes: What is known to differ between the source's network and this one.
+        unexpected: The names in the source that the network lacks.
+        notes: Known differences between the source's network and this one.
     """
 
     source: str
@@ -82,7 +82,7 @@ class WeightsReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every array went over as it is."""
+        """Whether every array was loaded without a change."""
         return not (self.adapted or self.skipped or self.missing or self.unexpected)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ def load(
             left alone.
 
     Returns:
-        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is
+        The report; it is also logged to the logger ``"deliralike"``, as a warning unless it is
         `complete` and has no notes.
 
     Raises:
@@ -177,11 +177,11 @@ class Choice:
     """One way to read the names of a source.
 
     Attributes:
-        state: In the network's names as far as they fit.
-        words: The way, in words.
-        lacking: Names of the network that the layout is known not to have.
-        notes: Of the layout.
-        keymap: The layout.
+        state: The arrays, under the network's names as far as they fit.
+        words: A description of the way.
+        lacking: The names of the network that the layout is known not to have.
+        notes: The notes of the layout.
+        keymap: The layout, if it is one of the network's key maps.
     """
 
     state: State
@@ -332,7 +332,7 @@ def _any_starts_with(names: Iterable[str], prefix: str) -> bool:
     return any(name.startswith(prefix) for name in names)
 
 
-# What becomes of each array
+# Loading of each array
 
 
 def _other_outputs(
@@ -392,15 +392,15 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether there is nothing wrong."""
+        """Whether no name is missing or unexpected, and no shape is wrong."""
         report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
         return report.complete
 
     @property
     def as_it_is(self) -> bool:
-        """Whether everything fits without being changed.
+        """Whether every array fits without a change.
 
-        A head that one of the two lacks does not count.
+        A head that only one of the two has does not count.
         """
         replaced = set(self.skipped).intersection(self._state, self._slots)
         return bool(self.arrays) and self.fits and not self.adapted and not replaced

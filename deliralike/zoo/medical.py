@@ -208,7 +208,7 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
     """Check that the size of an input can be divided down to the coarsest stage.
 
     Args:
-        factors: How many times smaller that stage is along each axis.
+        factors: The factor by which that stage is smaller along each axis.
         stage: The name of that stage.
         several: Whether that stage needs more than one element for each sample, as an instance
             normalisation does.

@@ -343,7 +343,7 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
 
     Args:
         network: The class or function; its defaults are the architecture's settings.
-        name: What to find it by; the class's or function's own name when not given.
+        name: The name of the architecture; that of the class or function when not given.
         description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see
             `Architecture`.
 

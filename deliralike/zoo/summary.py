@@ -100,7 +100,7 @@ def outline(
         network: A name of the zoo, an `Architecture`, or a class written once.
         input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The
             architecture's own when not given.
-        settings: What to change in the architecture, or the arguments of the class.
+        settings: Settings to change in the architecture, or the arguments of the class.
 
     Raises:
         UnknownName, ArgumentError, SettingError: As `build` does.
@@ -237,8 +237,8 @@ class Stage:
     Attributes:
         channels: The number of channels.
         shape: ``(channels, *size)``; ``(tokens, channels)`` of a network over sequences.
-        reduction: How many times smaller than the input it is along each spatial axis, rounded;
-            empty without any.
+        reduction: The factor by which it is smaller than the input along each spatial axis,
+            rounded; empty without any.
     """
 
     channels: int

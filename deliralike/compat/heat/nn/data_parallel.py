@@ -42,7 +42,7 @@ class DataParallel(LayerwiseNetwork):
             or one that does not hold exactly the network's parameters, always block.
         wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; they are sent in their
             own type when None.
-        bucket_bytes: How many bytes of gradients share a message.
+        bucket_bytes: The number of bytes of gradients that share a message.
 
     Attributes:
         comm: The communicator of all processes.
