@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import deliralike.heat
+import deliralike.compat.heat
 from benchmarks.by_hand.torch_step import torch_step
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike.backends.processes.launch import launched
@@ -73,7 +73,7 @@ def main() -> None:
 
 def _steps(*what: Any) -> tuple[Callable[[], float], Callable[[], float]]:
     _finish()
-    return _step(deliralike.heat, *what), _step(heat, *what)
+    return _step(deliralike.compat.heat, *what), _step(heat, *what)
 
 
 _networks: list[tuple[torch.nn.Module, torch.Tensor]] = []

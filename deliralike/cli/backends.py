@@ -16,11 +16,13 @@ def _row(name: str) -> tuple[str, ...]:
 
     entry = backends.known()[name]
     if entry.missing:
-        return (name, "-", "-", "-", f"not installed: {', '.join(entry.missing)}\n{entry.install}")
+        missing = ", ".join(entry.missing)
+        return (name, "-", "-", "-", f"not installed: {missing}\n{entry.install}")
     # A broken installation may fail in any way, and must not hide the other backends.
     try:
         backend = backends.get(name)
-        precision = "\n".join(f"{what}: {value}" for what, value in backend.precision().items())
-        return (name, backend.version(), "\n".join(backend.devices()), precision, "ready")
+        precision = [f"{key}: {value}" for key, value in backend.precision().items()]
+        devices = "\n".join(backend.devices())
+        return (name, backend.version(), devices, "\n".join(precision), "ready")
     except Exception as error:  # noqa: BLE001
         return (name, "-", "-", "-", f"broken: {error}")

@@ -67,15 +67,16 @@ def command(
     files = [check_ending(path) for path in report or ()]  # before all the work
     wanted = tuple(levels.split(",")) if levels else LEVELS
     processes = join()
-    chosen = _backends(backends, max(counts, default=1))
     settings = key_values(set_ or (), "--set")
-    networks = [zoo.build(name, backend=backend, seed=seed, **settings) for backend in chosen]
-    inputs, loss = _probe(zoo.find(name), networks[0], batch, shape_of(input_), seed, settings)
+    networks = []
+    for backend in _backends(backends, max(counts, default=1)):
+        networks.append(zoo.build(name, backend=backend, seed=seed, **settings))
     reference = networks[0]
+    inputs, loss = _probe(zoo.find(name), reference, batch, shape_of(input_), seed, settings)
     others = networks[1:] or networks  # one alone is compared with itself, over replicas too
     pairs = [(network, wanted) for network in others]
-    over_several = counts or processes.count > 1
-    if networks[1:] and over_several and "L6" in wanted:
+    is_replicated = bool(counts) or processes.count > 1
+    if len(networks) > 1 and is_replicated and "L6" in wanted:
         # For the reference and itself only the levels of replicas are a question.
         own_levels = tuple(level for level in wanted if level in ("L0", "L1", "L6"))
         pairs.insert(0, (reference, own_levels))
@@ -134,7 +135,8 @@ def _probe(
     inputs, output = _inputs_and_output(architecture, network, batch, shape, seed, settings)
     has_scores = isinstance(output, np.ndarray) and output.ndim == 2
     if architecture.task == "classification" and has_scores:
-        labels = np.random.default_rng(seed + 1).integers(0, output.shape[1], batch)
+        classes = output.shape[1]
+        labels = np.random.default_rng(seed + 1).integers(0, classes, batch)
         return (*inputs, labels), classification_loss
     return inputs, distance_loss
 
@@ -156,19 +158,19 @@ def _inputs_and_output(
 
     from deliralike.zoo.registry import Input
 
-    def evaluated(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    def evaluate(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         generator = np.random.default_rng(seed)
         inputs = tuple(entry.draw(generator, batch) for entry in entries)
         return inputs, _output(network, inputs)
 
     if shape is not None:
-        return evaluated([Input(shape)])
+        return evaluate([Input(shape)])
     usual = architecture.inputs_for(**settings)
-    small = tuple(_smaller(entry) for entry in usual)
+    small = tuple(map(_smaller, usual))
     if small != usual:
         with contextlib.suppress(ValueError, RuntimeError):  # too small, or of a fixed size
-            return evaluated(small)
-    return evaluated(usual)
+            return evaluate(small)
+    return evaluate(usual)
 
 
 def _smaller(entry: Any) -> Any:
@@ -187,7 +189,8 @@ def _output(network: Any, inputs: tuple[Any, ...]) -> Any:
     before = network.neutral_state()
     try:
         with network.training_mode(True), backend.evaluating():
-            return backend.to_numpy(network(*backend.prepare(inputs, network)))
+            arrays = backend.prepare(inputs, network)
+            return backend.to_numpy(network(*arrays))
     finally:
         network.load_neutral_state(before)  # running statistics have moved
 
@@ -199,6 +202,6 @@ def _whole(text: str, option: str) -> list[int]:
         numbers = [int(part) for part in text.split(",") if part]
     except ValueError:
         raise SettingError(f"{option} {text!r}: wanted whole numbers like 1,2,3") from None
-    if any(number < 1 for number in numbers):
+    if min(numbers, default=1) < 1:
         raise SettingError(f"{option} {text!r}: there is at least one replica")
     return numbers

@@ -74,15 +74,16 @@ def _score(
     from deliralike.conformance.score import GROUPS, score
     from deliralike.errors import SettingError, suggestion
 
-    chosen = tuple(groups.split(",")) if groups else GROUPS
-    for group in chosen:
+    selected = tuple(groups.split(",")) if groups else GROUPS
+    for group in selected:
         if group not in GROUPS:
             raise SettingError(
                 f"--groups: there is no group {group!r}. {suggestion(group, GROUPS)}"
             )
-    result = score(names, chosen, seeds, processes, everywhere)
-    head, _, *rows = [_cells(line) for line in result.table().splitlines()]
-    show_table([cell.replace("`", "") for cell in head], rows, right=head[1:])
+    result = score(names, selected, seeds, processes, everywhere)
+    head, _, *rows = map(_cells, result.table().splitlines())
+    columns = [cell.replace("`", "") for cell in head]
+    show_table(columns, rows, right=head[1:])
     summary = (
         f"{len(result.false_alarms)} false alarms on {len(result.right)} right candidates; "
         f"{result.seconds:.0f} s with {max(processes, 1)} processes"
@@ -90,7 +91,8 @@ def _score(
     say(summary)
     for verdict in (*result.false_alarms, *result.missed()):
         task = verdict.task
-        say(f"  {_failure(verdict)}: {task.name} ({task.backend or 'NumPy'}). {verdict.said[:200]}")
+        where = f"{task.name} ({task.backend or 'NumPy'})"
+        say(f"  {_failure(verdict)}: {where}. {verdict.said[:200]}")
     _write(files, result.to_dict(), f"{result.table()}\n\n{summary}.\n")
     return result.passed
 

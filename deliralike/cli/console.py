@@ -16,8 +16,9 @@ PIPED_WIDTH = 150
 
 def console() -> Console:
     """Return a console on standard output."""
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=PIPED_WIDTH if piped else None, highlight=False)
+    is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    width = PIPED_WIDTH if is_piped else None
+    return Console(width=width, highlight=False)
 
 
 @contextmanager
@@ -28,7 +29,11 @@ def progress() -> Iterator[Callable[[str], None]]:
         A function that sets the text. It does nothing where standard error is no terminal.
     """
     with Console(stderr=True, highlight=False).status("") as status:
-        yield lambda text: status.update(Text(text))
+
+        def update(text: str) -> None:
+            status.update(Text(text))
+
+        yield update
 
 
 def show_table(
@@ -50,7 +55,7 @@ def show_table(
         justify: Literal["left", "right"] = "right" if column in right else "left"
         table.add_column(column, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*[Text(str(cell)) for cell in row])
     console().print(table)
 
 

@@ -103,8 +103,8 @@ def _names(text: str) -> list[str]:
     from deliralike import backends
     from deliralike.errors import BackendUnavailable, SettingError, suggestion
 
-    stripped = [name.strip() for name in text.split(",")]
-    names = [name for name in dict.fromkeys(stripped) if name]
+    stripped = map(str.strip, text.split(","))
+    names = list(dict.fromkeys(filter(None, stripped)))
     if not names:
         raise SettingError(
             f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}."
@@ -176,8 +176,11 @@ def _write(results: list[Result], shared: Settings, folder: Path) -> None:
     from deliralike.training import experiment
     from deliralike.training.curves import draw_curves
 
-    _write_json(folder / "summary.json", [_summary(result) for result in results])
-    runs = {result.version: result.history for result in results if result.history}
+    _write_json(folder / "summary.json", list(map(_summary, results)))
+    runs = {}
+    for result in results:
+        if result.history:
+            runs[result.version] = result.history
     if runs:
         title = f"{shared.network} on {shared.data}, {shared.dtype}, seed {shared.seed}"
         draw_curves(runs, folder / experiment.CURVES, title)
@@ -206,7 +209,7 @@ def _show(results: list[Result]) -> None:
     from deliralike.cli.console import say, show_table
 
     reference = next((result.version for result in results if result.history), "")
-    show_table(_COLUMNS, [_row(result) for result in results], right=_COLUMNS[1:])
+    show_table(_COLUMNS, map(_row, results), right=_COLUMNS[1:])
     if not reference:
         say("No backend could run; install one of them.", "bold red")
     say(f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64.")
@@ -219,9 +222,10 @@ def _show(results: list[Result]) -> None:
 
 def _row(result: Result) -> tuple[str, ...]:
     if not result.history:
-        return (result.backend, "not available", *("-",) * 4)
-    speed = f"{result.history.seconds_per_step * 1e3:.1f}"
-    return (result.version, f"{result.accuracy:.2%}", speed, *_differences(result.agreement))
+        return (result.backend, "not available", "-", "-", "-", "-")
+    accuracy = f"{result.accuracy:.2%}"
+    milliseconds = f"{result.history.seconds_per_step * 1e3:.1f}"
+    return (result.version, accuracy, milliseconds, *_differences(result.agreement))
 
 
 def _differences(agreement: Agreement | None) -> list[str]:
@@ -236,7 +240,7 @@ def _explain(result: Result, agreement: Agreement) -> None:
     from deliralike.cli.console import say
 
     parts = (agreement.losses, agreement.outputs, agreement.gradients)
-    worst = ", ".join(part.worst for part in parts if part.worst)
+    worst = ", ".join(filter(None, [part.worst for part in parts]))
     if worst:
         say(f"{result.version}: largest differences at {worst}", "dim")
     if agreement.gradients.null:

@@ -19,14 +19,15 @@ def command(
         typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)"),
     ] = None,
 ) -> None:
-    """Load a run's weights, judge them on held-out data, and write the predictions as CSV."""
+    """Load a run's weights, evaluate them on held-out data, and write the predictions as CSV."""
     from deliralike.cli.console import say
     from deliralike.training import accuracy, predict
     from deliralike.training.evaluation import concatenate
     from deliralike.training.experiment import load_run
 
     network, settings, dataset = load_run(run, backend, data)
-    scores = concatenate(list(predict(network, dataset.held_out.inputs)))
+    outputs = predict(network, dataset.held_out.inputs)
+    scores = concatenate(list(outputs))
     target = out or run / f"predictions-{settings.backend}.csv"
     _write(target, dataset.held_out.labels, scores, dataset.classes)
     correct = accuracy(scores, dataset.held_out.labels)

@@ -27,23 +27,24 @@ def command(
     from deliralike.cli.console import console, say, show_table
     from deliralike.training.experiment.compare import draw_runs, read_runs
 
-    rows = read_runs(folder, metric)
-    cells = [_cells(row, folder) for row in rows]
+    runs = {_name(row, folder): row for row in read_runs(folder, metric)}
+    cells = [_cells(name, row) for name, row in runs.items()]
     shared = _shared(cells)
-    columns = [name for name in cells[0] if name not in shared]
+    columns = [column for column in cells[0] if column not in shared]
     columns = _columns_that_fit(columns, cells, console().width)
     if shared:
-        text = ", ".join(f"{name} {value}" for name, value in shared.items())
+        text = ", ".join(map(" ".join, shared.items()))
         say(f"all runs: {text}", "dim")
     table = []
     for run in cells:
-        table.append([run[name] for name in columns])
+        table.append([run[column] for column in columns])
     show_table(columns, table, right=["epochs", "best", "last", "time"])
-    for row in rows:
+    for name, row in runs.items():
         if row.reason:
-            say(f"{_name(row, folder)}: {row.reason}", "yellow" if row.problem else "dim")
+            style = "yellow" if row.problem else "dim"
+            say(f"{name}: {row.reason}", style)
     if plot is not None:
-        picture = draw_runs({_name(row, folder): row for row in rows}, plot)
+        picture = draw_runs(runs, plot)
         say(f"see {picture}")
 
 
@@ -75,10 +76,10 @@ def _columns_that_fit(columns: list[str], cells: list[dict[str, str]], width: in
     return columns
 
 
-def _cells(row: "Row", folder: Path) -> dict[str, str]:
+def _cells(name: str, row: "Row") -> dict[str, str]:
     settings = row.settings
     return {
-        "run": _name(row, folder),
+        "run": name,
         "network": str(settings.get("network", "-")),
         "backend": str(settings.get("backend", "-")),
         "data": str(settings.get("data", "-")),
@@ -98,7 +99,9 @@ def _name(row: "Row", folder: Path) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return f"{value:.4g}"
 
 
 def _time(seconds: float) -> str:

@@ -30,7 +30,7 @@ def command(
     print(as_toml(settings), end="")
 
 
-def spread(given: Mapping[str, Any]) -> dict[str, Any]:
+def spread(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of ``--set`` by the keys of the settings.
 
     ``optimizer.lr`` stands in ``optimizer_settings``. A name that is no setting is one of the
@@ -42,7 +42,8 @@ def spread(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from deliralike.training.experiment.settings import names
 
-    return {_key(key, names()): value for key, value in given.items()}
+    known = names()
+    return {_key(key, known): value for key, value in values.items()}
 
 
 def _key(key: str, names: list[str]) -> str:

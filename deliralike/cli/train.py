@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +105,7 @@ def command(
     from deliralike.cli.options import key_values
     from deliralike.cli.settings import spread
 
-    given = {
+    options = {
         "data": data,
         "backend": backend,
         "epochs": epochs,
@@ -117,7 +118,10 @@ def command(
         "dtype": dtype,
         "devices": device,
     }
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes: dict[str, Any] = {}
+    for key, value in options.items():
+        if value is not None:
+            changes[key] = value
     for key, value in key_values(optimizer_set or (), "--optimizer-set").items():
         changes[f"optimizer_settings.{key}"] = value
     changes |= spread(key_values(set_ or (), "--set"))
@@ -212,11 +216,11 @@ def _one(
     if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
     settings, dataset = experiment.complete()
-    done = finished_result(folder, settings, accept) if resume and folder else None
-    if done and if_there:
-        _end(experiment, done)
+    finished = finished_result(folder, settings, accept) if resume and folder else None
+    if finished and if_there:
+        _end(experiment, finished)
         return
-    if done:
+    if finished:
         raise SettingError(
             f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
             f"For more: --epochs {settings.epochs + 5}"
@@ -295,7 +299,9 @@ def _show(result: "RunResult") -> None:
 
 
 def _figure(name: str, value: float) -> str:
-    return f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
+    if name == "accuracy":
+        return f"{value:.2%}"
+    return f"{value:.4g}"
 
 
 # Folds --------------------------------------------------------------------------------------------
@@ -306,8 +312,7 @@ def _all_folds(experiment: "Experiment", folder: Path | None) -> None:
 
     # A mistake in the settings is reported before a folder is made.
     experiment.with_(fold=1).complete()
-    result = run_folds(experiment.settings, folder, lambda own, fold: _fold(experiment, own, fold))
-    _show_folds(result)
+    _show_folds(run_folds(experiment.settings, folder, partial(_fold, experiment)))
 
 
 def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
@@ -325,33 +330,33 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
     from deliralike.training.experiment import new_folder
     from deliralike.training.experiment.run import finished_result
 
-    chosen = experiment.with_(fold=fold)
-    settings, dataset = chosen.complete()
+    of_fold = experiment.with_(fold=fold)
+    settings, dataset = of_fold.complete()
     resume = folder.exists()
     say(f"fold {fold} of {settings.folds}", "bold")
-    if resume and (done := finished_result(folder, settings)):
-        say(f"finished already: {folder}")
-        return done
-    prepared = chosen.prepare(settings, dataset)
-    return _trained(prepared, folder if resume else new_folder(folder), resume, again=folder.parent)
+    if resume:
+        finished = finished_result(folder, settings)
+        if finished:
+            say(f"finished already: {folder}")
+            return finished
+    prepared = of_fold.prepare(settings, dataset)
+    if not resume:
+        folder = new_folder(folder)
+    return _trained(prepared, folder, resume, again=folder.parent)
 
 
 def _show_folds(result: "FoldsResult") -> None:
     from deliralike.cli.console import say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
-    def row(title: str, values: Mapping[str, float]) -> list[str]:
-        return [title, *(_figure(name, values[name]) for name in names)]
-
+    folds = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
+    columns = [[*folds, "mean", "95 % interval, from", "to"]]
+    for name, interval in result.metrics.items():
+        values = [run.metrics[name] for run in result.runs]
+        values += [interval.mean, interval.low, interval.high]
+        columns.append([_figure(name, value) for value in values])
     names = list(result.metrics)
-    intervals = result.metrics.items()
-    rows = []
-    for number, run in enumerate(result.runs, start=1):
-        rows.append(row(f"fold {number}", run.metrics))
-    rows.append(row("mean", {name: interval.mean for name, interval in intervals}))
-    rows.append(row("95 % interval, from", {name: interval.low for name, interval in intervals}))
-    rows.append(row("to", {name: interval.high for name, interval in intervals}))
-    show_table(["held-out", *names], rows, right=names)
+    show_table(["held-out", *names], zip(*columns, strict=True), right=names)
     say(
         f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict "
         f"{result.runs[0].folder}"

@@ -42,10 +42,13 @@ def command(
                 "--draw wants the name of one architecture: deliralike zoo NAME --draw FILE"
             )
         _list(zoo.list(name or "*"))
-    elif draw is not None:
-        _draw(name, draw, shape_of(size), depth, key_values(set_ or (), "--set"))
+        return
+    shape = shape_of(size)
+    settings = key_values(set_ or (), "--set")
+    if draw is not None:
+        _draw(name, draw, shape, depth, settings)
     else:
-        _detail(name, shape_of(size), key_values(set_ or (), "--set"))
+        _detail(name, shape, settings)
 
 
 def _list(names: tuple[str, ...]) -> None:
@@ -57,8 +60,9 @@ def _list(names: tuple[str, ...]) -> None:
     for name in names:
         architecture = zoo.find(name)
         parameters = architecture.parameters or count_parameters(architecture)
-        inputs = architecture.inputs_for() if architecture.shape is not None else ()
-        shapes = ", ".join(map(_input, inputs))
+        shapes = ""
+        if architecture.shape is not None:
+            shapes = ", ".join(map(_input, architecture.inputs_for()))
         dims = ", ".join(map(str, architecture.dims))
         rows.append((name, f"{parameters:,}", shapes, dims, architecture.task))
     show_table(["network", "parameters", "input", "axes", "task"], rows, right=["parameters"])
@@ -78,19 +82,33 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
     say(f"{name}: {architecture.task}, {counts}", "bold")
     say(f"source: {architecture.source}")
     values = {**architecture.settings, **settings}
-    show_table(["setting", "value"], [(key, repr(value)) for key, value in values.items()])
-    head = ["layer", "type", "output", "parameters", "multiply-adds"]
-    inputs = architecture.inputs_for(**settings) if architecture.shape is not None else ()
-    bounds = [entry.below for entry in inputs] + [None] * len(outline.inputs)
-    rows = []
-    for i, (input_shape, below) in enumerate(zip(outline.inputs, bounds, strict=False)):
-        title = f"(input {i})" if len(outline.inputs) > 1 else "(input)"
-        rows.append((title, "", _input(zoo.Input(input_shape[1:], below)), "", ""))
+    show_table(["setting", "value"], zip(values, map(repr, values.values()), strict=True))
+    rows = _input_rows(architecture, outline, settings)
     for row in outline.rows:
-        counts_of_row = (f"{row.parameters:,}", f"{row.multiply_adds:,}")
-        rows.append((row.name or "(itself)", row.type, _nest(row.output), *counts_of_row))
+        parameters = f"{row.parameters:,}"
+        multiply_adds = f"{row.multiply_adds:,}"
+        name = row.name or "(itself)"
+        rows.append((name, row.type, _nest(row.output), parameters, multiply_adds))
     rows.append(("(output)", "", _nest(outline.output), "", ""))
-    show_table(head, rows, right=head[3:])
+    columns = ["layer", "type", "output", "parameters", "multiply-adds"]
+    show_table(columns, rows, right=columns[3:])
+
+
+def _input_rows(architecture: Any, outline: Any, settings: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row for each input of a network."""
+    from deliralike import zoo
+
+    stated: tuple[Any, ...] = ()
+    if architecture.shape is not None:
+        stated = architecture.inputs_for(**settings)
+    rows: list[tuple[str, ...]] = []
+    for number, shape in enumerate(outline.inputs):
+        below = stated[number].below if number < len(stated) else None
+        title = "(input)"
+        if len(outline.inputs) > 1:
+            title = f"(input {number})"
+        rows.append((title, "", _input(zoo.Input(shape[1:], below)), "", ""))
+    return rows
 
 
 def _draw(
@@ -113,8 +131,9 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
 
     if text is None:
         return None
+    sizes = text.lower().replace(",", "x").split("x")
     try:
-        return tuple(int(size) for size in text.lower().replace(",", "x").split("x"))
+        return tuple(map(int, sizes))
     except ValueError:
         raise SettingError(f"--input {text!r}: wanted whole numbers like 3x224x224") from None
 
@@ -130,7 +149,8 @@ def _input(entry: Any) -> str:
 def _nest(output: Any) -> str:
     """Return the shapes of a layer's outputs, without the batch."""
     if isinstance(output, dict):
-        return ", ".join(f"{name}: {_nest(part)}" for name, part in output.items())
+        named = [f"{name}: {_nest(part)}" for name, part in output.items()]
+        return ", ".join(named)
     if not isinstance(output, tuple | list):
         return str(output)
     if output and all(isinstance(size, int) for size in output):
@@ -138,7 +158,9 @@ def _nest(output: Any) -> str:
     parts = []
     for part in output:
         text = _nest(part)
-        parts.append(f"({text})" if isinstance(part, list | dict) else text)
+        if isinstance(part, list | dict):
+            text = f"({text})"
+        parts.append(text)
     return ", ".join(parts)
 
 

@@ -1,7 +1,4 @@
-"""A mapping of optimizers by name, under MMEngine's name.
-
-It is for networks whose parts have optimizers of their own.
-"""
+"""MMEngine's name for a mapping of optimizers, for networks whose parts each have their own."""
 
 from __future__ import annotations
 
@@ -15,15 +12,13 @@ from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
-    """Several optimizers by name.
-
-    A `Trainer` takes them so, and a network's ``train_step`` gets them.
+    """Several optimizers by name, as a `Trainer` takes them and a ``train_step`` gets them.
 
     Args:
         optimizers: The optimizers, by name: ``OptimWrapperDict(generator=..., critic=...)``.
 
     Raises:
-        ArgumentError: One of them is no optimizer of deliralike's.
+        ArgumentError: A value is no optimizer of deliralike's.
 
     Example:
         >>> from deliralike import rules, zoo
@@ -47,41 +42,40 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
         self._optimizers = optimizers
 
     def __getitem__(self, name: str) -> AbstractOptimizer:
-        """The optimizer of that name.
+        """Return the optimizer of that name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: There is no such optimizer.
         """
         return self._optimizers[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """Iterate over the names."""
         return iter(self._optimizers)
 
     def __len__(self) -> int:
-        """The number of optimizers."""
+        """Return the number of optimizers."""
         return len(self._optimizers)
 
     def __repr__(self) -> str:
-        """With the names."""
-        return (
-            f"{type(self).__name__}({', '.join(f'{name}={each!r}' for name, each in self.items())})"
-        )
+        """Return the class with the optimizers by name."""
+        arguments = ", ".join(f"{name}={each!r}" for name, each in self.items())
+        return f"{type(self).__name__}({arguments})"
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rates by name, as MMEngine has them: ``{"generator.lr": [0.1]}``."""
+        """Return the learning rates by name, as MMEngine has them: ``{"generator.lr": [0.1]}``."""
         return {f"{name}.lr": [each.lr] for name, each in self.items()}
 
     def state_dict(self) -> dict[str, dict[str, np.ndarray]]:
-        """The state of each optimizer, in neutral names and layouts."""
+        """Return the state of each optimizer, in neutral names and layouts."""
         return {name: each.neutral_state() for name, each in self.items()}
 
     def load_state_dict(self, state: Mapping[str, dict[str, np.ndarray]]) -> None:
-        """Take over what `state_dict` gave, also on another backend.
+        """Load what `state_dict` returned, also on another backend.
 
         Raises:
-            UnknownName: It has an optimizer that is not here.
-            StateError: It lacks one that is, or a state does not fit.
+            UnknownName: The state has an optimizer that is not here.
+            StateError: The state lacks an optimizer, or the state of one does not fit.
         """
         for name in state:
             if name not in self:
@@ -96,7 +90,7 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
             self[name].load_neutral_state(each)
 
     def update_params(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """As in MMEngine, an error: each optimizer has a loss of its own."""
+        """Raise an error, as in MMEngine: each optimizer has a loss of its own."""
         raise CapabilityError(
             "several optimizers have no update together: optimizers['name'].update(loss_function, "
             "*batch) for each"

@@ -34,7 +34,8 @@ def seeded_globals(generator: np.random.Generator) -> Iterator[None]:
         True
     """
     with _LOCK:
-        numpy_state, python_state = np.random.get_state(), random.getstate()
+        numpy_state = np.random.get_state()
+        python_state = random.getstate()
         np.random.seed(generator.integers(2**32, size=8, dtype=np.uint32))
         random.seed(int(generator.integers(2**63)))
         try:
@@ -52,11 +53,11 @@ class albumentations:  # noqa: N801
     the transform, seeded for each sample.
 
     Args:
-        transform: Called with ``image=`` and ``mask=``, gives a dict with the same keys. It has
-            albumentations' ``set_random_state``; without, it may draw from NumPy's and Python's
-            global random states.
-        image: Where the picture is in a sample: a position, a key, or a field's name.
-        mask: Where its mask is, if the sample has one.
+        transform: A function of ``image=`` and ``mask=`` that returns a dict with the same keys. It
+            has albumentations' ``set_random_state``; without it, it may draw from NumPy's and
+            Python's global random states.
+        image: The place of the picture in a sample: a position, a key, or a field's name.
+        mask: The place of its mask, if the sample has one.
 
     Shapes:
         Pictures ``(C, H, W)`` or ``(H, W)``, masks ``(H, W)`` or ``(C, H, W)``; ``H`` and ``W`` may
@@ -64,7 +65,7 @@ class albumentations:  # noqa: N801
 
     Raises:
         ArgumentError: The sample has no such entry, or an array of other dimensions.
-        BatchError: The transform gives something else than arrays, such as the tensors of
+        BatchError: The transform returns something else than arrays, such as the tensors of
             ``ToTensorV2``.
 
     Example:
@@ -141,9 +142,9 @@ class batchgenerators:  # noqa: N801
     each batch, and put back afterwards. Threads therefore take turns; processes do not have to.
 
     Args:
-        transform: Called with ``data=`` and ``seg=``, gives a dict with the same keys.
-        data: Where the pictures are in a batch: a position, a key, or a field's name.
-        seg: Where their masks are, if the batch has some.
+        transform: A function of ``data=`` and ``seg=`` that returns a dict with the same keys.
+        data: The place of the pictures in a batch: a position, a key, or a field's name.
+        seg: The place of their masks, if the batch has some.
 
     Shapes:
         Pictures ``(B, C, X, Y[, Z])``, masks ``(B, X, Y[, Z])`` or ``(B, C, X, Y[, Z])``; X, Y, Z
@@ -236,12 +237,13 @@ def _restored(output: Any, name: str, picture: np.ndarray) -> np.ndarray:
 
 def _array(output: Any, key: str) -> np.ndarray:
     """Return the array that a transform gave under a key, or raise an error."""
-    value = output.get(key) if isinstance(output, dict) else None
-    if not isinstance(value, np.ndarray):
-        given = value if isinstance(output, dict) and key in output else output
-        raise BatchError(
-            f"a transform must give a dict with a NumPy array as {key!r}, and gave "
-            f"{nest.described(given)}; leave out steps such as ToTensorV2: arrays become tensors "
-            "later"
-        )
-    return value
+    result = output
+    if isinstance(output, dict) and key in output:
+        result = output[key]
+        if isinstance(result, np.ndarray):
+            return result
+    raise BatchError(
+        f"a transform must give a dict with a NumPy array as {key!r}, and gave "
+        f"{nest.described(result)}; leave out steps such as ToTensorV2: arrays become tensors "
+        "later"
+    )

@@ -79,13 +79,17 @@ class BatchPipeline:
     def _stacked(self, job: Job) -> Any:
         if self.transform is None and self.source is not None:
             return self.source.take(job.indices)
-        return collate([self._transformed(job, place) for place in range(len(job.indices))])
+        samples = [self._transformed(job, place) for place in range(len(job.indices))]
+        return collate(samples)
 
     def _transformed(self, job: Job, place: int) -> Any:
         index = int(job.indices[place])
         repeat = int(job.repeats[place])
         progress.at_sample(index)
-        sample = self.source.sample(index) if self.source is not None else job.read[place]
+        if self.source is None:
+            sample = job.read[place]
+        else:
+            sample = self.source.sample(index)
         if self.transform is None:
             return sample
         rng = KeyedRng(self.seed, "data/transform")

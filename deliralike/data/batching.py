@@ -27,9 +27,9 @@ def batches(
         arrays: Arrays of equal length along their first axis; leaves that are no arrays go into
             every batch.
         batch_size: The number of samples in each batch but the last one.
-        seed: Keys the order of the samples, together with `epoch`.
+        seed: The seed of the order of the samples, which also depends on `epoch`.
         shuffle: Whether the order is drawn anew for each epoch; if not, it is the arrays' own.
-        drop_last: Leave out a last batch that is smaller than the others.
+        drop_last: Whether to leave out a last batch that is smaller than the others.
 
     Shapes:
         A leaf ``(samples, ...)`` becomes ``(batch, ...)``.

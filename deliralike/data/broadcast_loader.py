@@ -19,16 +19,16 @@ from deliralike.parallel.processes.group import ProcessGroup
 class FromRoot(Loader):
     """The batches of the root's loader in every process: the root reads and broadcasts them.
 
-    Their order, their samples and their positions are those of that loader, so a run is the one
-    that it would be if every process read for itself. A trainer takes each process's share of them.
+    Their order, their samples and their positions are those of that loader, so a run is the same as
+    if every process read for itself. A trainer takes each process's share of them.
 
     Args:
-        loader: The root's; what the other processes give is not looked at, and may be None.
+        loader: The root's loader; the argument of the other processes is ignored, and may be None.
         processes: The group of processes; every one of them goes over the same batches.
 
     Raises:
         SettingError: The root has no loader.
-        ArgumentError: It is one of a stream, which has no length.
+        ArgumentError: The loader is one of a stream, which has no length.
 
     Example:
         >>> from deliralike.parallel import SingleProcess
@@ -39,10 +39,11 @@ class FromRoot(Loader):
 
     def __init__(self, loader: Loader | None, processes: ProcessGroup):
         root_loader = loader if processes.is_root else None
-        reading = processes.broadcast_object("how the root's loader reads", _options(root_loader))
-        if reading is None:
+        own_options = _options(root_loader)
+        options = processes.broadcast_object("how the root's loader reads", own_options)
+        if options is None:
             raise SettingError("FromRoot: process 0 is the one that reads, and it has no loader")
-        samples, options = reading
+        samples = options.pop("samples")
         super().__init__(range(samples), **options)
         self._processes = processes
         self._root_loader = root_loader
@@ -67,12 +68,25 @@ class FromRoot(Loader):
                 yield _rows(batch, self._own_rows(epoch, number))
 
 
-def _options(loader: Loader | None) -> tuple[int, dict[str, Any]] | None:
+def _options(loader: Loader | None) -> dict[str, Any] | None:
+    """Return the number of samples of a loader, and the options with which it reads them."""
     if loader is None:
         return None
-    names = ("batch_size", "seed", "sampler", "drop_last")
-    return loader.samples, {name: getattr(loader, name) for name in names}
+    return {
+        "samples": loader.samples,
+        "batch_size": loader.batch_size,
+        "seed": loader.seed,
+        "sampler": loader.sampler,
+        "drop_last": loader.drop_last,
+    }
 
 
 def _rows(batch: Any, rows: slice) -> Any:
-    return nest.map(lambda leaf: leaf[rows] if np.ndim(leaf) else leaf, batch)
+    """Return the rows of each array of a batch."""
+
+    def selected(leaf: Any) -> Any:
+        if np.ndim(leaf) == 0:
+            return leaf
+        return leaf[rows]
+
+    return nest.map(selected, batch)

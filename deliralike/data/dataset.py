@@ -61,7 +61,7 @@ def stratified_split(
     Args:
         held_out: The fraction of each class that is held out, rounded to whole samples; above 0 and
             below 1.
-        seed: Which samples these are. The same seed gives the same split everywhere.
+        seed: The seed of the split, which is the same everywhere.
 
     Returns:
         The samples to learn from and those held out, each in their original order.
@@ -73,12 +73,14 @@ def stratified_split(
         (8, [0, 1])
     """
     check_fraction(held_out)
-    chosen = np.zeros(len(samples.labels), dtype=bool)
+    is_held_out = np.zeros(len(samples.labels), dtype=bool)
     for label in np.unique(samples.labels):
         members = np.flatnonzero(samples.labels == label)
-        shuffled = members[permutation(len(members), seed, f"data/split/{label}")]
-        chosen[shuffled[: round(held_out * len(members))]] = True
-    return samples.take(np.flatnonzero(~chosen)), samples.take(np.flatnonzero(chosen))
+        order = permutation(len(members), seed, f"data/split/{label}")
+        count = round(held_out * len(members))
+        is_held_out[members[order[:count]]] = True
+    train = samples.take(np.flatnonzero(~is_held_out))
+    return train, samples.take(np.flatnonzero(is_held_out))
 
 
 def check_fraction(held_out: float) -> None:

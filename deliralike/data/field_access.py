@@ -32,16 +32,18 @@ def with_entries(nested: Any, new: dict[Entry, Any]) -> Any:
     """
     if hasattr(nested, "_replace"):
         return nested._replace(**_by_field_name(nested, new))
-    is_tuple = isinstance(nested, tuple)
-    changed: Any = list(nested) if is_tuple else copy.copy(nested)
+    if isinstance(nested, tuple):
+        return tuple(with_entries(list(nested), new))
+    changed = copy.copy(nested)
     for key, value in new.items():
         changed[key] = value
-    return tuple(changed) if is_tuple else changed
+    return changed
 
 
 def _by_field_name(named_tuple: Any, entries: dict[Entry, Any]) -> dict[str, Any]:
     named = {}
     for key, value in entries.items():
-        name = key if isinstance(key, str) else named_tuple._fields[key]
-        named[name] = value
+        if not isinstance(key, str):
+            key = named_tuple._fields[key]
+        named[key] = value
     return named

@@ -23,7 +23,7 @@ class ImageFolder:
 
     Attributes:
         files: Every picture, class by class, in the order of their names.
-        labels: The class of each, as its place in `classes`.
+        labels: The class of each picture, as its place in `classes`.
         classes: The names of the classes.
         size: Height and width that pictures are scaled to; as they are if None.
         mode: ``"RGB"``, or ``"L"`` for grey.
@@ -79,9 +79,9 @@ class PairedFolders:
                 f"picture {str(file)!r} is {picture.shape[1:]} and its mask {str(mask_file)!r} is "
                 f"{mask.shape}: height and width must agree"
             )
-        return Samples(
-            picture, mask if self.values is None else _classes(mask, self.values, mask_file)
-        )
+        if self.values is not None:
+            mask = _classes(mask, self.values, mask_file)
+        return Samples(picture, mask)
 
 
 def image_folder(
@@ -93,9 +93,8 @@ def image_folder(
 ) -> ImageFolder:
     """Return the pictures under a folder that has a subfolder for each class.
 
-    Names that begin with a dot, and files that are no pictures by their suffix, are passed over;
-    pictures in deeper folders belong to the class. What a camera noted about the rotation of a
-    picture is followed.
+    Names that begin with a dot, and files that are no pictures by their suffix, are ignored;
+    pictures in deeper folders belong to the class. A picture is turned as its camera noted.
 
     Args:
         size: Height and width to scale to (bilinear, with a filter when shrinking), or one number
@@ -128,7 +127,8 @@ def image_folder(
         pictures = _pictures(root / name)
         files.extend(pictures)
         labels.extend([label] * len(pictures))
-    return ImageFolder(tuple(files), np.array(labels, dtype=np.int64), names, _size(size), mode)
+    numbers = np.array(labels, dtype=np.int64)
+    return ImageFolder(tuple(files), numbers, names, _size(size), mode)
 
 
 def paired_folders(
@@ -160,17 +160,20 @@ def paired_folders(
     _check_mode(mode)
     pictures = _by_stem(_folder(images))
     labels = _by_stem(_folder(masks))
-    for name in sorted(set(pictures) ^ set(labels)):
-        there, missing = (images, masks) if name in pictures else (masks, images)
+    unpaired = sorted(pictures.keys() ^ labels.keys())
+    if unpaired:
+        name = unpaired[0]
+        folder = images if name in pictures else masks
+        other = masks if name in pictures else images
         raise SettingError(
-            f"{name!r} of folder {str(there)!r} has no partner of that name in {str(missing)!r}"
+            f"{name!r} of folder {str(folder)!r} has no partner of that name in {str(other)!r}"
         )
     pairs = tuple((pictures[name], labels[name]) for name in sorted(pictures))
     classes = None if values is None else tuple(values)
     return PairedFolders(pairs, _size(size), mode, classes)
 
 
-# Finding ------------------------------------------------------------------------------------------
+# Listing ------------------------------------------------------------------------------------------
 
 
 def _folder(path: str | Path) -> Path:
@@ -221,7 +224,8 @@ def _by_stem(folder: Path) -> dict[str, Path]:
 def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int) else size
+    sides = (size, size) if isinstance(size, int) else size
+    height, width = sides
     if min(height, width) < 1:
         raise SettingError(f"size must be a height and a width above zero, not {size!r}")
     return height, width
@@ -244,7 +248,8 @@ def _place(index: int, count: int) -> int:
 def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
     raw = _turned(_opened(file))
     if raw.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-        grey = np.asarray(_scaled(raw.convert("F"), size)) / np.float32(65535)
+        scaled = _scaled(raw.convert("F"), size)
+        grey = np.asarray(scaled) / np.float32(65535)
         channels = len(mode)  # the modes have a letter for each channel
         return np.repeat(grey[np.newaxis], channels, axis=0)
     if raw.mode == "F":
@@ -265,7 +270,8 @@ def _mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
             f"mask {str(file)!r} has mode {raw.mode!r}, not one number for each pixel: save it as "
             "grey"
         )
-    return np.asarray(_scaled(raw, size, nearest=True)).astype(np.int64)
+    scaled = _scaled(raw, size, nearest=True)
+    return np.asarray(scaled).astype(np.int64)
 
 
 def _classes(mask: np.ndarray, values: tuple[int, ...], file: Path) -> np.ndarray:
@@ -299,7 +305,9 @@ def _scaled(picture: Any, size: tuple[int, int] | None, nearest: bool = False) -
     if size is None:
         return picture
     filters = _pillow("Image").Resampling
-    return picture.resize(size[::-1], filters.NEAREST if nearest else filters.BILINEAR)
+    height, width = size
+    resampling = filters.NEAREST if nearest else filters.BILINEAR
+    return picture.resize((width, height), resampling)
 
 
 def _pillow(module: str) -> Any:

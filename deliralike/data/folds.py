@@ -54,11 +54,11 @@ def folds(
     labels and groups are given.
 
     Args:
-        samples: Their number, or what holds them.
+        samples: The number of samples, or a dataset that holds them.
         labels: The class of each sample: each part gets the same proportions.
-        groups: What each sample belongs to (a patient, a place): no group is in two parts.
-        seed: Which samples go together; taken modulo 2**32.
-        shuffle: Whether samples are mixed before; if not, parts are runs of neighbours.
+        groups: The group of each sample (a patient, a place): no group is in two parts.
+        seed: The seed of the shuffle, taken modulo 2**32.
+        shuffle: Whether samples are shuffled before; if not, parts consist of neighbours.
 
     Raises:
         SettingError: k is below 2 or above the number of samples, of groups, or of samples of a
@@ -94,8 +94,7 @@ def train_validation(
 
     Args:
         fold: A fold, or the indices of the samples to split.
-        labels, groups: Of *all* samples, as for `folds`; those of the samples to split are looked
-            up here.
+        labels, groups: The labels and groups of *all* samples, as for `folds`.
 
     Returns:
         A fold whose indices count among all samples too, as those of `fold` do.

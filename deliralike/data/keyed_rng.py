@@ -35,7 +35,7 @@ class KeyedRng:
 
         Args:
             number: The number of the sample or batch.
-            repeat: How often the sample came before in the epoch.
+            repeat: The number of times that the sample came before in the epoch.
         """
         key = start.key(self.seed, self.path)
         counter = [0, repeat, number, epoch]  # the first word counts the draws
@@ -44,7 +44,7 @@ class KeyedRng:
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function of a value, and how it takes the generator: not at all, second, or by name.
+    """A user's function of a value, and the way in which it takes the generator.
 
     Attributes:
         generator_as: The name of the argument that takes the generator; empty if it is the second
@@ -56,7 +56,7 @@ class Call:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Call":
-        """Read off the signature how a function takes the generator.
+        """Return a call of a function, whose signature tells how it takes the generator.
 
         It takes one if it has a second argument without a default, or an argument named
         ``generator`` or ``rng``.
@@ -74,13 +74,15 @@ class Call:
 
 def has_argument(function: Callable[..., Any], name: str) -> bool:
     """Return whether the function has an argument of that name."""
-    return any(parameter.name == name for parameter in _parameters(function))
+    return name in [parameter.name for parameter in _parameters(function)]
 
 
 def has_required_argument(function: Callable[..., Any]) -> bool:
     """Return whether the function has a positional argument without a default."""
-    positional = [each for each in _parameters(function) if each.kind in _POSITIONAL]
-    return any(parameter.default is parameter.empty for parameter in positional)
+    for parameter in _parameters(function):
+        if parameter.kind in _POSITIONAL and parameter.default is parameter.empty:
+            return True
+    return False
 
 
 def uniform(seed: int, path: str, draw: int, count: int) -> np.ndarray:
@@ -94,19 +96,23 @@ def random_words(seed: int, path: str, draw: int, count: int) -> np.ndarray:
 
     They are keyed by `seed`, the text `path` and the number of the draw.
     """
-    bits = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw])
+    key = start.key(seed, path)
+    bits = np.random.Philox(key=key, counter=[0, 0, 0, draw])
     return bits.random_raw(count)
 
 
 def _generator_as(function: Callable[..., Any]) -> str | None:
+    """Return how a function takes the generator; see `Call.generator_as`."""
     parameters = _parameters(function)
-    named = [each.name for each in parameters if each.name in _GENERATOR_NAMES]
     positional = [each for each in parameters if each.kind in _POSITIONAL]
     if len(positional) > 1:
         second = positional[1]
-        if second.default is second.empty or second.name in named:
+        if second.default is second.empty or second.name in _GENERATOR_NAMES:
             return ""
-    return named[0] if named else None
+    for parameter in parameters:
+        if parameter.name in _GENERATOR_NAMES:
+            return parameter.name
+    return None
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -34,21 +34,22 @@ class Loader:
         source: A tuple or dict of arrays with the samples along their first axis; a dataset with a
             length and an item for each index (so a list is a list of samples); or a `Stream`.
         batch_size: The number of samples in each batch but the last one.
-        seed: Keys the order of the samples and the random numbers of transforms, together with the
-            epoch.
+        seed: The seed of the order of the samples and of the random numbers of transforms, which
+            also depend on the epoch.
         shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
             stream.
         sampler: A sampler that gives the order instead: `WeightedSampler`, `StratifiedSampler`, or
             any callable with the arguments ``(samples, seed, epoch)``.
-        drop_last: Leave out a last batch that is smaller than the others.
+        drop_last: Whether to leave out a last batch that is smaller than the others.
         transform: A function of one sample. If it has a second argument without a default, or one
             named ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch
             and the sample's index.
         batch_transform: The same for a whole batch; its generator is keyed by the batch's number.
-        prefetch: How many batches are made ahead while one is used; at least one for each worker.
-        workers: How many threads or processes make them; without any, prefetching takes one.
-        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is
-            sent to a process must be picklable.
+        prefetch: The number of batches to prepare while one is used; at least one for each worker.
+        workers: The number of threads or processes that prepare them; without any, prefetching
+            takes one.
+        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. Objects
+            that are sent to a process must be picklable.
         timeout: The most seconds to wait for a batch of the workers, the start of processes aside.
             None waits without a limit, as only the user knows how long a sample may take; a second
             Ctrl-C ends the wait in any case.
@@ -105,7 +106,8 @@ class Loader:
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
         # The rank of this process among those that share each batch, and their number.
-        self._rank, self._world_size = 0, 1
+        self._rank = 0
+        self._world_size = 1
         self._check_count()
 
     @classmethod
@@ -267,7 +269,8 @@ class Loader:
         else:
             before = np.zeros(len(indices), int)
         for number, row in enumerate(rows, first):
-            begin = number * self.batch_size + self._own_rows(epoch, number).start
+            first_own = self._own_rows(epoch, number).start
+            begin = number * self.batch_size + first_own
             yield Job(epoch, number, row, before[begin : begin + len(row)])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
@@ -277,13 +280,15 @@ class Loader:
             raise SettingError(
                 f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}"
             )
-        while read := list(islice(samples, self.batch_size)):
+        read = list(islice(samples, self.batch_size))
+        while read:
             if len(read) == self.batch_size or not self.drop_last:
                 indices = np.arange(passed, passed + len(read))
                 no_repeats = np.zeros(len(read), int)
                 number = passed // self.batch_size
                 yield Job(epoch, number, indices, no_repeats, read)
             passed += len(read)
+            read = list(islice(samples, self.batch_size))
         if not passed:
             raise BatchError(
                 f"a batch needs at least one sample, and the stream had none in epoch {epoch}"

@@ -90,9 +90,11 @@ def _grey(picture: np.ndarray) -> np.ndarray:
 def _tiles(picture: np.ndarray, size: int) -> np.ndarray:
     """Return the whole squares of a grid, row by row: ``(squares, 1, size, size)``."""
     height, width = picture.shape
-    rows, columns = height // size, width // size
-    grid = picture[: rows * size, : columns * size].reshape(rows, size, columns, size)
-    return grid.transpose(0, 2, 1, 3).reshape(-1, 1, size, size).astype(np.float32)
+    rows = height // size
+    columns = width // size
+    whole = picture[: rows * size, : columns * size]
+    grid = whole.reshape(rows, size, columns, size).transpose(0, 2, 1, 3)
+    return grid.reshape(-1, 1, size, size).astype(np.float32)
 
 
 def _scikit_image(part: str, dataset: str) -> Any:

@@ -26,10 +26,9 @@ from typing import Any, Protocol
 from deliralike.data import progress, shared_memory
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 
-_PATIENCE, _SHORT = (
-    5.0,
-    0.2,
-)  # seconds that workers have to end by themselves; after an error nobody waits
+# Seconds that workers have to end by themselves, without and with an error.
+_PATIENCE = 5.0
+_SHORT = 0.2
 _START = 120.0  # seconds for a process to start, in which it imports what the samples need
 _spawn = multiprocessing.get_context("spawn")
 
@@ -249,21 +248,27 @@ class Pool:
     def _work(self, worker: Worker) -> None:
         worker.start()
         self._started.set()
-        while (task := self._jobs.get()) is not None:
+        task = self._jobs.get()
+        while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
                 self._busy[future] = worker
                 _settle(future, worker, job)
                 del self._busy[future]
-            del task, future, job  # the next one may be long in coming
+            del task, future, job  # nothing holds them while the next one is awaited
+            task = self._jobs.get()
         worker.close()
 
     def _place_of(self, awaited: "Future[Any]") -> str:
         busy = self._busy.copy()  # a job may wait for workers that hang in others
         if not busy:
             return "no worker has started"
-        workers = [busy[awaited]] if awaited in busy else [*busy.values()]
-        places = [f"{worker.name} is at {progress.described(worker.board)}" for worker in workers]
+        workers = list(busy.values())
+        if awaited in busy:
+            workers = [busy[awaited]]
+        places = []
+        for worker in workers:
+            places.append(f"{worker.name} is at {progress.described(worker.board)}")
         return ", ".join(places)
 
 

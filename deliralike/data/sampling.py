@@ -29,7 +29,7 @@ class SequentialSampler:
     """
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         return np.arange(samples)
 
 
@@ -43,7 +43,7 @@ class ShuffledSampler:
     """
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         return batching.order(samples, seed, epoch)
 
 
@@ -52,7 +52,7 @@ class WeightedSampler:
 
     Args:
         weights: One number for each sample, zero or above; a sample of weight zero is never drawn.
-        samples: How many are drawn in an epoch; as many as there are weights if not given.
+        samples: The number of draws in an epoch; the number of weights if not given.
         replacement: Whether a sample may be drawn again in the same epoch. If not, each draw is
             among those that are left, with their weights (Efraimidis and Spirakis 2006).
 
@@ -86,15 +86,21 @@ class WeightedSampler:
             )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         _check_count("weights", len(self.weights), samples)
         if self.replacement:
-            sums = np.cumsum(self.weights)
-            points = uniform(seed, "data/weighted", epoch, self.samples) * sums[-1]
-            indices = np.searchsorted(sums, points, side="right")
-            last = np.flatnonzero(self.weights)[-1]
-            return np.minimum(indices, last)  # a product may round up to the last sum
-        numbers = uniform(seed, "data/weighted", epoch, samples)
+            return self._with_replacement(seed, epoch)
+        return self._without_replacement(seed, epoch)
+
+    def _with_replacement(self, seed: int, epoch: int) -> np.ndarray:
+        sums = np.cumsum(self.weights)
+        points = sums[-1] * uniform(seed, "data/weighted", epoch, self.samples)
+        indices = np.searchsorted(sums, points, side="right")
+        last = np.flatnonzero(self.weights)[-1]
+        return np.minimum(indices, last)  # a product may round up to the last sum
+
+    def _without_replacement(self, seed: int, epoch: int) -> np.ndarray:
+        numbers = uniform(seed, "data/weighted", epoch, len(self.weights))
         with np.errstate(divide="ignore"):
             arrivals = -np.log1p(-numbers) / self.weights
         arrivals[self.weights == 0] = np.inf
@@ -125,7 +131,7 @@ class StratifiedSampler:
             raise SettingError(
                 f"labels must hold one class for each sample, not an array of shape {classes.shape}"
             )
-        self.labels = np.unique(classes, return_inverse=True)[1]
+        _, self.labels = np.unique(classes, return_inverse=True)
 
     def __call__(self, samples: int, seed: int, epoch: int, batch_size: int = 1) -> np.ndarray:
         """Return the indices of an epoch."""
@@ -159,7 +165,9 @@ def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: 
     """
     if isinstance(sampler, SequentialSampler | ShuffledSampler):
         return sampler(samples, seed, epoch)
-    options = {"batch_size": batch_size} if has_argument(sampler, "batch_size") else {}
+    options = {}
+    if has_argument(sampler, "batch_size"):
+        options["batch_size"] = batch_size
     indices = np.asarray(sampler(samples, seed, epoch, **options))
     if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
         raise SettingError(
@@ -176,7 +184,7 @@ def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: 
 
 
 def repeats(indices: np.ndarray) -> np.ndarray:
-    """Return for each index how often it came before.
+    """Return for each index the number of times that it came before.
 
     Example:
         >>> repeats(np.array([4, 2, 4, 4, 2])).tolist()
@@ -192,7 +200,8 @@ def repeats(indices: np.ndarray) -> np.ndarray:
 
 def _spread(count: int, samples: int) -> np.ndarray:
     """Return so many places, at equal distances from each other."""
-    return (2 * np.arange(count) + 1) * samples // (2 * max(count, 1))
+    odd_numbers = 2 * np.arange(count) + 1
+    return odd_numbers * samples // (2 * max(count, 1))
 
 
 def _checked_weights(weights: Any) -> np.ndarray:

@@ -39,8 +39,8 @@ class Stream:
     epoch ends where the iterator ends; it may have no end.
 
     Args:
-        factory: Gives a fresh iterator over samples: ``factory()``, or ``factory(epoch)`` if it
-            takes an argument.
+        factory: A function that returns a fresh iterator over samples: ``factory()``, or
+            ``factory(epoch)`` if it takes an argument.
 
     Example:
         >>> list(Stream(lambda: ({"x": i} for i in range(3))).read(epoch=0))
@@ -70,9 +70,11 @@ class Arrays:
         self._arrays = arrays = batching.on_host(arrays)
         self.samples = batching.size(arrays)
         self._leaves, self._structure = nest.flatten(arrays)
-        self._is_array = [isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in self._leaves]
+        self._is_array: list[bool] = []
         self._takes: list[Callable[..., Any]] = []
-        for leaf, is_array in zip(self._leaves, self._is_array, strict=True):
+        for leaf in self._leaves:
+            is_array = isinstance(leaf, np.ndarray) and leaf.ndim > 0
+            self._is_array.append(is_array)
             self._takes.append(leaf.take if is_array else _constant(leaf))
 
     def sample(self, index: int) -> Any:

@@ -38,12 +38,12 @@ def slices(
 ) -> Dataset:
     """Return horizontal slices of the MRI template, to be segmented into grey and white matter.
 
-    Held out are slices next to each other, and two more on either side are in no part, for
+    The held-out slices are next to each other. Two more on either side are in no part, since
     neighbours are alike.
 
     Args:
         held_out: The fraction of the slices that is held out.
-        seed: Where the slab of held-out slices lies.
+        seed: The seed of the place of the held-out slab.
         resolution: The size of a voxel in millimetres; 1 is the template's own.
         size: Height and width, cut or padded around the centre; 192 millimetres when not given,
             which holds the brain.
@@ -91,14 +91,14 @@ def patches(
 ) -> Dataset:
     """Return cubes of the MRI template, to be segmented into grey and white matter.
 
-    Held out are the cubes inside a slab; those to learn from lie above and below it, two voxels
-    away at least. Held-out cubes do not overlap, so that no voxel is judged twice. Cubes with less
-    than a tenth of tissue are left out.
+    The held-out cubes are those inside a slab; the training cubes lie above and below it, at least
+    two voxels away. Held-out cubes do not overlap, so that no voxel is evaluated twice. Cubes with
+    less than a tenth of tissue are left out.
 
     Args:
         held_out: The fraction of the brain's height that is held out, rounded to whole cubes, one
             at least.
-        seed: Where the slab lies.
+        seed: The seed of the slab's place.
         resolution: The size of a voxel in millimetres; 1 is the template's own.
         size: The length of a cube's edges in voxels.
         stride: The distance between cubes to learn from, in voxels; half of `size` when not given,
@@ -124,7 +124,8 @@ def patches(
     template = load_template(resolution, "mri-patches")
     box = _bounding_box(template.labels)
     low, high = box[2]
-    thickness = size * max(1, round(held_out * (high - low) / size))
+    cubes = round(held_out * (high - low) / size)
+    thickness = size * max(1, cubes)
     start, stop = slab(low, high, thickness, seed)
     levels = []
     for level in range(low, high - size + 1, stride):
@@ -154,17 +155,18 @@ def load_template(resolution: float, dataset: str) -> Template:
     grey = _array(shipped.load_mni152_gm_template(resolution=resolution))
     white = _array(shipped.load_mni152_wm_template(resolution=resolution))
     tissue = np.stack([1 - grey - white, grey, white])
-    return Template(np.clip(image, 0, 1), tissue.argmax(axis=0).astype(np.int64))
+    labels = tissue.argmax(axis=0).astype(np.int64)
+    return Template(np.clip(image, 0, 1), labels)
 
 
 def slab(low: int, high: int, thickness: int, seed: int) -> tuple[int, int]:
     """Return the bottom and top of a slab of that thickness between two levels.
 
-    Its place is drawn from the middle half of all places, so both tissues are in it, and something
-    to learn from stays below it and above it.
+    Its place is drawn from the middle half of all places, so that both tissues are in it, and
+    training samples remain below it and above it.
 
     Raises:
-        SettingError: Nothing to learn from would stay.
+        SettingError: No training samples would remain.
     """
     rest = high - low - thickness
     if thickness < 1 or rest // 4 <= MARGIN:
@@ -174,7 +176,8 @@ def slab(low: int, high: int, thickness: int, seed: int) -> tuple[int, int]:
         )
     quarter = rest // 4
     places = rest - 2 * quarter + 1
-    start = low + quarter + int(permutation(places, seed, "data/slab")[0])
+    place = int(permutation(places, seed, "data/slab")[0])
+    start = low + quarter + place
     return start, start + thickness
 
 
@@ -189,7 +192,10 @@ def _upright(volume: np.ndarray) -> np.ndarray:
 
 def _bounding_box(labels: np.ndarray) -> list[tuple[int, int]]:
     """Return the first index of a label above zero along each axis, and one past the last."""
-    return [(int(indices.min()), int(indices.max()) + 1) for indices in np.nonzero(labels)]
+    box = []
+    for indices in np.nonzero(labels):
+        box.append((int(indices.min()), int(indices.max()) + 1))
+    return box
 
 
 def _fitted(planes: np.ndarray, size: int) -> np.ndarray:
@@ -211,7 +217,8 @@ def _cubes(template: Template, box: Any, levels: Any, size: int, stride: int) ->
     (left, right), (back, front) = box
     columns = range(left, right - size + 1, stride)
     rows = range(back, front - size + 1, stride)
-    images, labels = [], []
+    images = []
+    labels = []
     for corner in itertools.product(columns, rows, levels):
         cube = tuple(slice(begin, begin + size) for begin in corner)
         tissue = (template.labels[cube] > 0).mean()
@@ -224,10 +231,11 @@ def _cubes(template: Template, box: Any, levels: Any, size: int, stride: int) ->
     return Samples(image_array[:, np.newaxis], label_array)
 
 
-def _refuse_empty(dataset: str, learn: Any, judged: Any) -> None:
-    for what, part in (("to learn from", learn), ("to judge by", judged)):
-        if not len(part):
+def _refuse_empty(dataset: str, train: Any, held_out: Any) -> None:
+    parts = {"to learn from": train, "to judge by": held_out}
+    for purpose, part in parts.items():
+        if len(part) == 0:
             raise SettingError(
-                f"these settings of {dataset!r} leave nothing {what}: change held_out, size or "
+                f"these settings of {dataset!r} leave nothing {purpose}: change held_out, size or "
                 "resolution"
             )

@@ -32,7 +32,7 @@ class Compose:
         self._calls = [Call.of(transform) for transform in transforms]
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The sample after the last transform."""
+        """Return the sample after the last transform."""
         for call in self._calls:
             sample = call(sample, lambda: generator)
         return sample
@@ -59,7 +59,7 @@ class Flip:
             raise SettingError(f"probability must lie between 0 and 1, not {self.probability!r}")
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The sample, mirrored or not."""
+        """Return the sample, mirrored or not."""
         _check_present(self.axes, sample)
         axes = tuple(axis for axis in self.axes if generator.random() < self.probability)
         return _on_grid(sample, lambda array: np.flip(array, axes))
@@ -71,8 +71,8 @@ class Crop:
 
     Args:
         size: The window's spatial shape, or one number for all axes.
-        padding: How much is added on each side, on all spatial axes.
-        mode: How, in `numpy.pad`'s words: ``"constant"`` (zeros), ``"reflect"``, ``"edge"``,
+        padding: The number of elements added on each side, on all spatial axes.
+        mode: The mode of `numpy.pad`: ``"constant"`` (zeros), ``"reflect"``, ``"edge"``,
             ``"symmetric"``.
 
     Shapes:
@@ -113,7 +113,11 @@ class Crop:
         for left, size in zip(room, sizes, strict=True):
             begin = int(generator.integers(left + 1))
             window.append(slice(begin, begin + size))
-        return _on_grid(sample, lambda array: self._padded(array, len(shape))[tuple(window)])
+
+        def cropped(array: np.ndarray) -> np.ndarray:
+            return self._padded(array, len(shape))[tuple(window)]
+
+        return _on_grid(sample, cropped)
 
     def _sizes(self, axes: int) -> tuple[int, ...]:
         if isinstance(self.size, int):
@@ -145,7 +149,7 @@ class Normalise:
             raise SettingError(f"std must be above zero, not {self.std!r}")
 
     def __call__(self, sample: Any) -> Any:
-        """The sample with its picture normalised."""
+        """Return the sample with its picture normalised."""
         return _on_picture(sample, self._normalised)
 
     def _normalised(self, picture: np.ndarray) -> np.ndarray:
@@ -159,7 +163,7 @@ class Noise:
     """Add normal noise to the picture.
 
     Args:
-        std: Its standard deviation; or the smallest and the largest, between which it is drawn for
+        std: The standard deviation; or the smallest and the largest, between which it is drawn for
             each sample.
 
     Example:
@@ -179,9 +183,11 @@ class Noise:
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the sample with a noisy picture."""
         std = generator.uniform(*self._bounds())
-        return _on_picture(
-            sample, lambda picture: picture + (std * generator.standard_normal(picture.shape))
-        )
+
+        def noisy(picture: np.ndarray) -> np.ndarray:
+            return picture + std * generator.standard_normal(picture.shape)
+
+        return _on_picture(sample, noisy)
 
     def _bounds(self) -> tuple[float, float]:
         if isinstance(self.std, tuple):
@@ -193,8 +199,8 @@ class Noise:
 class Rotate:
     """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
 
-    The picture is interpolated linearly, masks take the nearest value; what comes in from outside
-    is zero. The shape stays. It takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; elements from outside are
+    zero. The shape does not change. SciPy is needed.
 
     Example:
         >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -223,15 +229,14 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Elastic:
-    """Push every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
+    """Move every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
 
-    The picture is interpolated linearly, masks take the nearest value; the edge goes on outside. It
-    takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; the edge is
+    continued outside. SciPy is needed.
 
     Args:
-        strength: The standard deviation of the push on each axis, in pixels.
-        smoothness: How far pushes are alike: the standard deviation of the Gaussian filter, in
-            pixels.
+        strength: The standard deviation of the movement along each axis, in pixels.
+        smoothness: The standard deviation of the Gaussian filter of the field, in pixels.
 
     Example:
         >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -253,21 +258,22 @@ class Elastic:
             "scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation"
         )
         shape = spatial_shape(sample)
-        pushes = []
+        movements = []
         for _ in shape:
             noise = generator.standard_normal(shape)
             smooth = images.gaussian_filter(noise, self.smoothness)
-            pushes.append(self.strength * smooth / (smooth.std() or 1.0))
-        places = np.indices(shape) + pushes
+            scale = smooth.std() or 1.0
+            movements.append(self.strength * smooth / scale)
+        places = np.indices(shape) + movements
 
-        def pushed(array: np.ndarray) -> np.ndarray:
+        def deformed(array: np.ndarray) -> np.ndarray:
             new_planes = []
             for plane in _as_numbers(array).reshape(-1, *shape):
                 new = images.map_coordinates(plane, places, order=_order(array), mode="nearest")
                 new_planes.append(new)
             return np.stack(new_planes).reshape(array.shape)
 
-        return _on_grid(sample, pushed)
+        return _on_grid(sample, deformed)
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:
@@ -283,7 +289,7 @@ def spatial_shape(sample: Any) -> tuple[int, ...]:
     return _picture(nest.leaves(sample)).shape[1:]
 
 
-# What moves, and what changes ---------------------------------------------------------------------
+# Application to samples ---------------------------------------------------------------------------
 
 
 def _on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
@@ -316,10 +322,12 @@ def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> An
 
 
 def _picture(leaves: list[Any]) -> np.ndarray:
-    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-    pictures = [array for array in arrays if array.dtype.kind == "f" and array.ndim > 1]
+    pictures = []
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1:
+            pictures.append(leaf)
     if not pictures:
-        described = ", ".join(_described(leaf) for leaf in leaves)
+        described = ", ".join(map(_described, leaves))
         raise BatchError(
             "a sample needs a picture, an array of floats with channels first, and holds only "
             f"{described}"
@@ -333,7 +341,9 @@ def _described(leaf: Any) -> str:
 
 def _order(array: np.ndarray) -> int:
     """Return the order of interpolation: linear for pictures, nearest for masks."""
-    return 1 if array.dtype.kind == "f" else 0
+    if array.dtype.kind == "f":
+        return 1
+    return 0
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:
@@ -350,7 +360,8 @@ def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
         )
     if numbers.ndim == 0:
         return numbers
-    return numbers.reshape(-1, *[1] * (picture.ndim - 1))
+    spatial = (1,) * (picture.ndim - 1)
+    return numbers.reshape(-1, *spatial)
 
 
 def _check_axes(axes: Sequence[int]) -> None:

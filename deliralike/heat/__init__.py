@@ -1,40 +1,4 @@
-"""Data parallelism under heat's names.
+"""Deprecated alias of `deliralike.compat.heat`."""
 
-``import deliralike.heat as ht`` is all that heat's users change.
-"""
-
-import importlib
-from typing import Any
-
-from deliralike.heat import nn, optim
-from deliralike.heat.communication import (
-    Communication,
-    get_comm,
-    own,
-    sanitize_comm,
-    use_comm,
-    world,
-)
-
-__all__ = ["Communication", "get_comm", "nn", "optim", "sanitize_comm", "use_comm"]
-
-
-def __getattr__(name: str) -> Any:
-    """Return a communicator of MPI, or a name of heat's where it is installed.
-
-    MPI is initialized when its communicators are asked for; arrays and loaders are those of heat.
-    """
-    if name == "MPI_WORLD":
-        return world()
-    if name == "MPI_SELF":
-        return own()
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        heat = importlib.import_module("heat")
-    except ImportError as error:
-        raise AttributeError(
-            f"{__name__} has heat's data parallelism; {name!r} would be heat's own, which cannot "
-            f"be imported here ({error}): pip install heat, or use what deliralike.data has for it"
-        ) from error
-    return getattr(heat, name)
+from deliralike.compat.heat import *  # noqa: F403
+from deliralike.compat.heat import __getattr__  # noqa: F401

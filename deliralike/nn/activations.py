@@ -25,9 +25,8 @@ class Activations(Primitives):
 
     def elu(self, x: Array, alpha: float = 1.0) -> Array:
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
-        negative = self.where(
-            x > 0, 0.0, x
-        )  # keeps exp from overflowing where its branch is not taken
+        # The zeros keep exp from overflowing where its branch is not taken.
+        negative = self.where(x > 0, 0.0, x)
         return self.where(x > 0, x, alpha * (self.exp(negative) - 1.0))
 
     def silu(self, x: Array) -> Array:

@@ -16,7 +16,7 @@ class AdversarialLosses(Losses):
     """
 
     def discriminator_loss(self, real: Array, fake: Array, kind: str = "non-saturating") -> Array:
-        """The discriminator's loss.
+        """Return the discriminator's loss.
 
         It is small where real samples have high scores and generated ones low scores.
 
@@ -43,7 +43,7 @@ class AdversarialLosses(Losses):
         return self.mean(self.softplus(-real)) + self.mean(self.softplus(fake))
 
     def generator_loss(self, fake: Array, kind: str = "non-saturating") -> Array:
-        """The generator's loss: small for high scores of generated samples.
+        """Return the generator's loss, which is small for high scores of generated samples.
 
         Args:
             fake: The scores of generated samples.
@@ -68,22 +68,21 @@ class AdversarialLosses(Losses):
         mix: Array,
         target: float = 1.0,
     ) -> Array:
-        """The mean squared distance of the norm of the critic's gradient from `target` (WGAN-GP).
+        """Return the mean squared distance of the critic's gradient norm from `target` (WGAN-GP).
 
-        The gradient is taken between two batches.
+        The gradient is taken between two batches. The source multiplies the penalty by 10.
 
-        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028
-        (WGAN-GP).
+        Source: Gulrajani et al. 2017, arXiv 1704.00028.
 
         Args:
-            critic: From samples to scores, one or several for each sample: a network, or a function
+            critic: A network from samples to scores, one or several for each sample, or a function
                 that calls one.
             real, fake: Two batches; the generated one is best cut off from the generator by
                 `stop_gradient`.
-            mix: For each sample where between the two the gradient is taken: uniform random numbers
-                from 0 (at the generated one) to 1 (at the real one). They are an input, so that a
-                step can be repeated.
-            target: The norm that is wanted.
+            mix: For each sample, the point between the two where the gradient is taken: uniform
+                random numbers from 0 (at the generated one) to 1 (at the real one). They are an
+                input, so that a step can be repeated.
+            target: The desired norm.
 
         Shapes:
             ``(batch, ...)`` twice and ``(batch,)`` give a scalar.
@@ -93,20 +92,22 @@ class AdversarialLosses(Losses):
             raise ShapeError(
                 f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)"
             )
-        share = self.reshape(mix, (-1,) + (1,) * (len(real.shape) - 1))
-        squares = self._squared_norms(critic, share * real + (1.0 - share) * fake)
+        axes = (1,) * (len(real.shape) - 1)
+        share = self.reshape(mix, (-1, *axes))
+        between = share * real + (1.0 - share) * fake
+        squares = self._squared_norms(critic, between)
         positive = squares > 0.0  # the square root has no derivative at 0
         roots = self.sqrt(self.where(positive, squares, 1.0))
         distance = self.where(positive, roots, 0.0) - target
         return self.mean(distance * distance)
 
     def r1_penalty(self, critic: Callable[[Array], Array], real: Array) -> Array:
-        """Half the mean squared norm of the discriminator's gradient at real samples.
+        """Return half the mean squared norm of the discriminator's gradient at real samples.
 
         Source: Mescheder et al. 2018, arXiv 1801.04406.
 
         Args:
-            critic: From samples to scores: a network, or a function that calls one.
+            critic: A network from samples to scores, or a function that calls one.
             real: A batch of real samples.
 
         Shapes:
@@ -115,8 +116,12 @@ class AdversarialLosses(Losses):
         return 0.5 * self.mean(self._squared_norms(critic, real))
 
     def _squared_norms(self, critic: Callable[[Array], Array], x: Array) -> Array:
-        """The squared norm of the gradient at each sample: (batch,)."""
-        gradient = self.flatten(self.gradient(lambda at: self.sum(critic(at)), x))
+        """Return the squared norm of the gradient at each sample: (batch,)."""
+
+        def sum_of_scores(samples: Array) -> Array:
+            return self.sum(critic(samples))
+
+        gradient = self.flatten(self.gradient(sum_of_scores, x))
         return self.sum(gradient * gradient, 1)
 
 

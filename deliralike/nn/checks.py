@@ -11,7 +11,7 @@ from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeEr
 
 
 def where(layer: Any) -> str:
-    """The name of a layer in an error: its class, and its path within the network.
+    """Return the name of a layer for an error: its class, and its path within the network.
 
     Example:
         >>> class Linear:
@@ -21,7 +21,9 @@ def where(layer: Any) -> str:
     """
     name = type(layer).__name__
     path = getattr(layer, "block_path", "")
-    return f"{name} at {path!r}" if path else name
+    if not path:
+        return name
+    return f"{name} at {path!r}"
 
 
 def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
@@ -31,7 +33,8 @@ def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     """
     floating(layer, x)
     shape = tuple(x.shape)
-    if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
+    has_right_axes = len(shape) >= 2 if n is None else len(shape) == n + 2
+    if not has_right_axes or shape[1] != wanted:
         raise ShapeError(
             f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})"
         )
@@ -67,7 +70,8 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
     """Check that the last axes of an input have the sizes `wanted`."""
     floating(layer, x)
     shape = tuple(x.shape)
-    if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
+    first = len(shape) - len(wanted)
+    if first < 0 or shape[first:] != tuple(wanted):
         axes = ", ".join(map(str, wanted))
         raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {axes})")
 
@@ -86,12 +90,9 @@ def several_values(layer: Any, x: Any, count: int | None = None) -> None:
 
     The variance of a single value is undefined. `count` is given where replicas share the
     statistics.
-
-    `count` is known if shared.
     """
     if count is None:
-        # a list and no generator, because TorchDynamo can trace it
-        count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])
+        count = math.prod([x.shape[0], *x.shape[2:]])
     if count <= 1:
         raise ShapeError(
             f"{where(layer)}: batch statistics need more than one value per channel, got shape "

@@ -22,16 +22,17 @@ class ComposedLosses(Losses):
         target: Array | Sequence[Array],
         weights: Sequence[float] | None = None,
     ) -> Array:
-        """The weighted sum of a loss over outputs at several levels of resolution.
+        """Return the weighted sum of a loss over outputs at several levels of resolution.
 
         Source: Lee et al. 2015, arXiv 1409.5185; weights as in nnU-Net, Isensee et al. 2021, doi
         10.1038/s41592-020-01008-z.
 
         Args:
-            loss: From one prediction and its target to a scalar.
-            predictions: From the finest level to the coarsest.
-            target: At the finest resolution: labels ``(batch, *size)`` or an array with channels;
-                each level gets the nearest elements. Or one target for each level.
+            loss: A function from one prediction and its target to a scalar.
+            predictions: The outputs, from the finest level to the coarsest.
+            target: The target at the finest resolution, labels ``(batch, *size)`` or an array with
+                channels, of which each level gets the nearest elements; or one target for each
+                level.
             weights: One for each level. When not given each level has half the weight of the one
                 before it, and all together have 1. (nnU-Net's coarsest output has none: give
                 ``weights`` that end in 0.)
@@ -68,19 +69,19 @@ class ComposedLosses(Losses):
         stages: Mapping[str, float] | Sequence[str],
         loss: Loss | None = None,
     ) -> Array:
-        """The distance of two batches of pictures, as another network sees them.
+        """Return the distance of two batches of pictures, as another network sees them.
 
-        It is the weighted sum of a loss between what the network's stages put out.
+        It is the weighted sum of a loss between the outputs of the network's stages.
 
         Source: Johnson et al. 2016, arXiv 1603.08155.
 
         Args:
             network: A model of the zoo (anything with ``forward_stages``), in evaluation mode, its
                 parameters frozen.
-            x, y: Pictures, normalised as the network wants them.
+            x, y: Pictures, normalized for that network.
             stages: Names of stages, as `deliralike.zoo.stages` lists them, with their weights;
                 without weights each counts 1.
-            loss: Between the outputs of one stage; `mse_loss` when not given.
+            loss: The loss between the outputs of one stage; `mse_loss` when not given.
 
         Shapes:
             ``(batch, channels, *size)`` twice gives a scalar.
@@ -108,12 +109,13 @@ class ComposedLosses(Losses):
         return sum(terms[1:], terms[0])
 
     def _nearest(self, target: Array, prediction: Array) -> Array:
-        """A target at a prediction's resolution.
+        """Return a target at a prediction's resolution.
 
-        Of the target's last axes as many are resized as the prediction has spatial ones.
+        Its last axes are resized, as many as the prediction has spatial axes.
         """
         axes = len(prediction.shape) - 2
-        if len(target.shape) < axes + 1 or target.shape[0] != prediction.shape[0]:
+        has_axes = len(target.shape) >= axes + 1
+        if not has_axes or target.shape[0] != prediction.shape[0]:
             raise ShapeError(
                 f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a "
                 f"prediction of shape {tuple(prediction.shape)}"

@@ -19,7 +19,7 @@ class DistributionLosses(Losses):
             log_prediction: Logarithms of probabilities, as `log_softmax` gives them.
             target: Probabilities; where one is zero its term is zero.
             dim: The axis of the classes.
-            reduction: Over everything but the classes: ``"mean"``, ``"sum"`` or ``"none"``.
+            reduction: The reduction over all other axes: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
             Two arrays of one shape give a scalar, or the shape without the axis `dim` for
@@ -45,9 +45,9 @@ class DistributionLosses(Losses):
 
         Args:
             mu, logvar: Means, and logarithms of the variances.
-            prior_mu, prior_logvar: Those of the other distributions; either both or none.
-            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or
-                ``"none"``.
+            prior_mu, prior_logvar: The same of the other distributions; either both or none.
+            reduction: The reduction over all elements: ``"mean"``, ``"sum"`` (as in that paper,
+                over a batch) or ``"none"``.
 
         Shapes:
             Arrays of one shape give a scalar, or that shape for ``"none"``.

@@ -14,7 +14,7 @@ Pads = tuple[tuple[int, int], ...]
 
 
 def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
-    """One whole number for each of `n` axes.
+    """Return one whole number for each of `n` axes.
 
     Example:
         >>> per_axis(3, 2, "kernel_size")
@@ -39,7 +39,7 @@ def at_least(values: tuple[int, ...], least: int, name: str) -> tuple[int, ...]:
 
 
 def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
-    """One whole number of at least one for each of `n` axes."""
+    """Return one whole number of at least one for each of `n` axes."""
     return at_least(per_axis(value, n, name), 1, name)
 
 
@@ -49,7 +49,7 @@ def conv_padding(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> Pads:
-    """Padding before and after each axis.
+    """Return the padding before and after each axis.
 
     ``"same"`` (stride 1 only) puts the odd element after the data, as PyTorch does.
 
@@ -74,18 +74,24 @@ def _named_padding(
         raise SettingError(
             f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad"
         )
-    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    return tuple((total // 2, total - total // 2) for total in totals)
+    pads = []
+    for length, step in zip(kernel, dilation, strict=True):
+        total = step * (length - 1)
+        before = total // 2
+        pads.append((before, total - before))
+    return tuple(pads)
 
 
 def conv_size(size: int, kernel: int, stride: int, pads: tuple[int, int], dilation: int) -> int:
-    """The length of an axis after a convolution."""
-    return (size + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
+    """Return the length of an axis after a convolution."""
+    reach = dilation * (kernel - 1) + 1
+    return (size + sum(pads) - reach) // stride + 1
 
 
 def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """The length of an axis after a transposed convolution, before padding of the output."""
-    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+    """Return the length of an axis after a transposed convolution, without output padding."""
+    reach = dilation * (kernel - 1) + 1
+    return (size - 1) * stride + reach - 2 * padding
 
 
 def below_steps(
@@ -95,11 +101,12 @@ def below_steps(
 
     Padding by a whole step or more would hold nothing but zeros.
     """
-    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise SettingError(
-            f"output_padding={extra!r} must be smaller than stride={stride!r} or "
-            f"dilation={dilation!r}"
-        )
+    for padding, *limits in zip(extra, stride, dilation, strict=True):
+        if padding >= max(limits):
+            raise SettingError(
+                f"output_padding={extra!r} must be smaller than stride={stride!r} or "
+                f"dilation={dilation!r}"
+            )
     return extra
 
 
@@ -110,15 +117,16 @@ def pool_settings(
     padding: int | Sequence[int],
     dilation: int | Sequence[int],
 ) -> tuple[tuple[int, ...], ...]:
-    """Kernel, stride, padding and dilation of a pooling over `n` axes, one number for each axis."""
+    """Return the kernel, stride, padding and dilation of a pooling, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
     pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
-    if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
-        raise SettingError(
-            f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no "
-            "data"
-        )
+    for pad, length in zip(pads, kernel, strict=True):
+        if pad > length // 2:
+            raise SettingError(
+                f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold "
+                "no data"
+            )
     return kernel, strides, pads, steps(dilation, n, "dilation")
 
 
@@ -142,7 +150,7 @@ def pool_size(
 def pool_pads(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> tuple[int, int]:
-    """The padding with which a floor-mode pooling equals PyTorch's, also with `ceil_mode`.
+    """Return the padding with which a floor-mode pooling equals PyTorch's, also in ceil mode.
 
     In ceil mode a last window may hang over the end, but not start in the padding after the data.
 
@@ -158,7 +166,8 @@ def pool_pads(
             f"pooling with a reach of {reach} needs at least {least} elements along each axis, not "
             f"{size}"
         )
-    return padding, max(padding, (count - 1) * stride + reach - size - padding)
+    end = (count - 1) * stride + reach  # of the last window, counted from the padding's start
+    return padding, max(padding, end - size - padding)
 
 
 def pool_pads_per_axis(
@@ -179,7 +188,8 @@ def pool_divisor(
     count_include_pad: bool,
 ) -> np.ndarray:
     """Count the elements that each window along one axis averages over, as PyTorch does."""
-    starts = np.arange((size + sum(pads) - kernel) // stride + 1) * stride - padding
+    windows = (size + sum(pads) - kernel) // stride + 1
+    starts = np.arange(windows) * stride - padding
     ends = starts + kernel
     if count_include_pad:
         return np.minimum(ends, size + padding) - starts
@@ -187,12 +197,17 @@ def pool_divisor(
 
 
 def adaptive_windows(size: int, out: int) -> list[tuple[int, int]]:
-    """Start and end of each window of adaptive pooling; `out` may be larger than `size`."""
-    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+    """Return the start and end of each window of adaptive pooling; `out` may exceed `size`."""
+    windows = []
+    for i in range(out):
+        start = i * size // out
+        end = -(-(i + 1) * size // out)  # rounded up
+        windows.append((start, end))
+    return windows
 
 
 def adaptive_matrix(size: int, out: int) -> np.ndarray:
-    """The (out, size) matrix that averages over adaptive windows."""
+    """Return the (out, size) matrix that averages over adaptive windows."""
     matrix = np.zeros((out, size))
     for row, (start, end) in enumerate(adaptive_windows(size, out)):
         matrix[row, start:end] = 1.0 / (end - start)
@@ -200,17 +215,17 @@ def adaptive_matrix(size: int, out: int) -> np.ndarray:
 
 
 def resized(size: int, scale: float) -> int:
-    """The length of an axis after scaling, rounded down."""
+    """Return the length of an axis after scaling, rounded down."""
     return math.floor(size * scale)
 
 
 def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
-    """The source of each output element for nearest neighbours.
+    """Return the source of each output element for nearest neighbours.
 
     It is ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given.
 
-    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number
-    23 in float32, 7 in float64, and sends the gradient of that 7 to 6.
+    The result is exact. PyTorch rounds the step first: from 14 to 46 elements, its element 23 is
+    element 6 in float32 and 7 in float64, and the gradient of that 7 goes to 6.
     """
     index = np.arange(out)
     if scale is None:
@@ -219,18 +234,21 @@ def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
 
 
 def exact_step(size: int, out: int, scale: float | None) -> bool:
-    """Whether the step of nearest neighbours is a number without rounding.
+    """Return whether the step of nearest neighbours is a number without rounding.
 
     Such a step is a whole number, or 1 divided by a power of two.
     """
+    if scale is not None and scale * size != out:
+        return False
+    if size % out == 0:
+        return True
     times = out // size
-    power_of_two = times & (times - 1) == 0
-    exact = size % out == 0 or (out % size == 0 and power_of_two)
-    return exact and (scale is None or scale * size == out)
+    is_power_of_two = times & (times - 1) == 0
+    return out % size == 0 and is_power_of_two
 
 
 def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
-    """The (out, size) matrix of linear interpolation along one axis; no antialiasing."""
+    """Return the (out, size) matrix of linear interpolation along one axis; no antialiasing."""
     position = _linear_position(size, out, align_corners, scale)
     low = np.minimum(position.astype(np.int64), size - 1)
     high = np.minimum(low + 1, size - 1)
@@ -251,7 +269,7 @@ def _linear_position(size: int, out: int, align_corners: bool, scale: float | No
 
 
 def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) -> Pads:
-    """Padding before and after every axis of a shape, from the pairs given for its last axes.
+    """Return the padding before and after every axis, from the pairs given for the last axes.
 
     Example:
         >>> pad_pairs((2, 3, 4), [(1, 0), (-1, 2)])
@@ -276,16 +294,16 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
 
 
 def reflect_index(size: int, before: int, after: int) -> np.ndarray:
-    """Source positions of reflecting padding; negative numbers crop."""
-    if max(before, after) >= size:
+    """Return the source positions of reflecting padding; negative numbers crop."""
+    most = max(before, after)
+    if most >= size:
         raise SettingError(
-            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not "
-            f"{size}"
+            f"reflecting by {(before, after)!r} needs more than {most} elements, not {size}"
         )
     index = np.abs(np.arange(-before, size + after))
     return np.where(index >= size, 2 * (size - 1) - index, index)
 
 
 def replicate_index(size: int, before: int, after: int) -> np.ndarray:
-    """Source positions of replicating padding; negative numbers crop."""
+    """Return the source positions of replicating padding; negative numbers crop."""
     return np.clip(np.arange(-before, size + after), 0, size - 1)

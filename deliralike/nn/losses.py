@@ -1,4 +1,4 @@
-"""Losses, written on the primitives. The default is the mean over what counts, as in PyTorch."""
+"""Losses, written on the primitives; the default is PyTorch's mean."""
 
 from typing import Any
 
@@ -52,8 +52,8 @@ class Losses(Shaping):
             weighted = log_p
             if weight is not None:
                 weighted = log_p * self._per_channel(weight, logits)
-            kept = self.cast(target != ignore_index, logits)
-            spread = -self.sum(weighted, dim=1) * kept
+            counts = self.cast(target != ignore_index, logits)
+            spread = -self.sum(weighted, dim=1) * counts
             classes = logits.shape[1]
             loss = (1.0 - label_smoothing) * loss + (label_smoothing / classes) * spread
         return self._reduce_labels(loss, label_weight, reduction)
@@ -67,7 +67,7 @@ class Losses(Shaping):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Array:
-        """Cross-entropy of whole-number labels in which what is classified well counts less.
+        """Cross-entropy of whole-number labels in which well-classified positions count less.
 
         ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is
         `cross_entropy`. Source: Lin et al. 2017, arXiv 1708.02002.
@@ -75,7 +75,7 @@ class Losses(Shaping):
         Args:
             logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its
                 denominator.
-            gamma: How much less.
+            gamma: The exponent that determines how much less.
 
         Shapes:
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
@@ -85,7 +85,8 @@ class Losses(Shaping):
         self._check_weight(weight, logits.shape[1], "focal_loss")
         label, label_weight = self._labels(target, ignore_index, weight, logits)
         log_p = self._at_label(self.log_softmax(logits, dim=1), label)
-        loss = -self._power(1.0 - self.exp(log_p), gamma) * log_p * label_weight
+        focus = self._power(1.0 - self.exp(log_p), gamma)
+        loss = -focus * log_p * label_weight
         return self._reduce_labels(loss, label_weight, reduction)
 
     def bce_with_logits(
@@ -119,16 +120,16 @@ class Losses(Shaping):
         gamma: float = 2.0,
         reduction: str = "mean",
     ) -> Array:
-        """Binary cross-entropy of scores in which what is classified well counts less.
+        """Binary cross-entropy of scores in which well-classified elements count less.
 
         Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's
         ``sigmoid_focal_loss``.
 
         Args:
             logits: Scores.
-            target: Between 0 and 1.
+            target: Probabilities between 0 and 1.
             alpha: The weight of positives; negatives have ``1 - alpha``. None weighs both with one.
-            gamma: How much less; 0 is `bce_with_logits`.
+            gamma: The exponent that determines how much less; 0 is `bce_with_logits`.
             reduction: ``"mean"`` (over all elements), ``"sum"`` or ``"none"``.
 
         Shapes:
@@ -136,32 +137,35 @@ class Losses(Shaping):
         """
         self._same_shape("binary_focal_loss", logits, target)
         missed = target * self.sigmoid(-logits) + (1.0 - target) * self.sigmoid(logits)
-        loss = self.bce_with_logits(logits, target, reduction="none") * self._power(missed, gamma)
+        entropy = self.bce_with_logits(logits, target, reduction="none")
+        loss = entropy * self._power(missed, gamma)
         if alpha is not None:
             loss = loss * (alpha * target + (1.0 - alpha) * (1.0 - target))
         return self._reduce(loss, reduction)
 
     def mse_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
-        """The squared difference (not halved)."""
+        """Return the squared difference (not halved)."""
         self._same_shape("mse_loss", prediction, target)
         difference = prediction - target
         return self._reduce(difference * difference, reduction)
 
     def l1_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
-        """The absolute difference."""
+        """Return the absolute difference."""
         self._same_shape("l1_loss", prediction, target)
         return self._reduce(self.abs(prediction - target), reduction)
 
     def one_hot(self, target: Array, classes: int, like: Array) -> Array:
-        """Labels as an array with one channel for each class, in the type of `like`.
+        """Return labels as an array with one channel for each class, in the type of `like`.
 
         Shapes:
             ``(batch, ...)`` gives ``(batch, classes, ...)``.
         """
         checks.whole_numbers(target, "one_hot: target")
         self.checked(target, checks.InRange(classes, "one_hot: target"))
-        numbers = np.arange(classes).reshape((1, -1) + (1,) * (len(target.shape) - 1))
-        return self.cast(self.expand_dims(target, 1) == self.constant(numbers, like=target), like)
+        positions = (1,) * (len(target.shape) - 1)
+        numbers = np.arange(classes).reshape((1, classes, *positions))
+        is_class = self.expand_dims(target, 1) == self.constant(numbers, like=target)
+        return self.cast(is_class, like)
 
     def _reduce(self, loss: Array, reduction: str) -> Array:
         if reduction == "none":
@@ -173,7 +177,7 @@ class Losses(Shaping):
         raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
 
     def _power(self, base: Array, exponent: float) -> Array:
-        """Raise what is not negative to a power.
+        """Raise elements that are not negative to a power.
 
         The derivatives at 0 are 0, even where the exponent is small.
         """
@@ -188,24 +192,26 @@ class Losses(Shaping):
     def _labels(
         self, target: Array, ignore_index: int, weight: Array | None, like: Array
     ) -> tuple[Array, Array]:
-        """Return labels with 0 for what is ignored, and how much each counts."""
+        """Return labels with 0 for ignored ones, and the weight of each."""
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
-        kept = self.cast(counts, like)
-        if weight is None:
-            return label, kept
-        return label, self.select(weight, label, 0) * kept
+        label_weight = self.cast(counts, like)
+        if weight is not None:
+            label_weight = self.select(weight, label, 0) * label_weight
+        return label, label_weight
 
     def _at_label(self, values: Array, label: Array) -> Array:
-        """The value of each position's label: (batch, classes, ...) gives (batch, ...)."""
-        return self.select_along(values, self.expand_dims(label, 1), 1)[:, 0]
+        """Return the value of each position's label: (batch, classes, ...) gives (batch, ...)."""
+        index = self.expand_dims(label, 1)
+        return self.select_along(values, index, 1)[:, 0]
 
     def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
         """Reduce with a weighted mean, which is 0 where nothing counts; else as `_reduce`."""
         if reduction != "mean":
             return self._reduce(loss, reduction)
         total = self.sum(label_weight)
-        return self.sum(loss) / self.where(total == 0, total * 0 + 1.0, total)
+        divisor = self.where(total == 0, total * 0 + 1.0, total)
+        return self.sum(loss) / divisor
 
     def _check_labels(
         self,

@@ -11,7 +11,7 @@ from deliralike.nn.primitives import Array, Primitives
 
 
 class Norms(Primitives):
-    """Functions that normalise, and the linear map."""
+    """Normalizations, the linear map and embeddings."""
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         """``x @ weight.T + bias`` over the last axis; nothing is flattened.
@@ -25,7 +25,7 @@ class Norms(Primitives):
         return y
 
     def embedding(self, index: Array, weight: Array) -> Array:
-        """Rows of a table.
+        """Return rows of a table.
 
         Shapes:
             ``index.shape`` with ``(rows, width)`` gives ``(*index.shape, width)``.
@@ -40,16 +40,15 @@ class Norms(Primitives):
     def var(
         self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
     ) -> Array:
-        """The variance over some axes, computed in two passes.
+        """Return the variance over some axes, computed in two passes.
 
         ``correction=1`` makes it unbiased.
-
-        Computed in two passes.
         """
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod([x.shape[d] for d in dims])
-        return self.sum(centred * centred, dims, keepdim) * (1.0 / (count - correction))
+        squares = self.sum(centred * centred, dims, keepdim)
+        return squares * (1.0 / (count - correction))
 
     def batch_norm(
         self,
@@ -81,7 +80,7 @@ class Norms(Primitives):
         Returns:
             The output, the mean and the biased variance, the latter two ``(channels,)``.
         """
-        dims = tuple(d for d in range(len(x.shape)) if d != 1)
+        dims = _all_but_channels(x)
         mean = self.mean(x, dims)
         var = self.var(x, dims)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
@@ -89,20 +88,21 @@ class Norms(Primitives):
     def batch_statistics(
         self, x: Array, count: int, total: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
-        """The mean and biased variance of each channel over arrays that together are one batch.
+        """Return the mean and biased variance of each channel over the shares of one batch.
 
-        First the mean, then the centred squares; never the mean of squares less the square of the
-        mean.
+        The variance is the mean of the centred squares, never the mean of squares minus the square
+        of the mean.
 
         Args:
-            x: This replica's share.
-            count: The values for each channel in the whole batch.
-            total: Sums an array over all replicas.
+            x: The share of this replica.
+            count: The number of values for each channel in the whole batch.
+            total: A function that sums an array over all replicas.
         """
-        dims = tuple(d for d in range(len(x.shape)) if d != 1)
+        dims = _all_but_channels(x)
         mean = total(self.sum(x, dims)) * (1.0 / count)
         centred = x - self._per_channel(mean, x)
-        return mean, total(self.sum(centred * centred, dims)) * (1.0 / count)
+        squares = total(self.sum(centred * centred, dims))
+        return mean, squares * (1.0 / count)
 
     def group_norm(
         self,
@@ -139,8 +139,9 @@ class Norms(Primitives):
         Shapes:
             ``(..., *normalized_shape)``; weight and bias have `normalized_shape`.
         """
-        n = len(x.shape)
-        y = self._standardise(x, tuple(range(n - len(normalized_shape), n)), eps)
+        axes = len(x.shape)
+        dims = range(axes - len(normalized_shape), axes)
+        y = self._standardise(x, tuple(dims), eps)
         if weight is not None:
             y = y * weight
         if bias is not None:
@@ -161,3 +162,7 @@ class Norms(Primitives):
         centred = x - self.mean(x, dims, keepdim=True)
         var = self.mean(centred * centred, dims, keepdim=True)
         return centred / self.sqrt(var + eps)
+
+
+def _all_but_channels(x: Array) -> tuple[int, ...]:
+    return (0, *range(2, len(x.shape)))

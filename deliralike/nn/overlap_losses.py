@@ -24,7 +24,7 @@ class OverlapLosses(Losses):
             target: One-hot labels of the same shape.
             smooth: Added to numerator and denominator.
             include_background: Whether channel 0 counts.
-            reduction: Over samples and classes: ``"mean"``, ``"sum"`` or ``"none"``.
+            reduction: The reduction over samples and classes: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
@@ -53,7 +53,7 @@ class OverlapLosses(Losses):
 
         Args:
             probabilities, target, smooth, include_background: As in `dice_loss`.
-            reduction: Over samples: ``"mean"``, ``"sum"`` or ``"none"``.
+            reduction: The reduction over samples: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch,)`` for ``"none"``.
@@ -126,7 +126,7 @@ class OverlapLosses(Losses):
             distances: Made on the host by `deliralike.data.signed_distances`, with one map for each
                 class.
             include_background: Whether channel 0 counts; in the paper it does not.
-            reduction: Over all elements: ``"mean"``, ``"sum"`` or ``"none"``.
+            reduction: The reduction over all elements: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar.

@@ -29,7 +29,7 @@ class Primitives(ABC):
         It is to be assigned to an attribute of a network under construction.
 
         Args:
-            shape: Its shape.
+            shape: The shape of the array.
             start: A distribution to draw from, or the value itself.
         """
 
@@ -298,8 +298,8 @@ class Primitives(ABC):
         penalties on gradients within a loss.
 
         Args:
-            function: From an array like `x` to an array without axes. It may call networks; buffers
-                that they change are changed once.
+            function: A function from an array like `x` to an array without axes. It may call
+                networks; buffers that they change are changed once.
             x: A floating array.
 
         Shapes:

@@ -25,9 +25,9 @@ class Sequences(Norms, Shaping, Activations):
 
         Args:
             query, key, value: ``(..., tokens, width)``.
-            bias: Added to the scores; minus infinity where attention is forbidden.
-            weights_mask: Multiplied with the weights (dropout).
-            scale: Of the scores; ``1/sqrt(width)`` when not given.
+            bias: Numbers that are added to the scores; minus infinity where attention is forbidden.
+            weights_mask: Factors of the weights (dropout).
+            scale: The factor of the scores; ``1/sqrt(width)`` when not given.
             need_weights: Whether to return the weights as well; without them a backend may use a
                 fused kernel, which need not have second derivatives.
 
@@ -37,13 +37,18 @@ class Sequences(Norms, Shaping, Activations):
         if scale is None:
             scale = 1.0 / math.sqrt(query.shape[-1])
         leading = range(len(key.shape) - 2)
-        scores = self.matmul(query * scale, self.permute(key, [*leading, -1, -2]))
+        transposed = self.permute(key, [*leading, -1, -2])
+        scores = self.matmul(query * scale, transposed)
         if bias is not None:
             scores = scores + bias
         weights = self.softmax(scores, dim=-1)
-        dropped = weights if weights_mask is None else weights * weights_mask
-        outputs = self.matmul(dropped, value)
-        return outputs, weights if need_weights else None
+        masked = weights
+        if weights_mask is not None:
+            masked = weights * weights_mask
+        outputs = self.matmul(masked, value)
+        if not need_weights:
+            return outputs, None
+        return outputs, weights
 
     def lstm(
         self,

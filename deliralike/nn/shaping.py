@@ -9,7 +9,7 @@ from deliralike.nn.primitives import Array, Primitives
 
 
 class Shaping(Primitives):
-    """Functions that move elements about."""
+    """Functions that move elements."""
 
     def flatten(self, x: Array, start_dim: int = 1, end_dim: int = -1) -> Array:
         """Merge the axes from `start_dim` to `end_dim` (inclusive) into one, in NCHW order."""
@@ -42,7 +42,8 @@ class Shaping(Primitives):
     def stack(self, arrays: Sequence[Array], dim: int = 0) -> Array:
         """Join along a new axis."""
         position = dim % (len(arrays[0].shape) + 1)
-        return self.concatenate([self.expand_dims(x, dim) for x in arrays], dim=position)
+        expanded = [self.expand_dims(x, dim) for x in arrays]
+        return self.concatenate(expanded, dim=position)
 
     def split(self, x: Array, sizes: int | Sequence[int], dim: int = 0) -> list[Array]:
         """Split along an axis into pieces of one size, or of the sizes given.
@@ -76,7 +77,7 @@ class Shaping(Primitives):
         return self.split(x, size, dim)
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
-        """Move elements along axes; what leaves at one end comes back at the other."""
+        """Move elements along axes; those that leave at one end come back at the other."""
         if isinstance(shifts, int):
             shifts = (shifts,)
         if isinstance(dims, int):
@@ -85,8 +86,8 @@ class Shaping(Primitives):
             length = x.shape[dim]
             if length == 0 or shift % length == 0:
                 continue
-            cut = -shift % length
-            front, back = self.split(x, [cut, length - cut], dim)
+            moved = shift % length
+            front, back = self.split(x, [length - moved, moved], dim)
             x = self.concatenate([back, front], dim=dim)
         return x
 
@@ -156,6 +157,7 @@ class Shaping(Primitives):
         r = upscale_factor
         batch, channels, height, width = x.shape
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")
-        x = self.reshape(x, (batch, channels // (r * r), r, r, height, width))
+        channels_after = channels // (r * r)
+        x = self.reshape(x, (batch, channels_after, r, r, height, width))
         x = self.permute(x, (0, 1, 4, 2, 5, 3))  # (batch, channels, height, r, width, r)
         return self.reshape(x, (batch, -1, height * r, width * r))

@@ -74,8 +74,10 @@ class TruncatedNormal:
     def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Draw an array in float64."""
         values = generator.standard_normal(shape)
-        while (outside := np.abs(values) > self.limit).any():
+        outside = np.abs(values) > self.limit
+        while outside.any():
             values[outside] = generator.standard_normal(int(outside.sum()))
+            outside = np.abs(values) > self.limit
         return self.std * values
 
 
@@ -127,8 +129,10 @@ ONES = Constant(1.0)
 
 
 def fan_in_uniform(fan_in: int) -> Uniform:
-    """PyTorch's default for linear and convolution layers: uniform within ``1/sqrt(fan_in)``."""
-    return Uniform(1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0)
+    """Return PyTorch's default for linear and convolution layers: within ``1/sqrt(fan_in)``."""
+    if fan_in <= 0:
+        return Uniform(0.0)
+    return Uniform(1.0 / math.sqrt(fan_in))
 
 
 def draw(start: Distribution, shape: Sequence[int], seed: int, path: str) -> np.ndarray:
@@ -149,12 +153,12 @@ def draw(start: Distribution, shape: Sequence[int], seed: int, path: str) -> np.
 
 
 def generator(seed: int, path: str) -> np.random.Generator:
-    """A counter-based generator keyed by `seed` and the text `path`."""
+    """Return a counter-based generator keyed by `seed` and the text `path`."""
     return np.random.Generator(np.random.Philox(key=key(seed, path)))
 
 
 def key(seed: int, path: str) -> np.ndarray:
-    """The Philox key of a seed and a path: two words of 64 bits."""
+    """Return the Philox key of a seed and a path: two words of 64 bits."""
     if not 0 <= seed < 2**64:
         raise SettingError(f"seed must be a whole number from 0 to 2**64 - 1, not {seed!r}")
     digest = hashlib.blake2b(path.encode(), digest_size=8).digest()

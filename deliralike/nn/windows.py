@@ -25,7 +25,8 @@ def _for_rank(name: str, n: int) -> Any:
         return getattr(self, name)(x, *args, **kwargs)
 
     axes = "axis" if n == 1 else "axes"
-    function.__name__ = function.__qualname__ = f"{name}{n}d"
+    function.__name__ = f"{name}{n}d"
+    function.__qualname__ = function.__name__
     function.__doc__ = f"`{name}` for an input with {n} spatial {axes}."
     return function
 
@@ -53,7 +54,7 @@ class Windows(Primitives):
             padding: Zeros on both sides, or ``"same"`` (stride 1) or ``"valid"``; use `pad` for
                 other paddings.
             dilation: The distance between the elements of a kernel.
-            groups: Channels are convolved in so many separate groups.
+            groups: The number of groups of channels that are convolved separately.
 
         Shapes:
             ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
@@ -102,7 +103,7 @@ class Windows(Primitives):
         dilation: Sizes = 1,
         ceil_mode: bool = False,
     ) -> Array:
-        """The maximum of each window; `stride` is the kernel's size when not given.
+        """Return the maximum of each window; `stride` is the kernel's size when not given.
 
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
@@ -122,13 +123,13 @@ class Windows(Primitives):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> Array:
-        """The average of each window; `stride` is the kernel's size when not given.
+        """Return the average of each window; `stride` is the kernel's size when not given.
 
         Args:
             x: The input.
             kernel_size, stride, padding: One number, or one for each axis.
-            ceil_mode: Keep a last window that hangs over the end; it is averaged over what it
-                covers.
+            ceil_mode: Whether to keep a last window that extends beyond the end; it is averaged
+                over the elements that it covers.
             count_include_pad: Whether padding counts as elements of value zero.
 
         Shapes:
@@ -152,15 +153,16 @@ class Windows(Primitives):
         """
         sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
         if set(sizes) == {1}:
-            return self.mean(x, dim=tuple(range(2, len(x.shape))), keepdim=True)
+            dims = tuple(range(2, len(x.shape)))
+            return self.mean(x, dim=dims, keepdim=True)
         for dim, size in enumerate(sizes, start=2):
             x = self.resample(x, geometry.adaptive_matrix(x.shape[dim], size), dim)
         return x
 
     def adaptive_max_pool(self, x: Array, output_size: Sizes) -> Array:
-        """Take the maximum of each of some windows that cover the input evenly.
+        """Return the maxima of windows that cover the input evenly.
 
-        Of equal maxima the first one takes the gradient.
+        Of equal maxima the first one gets the gradient.
         """
         sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
         # The last axis comes first: of equal maxima the first in row-major order is then taken.
@@ -229,15 +231,16 @@ class Windows(Primitives):
 
     def resample(self, x: Array, matrix: np.ndarray, dim: int) -> Array:
         """Apply an (out, in) matrix along one axis; the identity is skipped."""
-        if matrix.shape[0] == matrix.shape[1] and (matrix == np.eye(len(matrix))).all():
+        if np.array_equal(matrix, np.eye(len(matrix))):
             return x
         last = len(x.shape) - 1
         transposed = self.constant(np.ascontiguousarray(matrix.T), like=x)
         if dim == last:
             return self.matmul(x, transposed)
-        moved = self.permute(x, [*range(dim), *range(dim + 1, last + 1), dim])
-        product = self.matmul(moved, transposed)
-        return self.permute(product, [*range(dim), last, *range(dim, last)])
+        dim_last = [*range(dim), *range(dim + 1, last + 1), dim]
+        dim_back = [*range(dim), last, *range(dim, last)]
+        product = self.matmul(self.permute(x, dim_last), transposed)
+        return self.permute(product, dim_back)
 
     def _add_bias(self, y: Array, bias: Array | None) -> Array:
         if bias is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -370,3 +370,49 @@ def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator
         yield
     finally:
         find().update(former)
+
+
+# Optimizers
+# ------------------------------------------------------------
+
+
+def optimizer_over(network: AbstractNetwork, optimizer: Any) -> AbstractOptimizer:
+    """Return an abstract optimizer over the network: the given one, or one around a native one.
+
+    Raises:
+        SettingError: An abstract optimizer holds the parameters of another network.
+    """
+    if not isinstance(optimizer, AbstractOptimizer):
+        return network.backend.wrap_optimizer(optimizer, network)
+    if _native_parameters(optimizer.network) != _native_parameters(network):
+        raise SettingError(
+            "the optimizer is over another network than the one that is given with it"
+        )
+    return optimizer
+
+
+def reason_to_block(network: AbstractNetwork, optimizers: Sequence[AbstractOptimizer]) -> str:
+    """Return why updates cannot wait for the next forward pass; the text is empty if they can."""
+    if len(optimizers) > 1:
+        return (
+            f"there are {len(optimizers)} optimizers, of which each may change what the others "
+            "look at"
+        )
+    slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
+    held = optimizers[0].holds()
+    held_natives = {id(slots[name].native) for name in held if name in slots}
+    missing = []
+    for name, slot in slots.items():
+        if slot.trainable and id(slot.native) not in held_natives:
+            missing.append(name)
+    if missing:
+        return f"the optimizer does not hold these parameters of the network: {', '.join(missing)}"
+    foreign = [name for name in held if name not in slots]
+    if foreign:
+        return f"the optimizer holds {len(foreign)} parameters that are not the network's"
+    return ""
+
+
+def _native_parameters(network: AbstractNetwork) -> set[int]:
+    """Return the identities of the native parameters."""
+    return {id(slot.native) for slot in network.neutral_slots().values() if slot.is_parameter}

@@ -75,8 +75,11 @@ class WeightAverage:
                 "each process would have the average of its own weights: leave it out where "
                 "processes train by themselves and average their parameters"
             )
-        self.network, self.decay = network, decay
-        self.start, self.every, self.warmup = start, every, warmup
+        self.network = network
+        self.decay = decay
+        self.start = start
+        self.every = every
+        self.warmup = warmup
         self.updates = 0
         self.averaged = 0
         # Native arrays by neutral name, a tied one once; empty before the average begins.
@@ -199,13 +202,20 @@ class WeightAverage:
     def _move(self, weight: float) -> None:
         backend = self.network.backend
         slots = self._slots()
-        floating = [name for name, value in self._values.items() if "float" in str(value.dtype)]
-        averages = [self._values[name] for name in floating]
-        weights = [slots[name].value for name in floating]
-        new_values = dict(zip(floating, backend.blended(averages, weights, weight), strict=True))
-        for name in self._values.keys() - new_values.keys():
-            new_values[name] = backend.copied(slots[name].value)
-        self._values |= new_values
+        names = []
+        averages = []
+        weights = []
+        copies = {}
+        for name, average in self._values.items():
+            if "float" in str(average.dtype):
+                names.append(name)
+                averages.append(average)
+                weights.append(slots[name].value)
+            else:
+                copies[name] = backend.copied(slots[name].value)
+        blended = backend.blended(averages, weights, weight)
+        self._values |= dict(zip(names, blended, strict=True))
+        self._values |= copies
 
     def _copied(self) -> dict[str, Any]:
         backend = self.network.backend

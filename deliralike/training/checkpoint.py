@@ -33,8 +33,10 @@ from deliralike.weights import flush
 
 AnyPath = str | os.PathLike[str]
 
-STATE, LOCK = "state.json", ".lock"
-FORMAT, VERSION = "deliralike checkpoint", 1
+STATE = "state.json"
+LOCK = ".lock"
+FORMAT = "deliralike checkpoint"
+VERSION = 1
 _END = ',\n "crc32": '
 
 

@@ -54,14 +54,7 @@ def draw_curves(
         The path of the picture.
     """
     runs = {literal(name): history for name, history in runs.items()}
-    names = _metrics(runs) if metrics is None else list(metrics)
-    panels: list[Callable[[Any], None]] = [partial(_losses, runs=runs)]
-    for family in _families(names, alone=len(runs) > 1):
-        panels.append(partial(_metric, runs=runs, names=family))
-    if _has_changing_rates(runs):
-        panels.append(partial(_rates, runs=runs))
-    if len(runs) > 1:
-        panels.append(partial(_differences, runs=runs))
+    panels = _panels(runs, metrics)
     columns = _columns(len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = _grid(rows, columns, len(panels))
@@ -72,10 +65,27 @@ def draw_curves(
     return Path(path)
 
 
+def _panels(
+    runs: Mapping[str, History], metrics: Sequence[str] | None
+) -> list[Callable[[Any], None]]:
+    """Return the functions that draw the panels."""
+    names = _metrics(runs) if metrics is None else list(metrics)
+    panels: list[Callable[[Any], None]] = [partial(_losses, runs=runs)]
+    for family in _families(names, alone=len(runs) > 1):
+        panels.append(partial(_metric, runs=runs, names=family))
+    if _has_changing_rates(runs):
+        panels.append(partial(_rates, runs=runs))
+    if len(runs) > 1:
+        panels.append(partial(_differences, runs=runs))
+    return panels
+
+
 def _columns(panels: int) -> int:
     if panels <= 4:
         return 1
-    return 2 if panels <= 12 else 3
+    if panels <= 12:
+        return 2
+    return 3
 
 
 def _grid(rows: int, columns: int, count: int) -> tuple[Figure, list[Any]]:
@@ -106,8 +116,8 @@ def _losses(axis: Any, runs: Mapping[str, History]) -> None:
     if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
         axis.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(1.5, 0.5)))
-    has_labels = bool(axis.get_legend_handles_labels()[0])
-    if has_labels and (len(runs) > 1 or any(map(_is_long, runs.values()))):
+    labelled_lines, _ = axis.get_legend_handles_labels()
+    if labelled_lines and (len(runs) > 1 or any(map(_is_long, runs.values()))):
         axis.legend(frameon=False, loc="upper right", handlelength=3.0, fontsize=9)
 
 
@@ -139,8 +149,9 @@ def _loss(axis: Any, name: str, history: History, style: Mapping[str, Any], smoo
         width = max(3, len(steps) // 50)
         windows = np.lib.stride_tricks.sliding_window_view(losses, width)
         medians = np.median(windows, axis=1)
+        ends = steps[width - 1 :]
         label = f"median of {width} steps"
-        axis.plot(steps[width - 1 :], medians, color="#0072B2", linewidth=1.6, label=label)
+        axis.plot(ends, medians, color="#0072B2", linewidth=1.6, label=label)
 
 
 def _is_long(history: History) -> bool:
@@ -150,13 +161,18 @@ def _is_long(history: History) -> bool:
 def _metric(axis: Any, runs: Mapping[str, History], names: Sequence[str]) -> None:
     """Draw one metric of each run, or several of one run."""
     is_single_run = len(runs) == 1
-    title = names[0] if len(names) == 1 else names[0].rpartition("/")[0]
+    title = names[0]
+    if len(names) > 1:
+        title = title.rpartition("/")[0]
     _prepare(axis, f"validation: {title}, every epoch")
     lines = itertools.product(runs.items(), names)
     for index, ((run_name, history), name) in enumerate(lines):
-        label = literal(name.rpartition("/")[2]) if is_single_run else run_name
+        label = run_name
+        if is_single_run:
+            label = literal(name.rpartition("/")[2])
         style = _metric_style(index, is_single_run)
-        axis.plot(*_points(history, name), label=label, **style)
+        steps, values = _points(history, name)
+        axis.plot(steps, values, label=label, **style)
         _band(axis, history, name, style["color"])
     if len(names) > 1:
         axis.legend(frameon=False, fontsize=9, ncols=-(-len(names) // 6))
@@ -198,20 +214,28 @@ def _note_last(axis: Any, history: History, metric: str) -> None:
     """Write the first run's last value beside its point."""
     steps, values = _points(history, metric)
     if steps and np.isfinite(values[-1]):
-        place = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
-        axis.annotate(f"{values[-1]:.4g}", (steps[-1], values[-1]), (0, -16), **place)
+        axis.annotate(
+            f"{values[-1]:.4g}",
+            xy=(steps[-1], values[-1]),
+            xytext=(0, -16),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+        )
 
 
 def _rates(axis: Any, runs: Mapping[str, History]) -> None:
     _prepare(axis, "learning rate, every step")
-    for index, (label, history) in enumerate(runs.items()):
+    has_several_runs = len(runs) > 1
+    for index, (run_name, history) in enumerate(runs.items()):
         steps = [step.step for step in history.steps]
-        style = _STYLES[index % len(_STYLES)] if len(runs) > 1 else {}
-        for name in _optimizers(history):
-            parts = [label, name] if len(runs) > 1 else [name]
-            shown = ", ".join(part for part in parts if part)
-            rates = [_rate(step, name) for step in history.steps]
-            axis.plot(steps, rates, label=shown or "lr", **style)
+        style = _STYLES[index % len(_STYLES)] if has_several_runs else {}
+        for optimizer in _optimizers(history):
+            label = optimizer
+            if has_several_runs:
+                label = ", ".join(filter(None, [run_name, optimizer]))
+            rates = [_rate(step, optimizer) for step in history.steps]
+            axis.plot(steps, rates, label=label or "lr", **style)
     if len(axis.lines) > 1:
         axis.legend(frameon=False, fontsize=9)
 
@@ -261,7 +285,7 @@ def _families(names: Sequence[str], alone: bool) -> list[list[str]]:
     families: dict[str, list[str]] = {}
     for name in names:
         family = name.rpartition("/")[0]
-        key = name if alone or not family else f"{family}/"
+        key = f"{family}/" if family and not alone else name
         families.setdefault(key, []).append(name)
     return list(families.values())
 
@@ -278,7 +302,9 @@ def _optimizers(history: History) -> list[str]:
 
 def _rate(step: Step, name: str) -> float:
     rate = step.lr[name] if isinstance(step.lr, Mapping) else step.lr
-    return float("nan") if rate is None else rate
+    if rate is None:
+        return float("nan")
+    return rate
 
 
 def _has_changing_rates(runs: Mapping[str, History]) -> bool:

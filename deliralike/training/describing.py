@@ -136,7 +136,10 @@ class _Description:
 
     def _mapping(self, path: str, value: Mapping[Any, Any], depth: int) -> None:
         self.texts[path] = f"{type(value).__name__} of {len(value)}"
-        items = {str(key): item for key, item in value.items() if _scalar_text(key) is not None}
+        items = {}
+        for key, item in value.items():
+            if _scalar_text(key) is not None:
+                items[str(key)] = item
         self._children(path, items, depth)
 
     def _sequence(self, path: str, value: Iterable[Any], depth: int) -> None:
@@ -153,13 +156,14 @@ class _Description:
 
     def _digest(self, items: list[Any], depth: int) -> str:
         """Return the digest of a long list, made of the texts of items at equal distances."""
-        chosen = items[:: math.ceil(len(items) / SAMPLED)]
-        bytes_of_item = max(self._array_bytes // len(chosen), _LEAST)
+        step = math.ceil(len(items) / SAMPLED)
+        sampled = items[::step]
+        bytes_of_item = max(self._array_bytes // len(sampled), _LEAST)
         inside = _Description(bytes_of_item)
         inside._above = self._above
-        for number, item in enumerate(chosen):
+        for number, item in enumerate(sampled):
             inside.add(str(number), item, depth + 1)
-        known = [text for text in inside.texts.items() if text[1] != UNKNOWN]
+        known = [entry for entry in inside.texts.items() if entry[1] != UNKNOWN]
         return f", digest {code_digest.short(repr(known))}"
 
     def _function(self, path: str, function: FunctionType, depth: int) -> None:
@@ -260,7 +264,8 @@ def parents(path: str) -> Iterable[str]:
         ['a', 'a.b', 'a.b.c']
     """
     parts = path.split(".")
-    return (".".join(parts[: end + 1]) for end in range(len(parts)))
+    for count in range(1, len(parts) + 1):
+        yield ".".join(parts[:count])
 
 
 def _is_open(path: str, before: Texts, here: Texts) -> bool:

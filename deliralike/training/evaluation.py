@@ -79,7 +79,7 @@ def evaluate(
         intervals: Also return confidence intervals by bootstrap, ``"accuracy/low"`` and
             ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
             ``{"groups": patients}``.
-        losses: Also return the losses of training, unless a metric has the name.
+        losses: Losses of training to return as well, unless a metric has the name.
         between: A function to call after each batch; its errors end the evaluation.
         processes: The group of processes that take turns at the batches; every process makes the
             call, and gets the figures of all data.
@@ -102,13 +102,15 @@ def evaluate(
     """
     network = backends.wrap(network)
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
-    processes = SingleProcess() if processes is None else processes
+    if processes is None:
+        processes = SingleProcess()
     network.parallelism.synchronize()
     turns = Turns(
         _batches(data, batch_size), processes, network.parallelism.evaluation_is_collective
     )
-    pairs = (_pair(batch) for batch in turns)
-    losses = None if losses is None else losses.without(evidence)
+    pairs = map(_pair, turns)
+    if losses is not None:
+        losses = losses.without(evidence)
     evaluated = _evaluated(network, pairs, device_batches, losses)
     # The mode is held over all batches, as a network that is spread over processes is gathered for
     # it; and a loader's workers end here in any case.
@@ -123,8 +125,10 @@ def evaluate(
         each.merge(of_all)
     if losses is not None:
         losses.merge(of_all)
-    means = {} if losses is None else losses.means()
-    return means | _figures(evidence, intervals)
+    figures = _figures(evidence, intervals)
+    if losses is None:
+        return figures
+    return losses.means() | figures
 
 
 @dataclass
@@ -238,7 +242,9 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         return taken(batch, INPUT), taken(batch, LABEL)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         *inputs, targets = batch
-        return (inputs[0] if len(inputs) == 1 else tuple(inputs)), targets
+        if len(inputs) == 1:
+            return inputs[0], targets
+        return tuple(inputs), targets
     what = type(batch).__name__
     if isinstance(batch, tuple | list):
         what += f" of length {len(batch)}"
@@ -261,8 +267,8 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
             f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]"
         )
     named: dict[str, Metric | MetricFunction] = {}
-    for given in metrics:
-        each = _metric(given)
+    for entry in metrics:
+        each = _metric(entry)
         name = Evidence(each).metric.name
         if name in named:
             raise SettingError(
@@ -272,10 +278,10 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
     return named
 
 
-def _metric(given: AnyMetric) -> Metric | MetricFunction:
-    if isinstance(given, str):
-        return metric(given)
-    return given
+def _metric(entry: AnyMetric) -> Metric | MetricFunction:
+    if isinstance(entry, str):
+        return metric(entry)
+    return entry
 
 
 def figure_names(metrics: Metrics | None) -> list[str]:

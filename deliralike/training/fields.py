@@ -18,11 +18,19 @@ class Kind:
 
     def or_none(self) -> Kind:
         """Return the same kind, with None allowed."""
-        return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
+
+        def fits(value: Any) -> bool:
+            return value is None or self.fits(value)
+
+        return Kind(f"{self.words}, or None", fits)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _is_list_of(kind: type, value: Any) -> bool:
@@ -33,7 +41,7 @@ def _is_texts_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and _is_list_of(str, list(value.values()))
 
 
-COUNT = Kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
+COUNT = Kind("a whole number of at least 0", _is_count)
 NUMBER = Kind("a number", _is_number)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 TEXTS = Kind("a list of texts", lambda value: _is_list_of(str, value))
@@ -79,4 +87,6 @@ def refuse_wrong_fields(
 
 def _shown(value: Any, most: int = 60) -> str:
     text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}…"
+    if len(text) > most:
+        return f"{text[:most]}…"
+    return text

@@ -75,12 +75,13 @@ def refuse_differences(
     changed = differences(before, here, skipped)
     refused = [path for path in changed if set(accept).isdisjoint(parents(path))]
     if refused:
-        named = "; ".join(f"{path} {changed[path]}" for path in refused[:_MOST_NAMED])
-        left = len(refused) - _MOST_NAMED
-        more = f"; and {left} more" if left > 0 else ""
+        listed = [f"{path} {changed[path]}" for path in refused[:_MOST_NAMED]]
+        more = len(refused) - _MOST_NAMED
+        if more > 0:
+            listed.append(f"and {more} more")
         names = sorted(_kinds(refused))
         raise CheckpointError(
-            f"the checkpoint is one of another run: {named}{more}. Give the run what it "
+            f"the checkpoint is one of another run: {'; '.join(listed)}. Give the run what it "
             f"had, take the change on purpose with accept={names}, or begin a new one from the "
             "weights, network.safetensors"
         )
@@ -169,12 +170,18 @@ def _of_validation(validation: Any) -> Texts:
 def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float) -> Texts:
     texts: Texts = {}
     hooks: list[Any] = [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
+    norms = [hook.max_norm for hook in hooks if isinstance(hook, ClipNorm)]
+    values = [hook.max_value for hook in hooks if isinstance(hook, ClipValue)]
+    own_hooks = []
+    for hook in hooks:
+        if code_digest.is_own(getattr(hook, "__module__", None)):
+            own_hooks.append(hook)
     settings = {
         "precision": optimizer.precision,
         "accumulate": optimizer.accumulate,
-        "clip_norm": _single([hook.max_norm for hook in hooks if isinstance(hook, ClipNorm)]),
-        "clip_value": _single([hook.max_value for hook in hooks if isinstance(hook, ClipValue)]),
-        "hooks": [hook for hook in hooks if code_digest.is_own(getattr(hook, "__module__", None))],
+        "clip_norm": _single(norms),
+        "clip_value": _single(values),
+        "hooks": own_hooks,
     }
     for kind, value in settings.items():
         texts |= described(f"{kind}.{name}", value)
@@ -204,7 +211,9 @@ def _single(values: list[float]) -> Any:
     """Return the only value, a tuple of several values, or None."""
     if not values:
         return None
-    return values[0] if len(values) == 1 else tuple(values)
+    if len(values) == 1:
+        return values[0]
+    return tuple(values)
 
 
 def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
@@ -233,8 +242,10 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
     A number that was set by hand since has its new value.
     """
-    parameters = inspect.signature(written.__init__).parameters.values()
-    arguments = {each.name: each.default for each in parameters if each.default is not each.empty}
+    arguments = {}
+    for parameter in inspect.signature(written.__init__).parameters.values():
+        if parameter.default is not parameter.empty:
+            arguments[parameter.name] = parameter.default
     arguments |= getattr(block, "init_kwargs", {})
     values = {}
     for name, argument in arguments.items():
@@ -277,9 +288,9 @@ def _of_another_backend(before: Texts, here: Texts) -> Callable[[str], bool]:
         kind = _kind(path)
         if kind in _OF_BACKEND:
             return True
-        texts = (before.get(path), here.get(path))
-        if kind == "network" and None in texts:
+        if kind == "network" and not (path in before and path in here):
             return True
-        return any(text is not None and text.startswith(_NATIVE) for text in texts)
+        texts = (before.get(path, ""), here.get(path, ""))
+        return any(text.startswith(_NATIVE) for text in texts)
 
     return skipped

@@ -70,12 +70,17 @@ class Flattener:
         return flat
 
     def _items(self, values: Sequence[Any], path: tuple[str, ...]) -> list[Any]:
-        return [self.flatten(item, (*path, str(place))) for place, item in enumerate(values)]
+        flat = []
+        for place, item in enumerate(values):
+            flat.append(self.flatten(item, (*path, str(place))))
+        return flat
 
     def _key(self, key: Any, path: tuple[str, ...]) -> str:
         if type(key) is not str:
             raise CheckpointError(f"{self._at(path)} has the key {key!r}, wanted texts as keys")
-        return _SIGN + key if key.startswith(_SIGN) else key
+        if key.startswith(_SIGN):
+            return _SIGN + key
+        return key
 
     def _scalar(self, value: Any, path: tuple[str, ...]) -> Any:
         if type(value) is float and not math.isfinite(value):
@@ -104,11 +109,12 @@ class Flattener:
             problem = f"the type {array.dtype}"
         if problem:
             raise CheckpointError(f"{self._at(path)} has {problem}, which safetensors files lack")
-        name = unused = "/".join(path)
-        while unused in self.arrays or unused in ("", "__metadata__"):
-            unused = f"{name}#{len(self.arrays)}"
-        self.arrays[unused] = np.asarray(array)
-        return unused
+        base = "/".join(path)
+        name = base
+        while name in self.arrays or name in ("", "__metadata__"):
+            name = f"{base}#{len(self.arrays)}"
+        self.arrays[name] = np.asarray(array)
+        return name
 
     def _at(self, path: tuple[str, ...]) -> str:
         return self.where + "".join(f"[{key!r}]" for key in path)
@@ -124,7 +130,10 @@ def unflatten(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         case {"$array": str(name)}:
             return arrays[name]
         case {"$tuple": list(items)}:
-            return tuple(unflatten(item, arrays) for item in items)
+            return tuple(unflatten(items, arrays))
         case {"$float": str(text)}:
             return float(text)
-    return {key.removeprefix(_SIGN): unflatten(item, arrays) for key, item in value.items()}
+    nest = {}
+    for key, item in value.items():
+        nest[key.removeprefix(_SIGN)] = unflatten(item, arrays)
+    return nest

@@ -38,12 +38,12 @@ def fit(
     """Train the optimizer's network in place; the same batches in the same order on every backend.
 
     Args:
-        optimizer: Holds the network and the update rule, ``backend.optimizer(rule, network)``.
+        optimizer: The optimizer of the network, ``backend.optimizer(rule, network)``.
         train: Arrays of equal length; a batch of each goes to ``loss_function(network, *batch)``.
-        held_out: Evaluated after every epoch, with `metrics` as `evaluate` has them.
-        seed: Keys the order of the samples and the masks of random layers, together with epoch and
-            step.
-        drop_last: Leave out a last batch that is smaller than the others.
+        held_out: Data to evaluate after every epoch, with `metrics` as `evaluate` has them.
+        seed: The seed of the order of the samples and of the masks of random layers, which also
+            depend on epoch and step.
+        drop_last: Whether to leave out a last batch that is smaller than the others.
 
     Returns:
         The loss and the time of every step, and the metrics of every epoch.

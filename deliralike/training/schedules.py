@@ -373,7 +373,8 @@ def schedule(name: str, **settings: Any) -> Schedule:
     for setting, each in known.items():
         if setting not in settings and each.default is MISSING:
             raise ArgumentError(f"schedule {name!r} needs a setting {setting!r}")
-    return kind(**{key: _nested(value) for key, value in settings.items()})
+    arguments = {key: _nested(value) for key, value in settings.items()}
+    return kind(**arguments)
 
 
 def _nested(value: Any) -> Any:
@@ -388,7 +389,8 @@ def _nested(value: Any) -> Any:
 
 def _eased(start: float, end: float, part: float) -> float:
     """Return the height on half a cosine from start to end."""
-    return end + (start - end) * (1.0 + math.cos(math.pi * part)) / 2.0
+    cosine = math.cos(math.pi * part)
+    return end + (start - end) * (1.0 + cosine) / 2.0
 
 
 def _whole(where: str, value: Any, least: int) -> None:

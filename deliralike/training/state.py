@@ -66,23 +66,24 @@ def gather(run: Run) -> State:
             "on_epoch or on_end of a callback"
         )
     average = run.trainer.average
-    optimizers = {_OPTIMIZER + name: _optimizer_state(run, name) for name in run.optimizers}
-    return {
-        "network": run.network.neutral_state(),
-        **optimizers,
-        "schedules": {name: schedule.state() for name, schedule in run.trainer.schedules.items()},
-        "average": None if average is None else average.state(),
-        "random": _random_state(run),
-        "callbacks": {name: callback.state() for name, callback in _callbacks(run).items()},
-        "run": {
-            "position": run.position(),
-            "identity": identity(run),
-            "fingerprints": kept(run),
-            "backend": run.network.backend.name,
-            "frozen": _frozen(run),
-            "epochs": [asdict(epoch) for epoch in run.history.epochs],
-        },
+    schedules = run.trainer.schedules.items()
+    callbacks = _callbacks(run).items()
+    state: State = {"network": run.network.neutral_state()}
+    for name in run.optimizers:
+        state[_OPTIMIZER + name] = _optimizer_state(run, name)
+    state["schedules"] = {name: schedule.state() for name, schedule in schedules}
+    state["average"] = None if average is None else average.state()
+    state["random"] = _random_state(run)
+    state["callbacks"] = {name: callback.state() for name, callback in callbacks}
+    state["run"] = {
+        "position": run.position(),
+        "identity": identity(run),
+        "fingerprints": kept(run),
+        "backend": run.network.backend.name,
+        "frozen": _frozen(run),
+        "epochs": list(map(asdict, run.history.epochs)),
     }
+    return state
 
 
 def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> None:
@@ -199,8 +200,11 @@ def _rule_with(slots: Iterable[str]) -> str:
 
 
 def _optimizer_names(parts: Iterable[str]) -> str:
-    names = sorted(part.removeprefix(_OPTIMIZER) for part in parts if part.startswith(_OPTIMIZER))
-    return f"the optimizers {', '.join(map(repr, names))}"
+    names = []
+    for part in sorted(parts):
+        if part.startswith(_OPTIMIZER):
+            names.append(repr(part.removeprefix(_OPTIMIZER)))
+    return f"the optimizers {', '.join(names)}"
 
 
 def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> None:
@@ -225,7 +229,7 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     run.epoch = position["epoch"]
     run.batch = position["batch"]
     run.step = position["step"]
-    run.history.epochs[:] = [_epoch(record) for record in state["run"]["epochs"]]
+    run.history.epochs[:] = map(_epoch, state["run"]["epochs"])
     _load_random_state(run, state["random"])  # last: what came before may have drawn
 
 
@@ -270,10 +274,13 @@ def _load_optimizer(
     refuse_wrong_fields(f"state['{_OPTIMIZER}{name}']", state, _OF_OPTIMIZER)
     optimizer: AbstractOptimizer = run.optimizers[name]
     where = f"optimizer.{name}"
-    differs = any(where in parents(path) for path in changed)
-    anew = where in changed or (differs and _slots_in(state["state"]) != _slots_of(optimizer))
     own_state = state["state"]
-    optimizer.load_neutral_state({"steps": own_state["steps"]} if anew else own_state)
+    starts_anew = where in changed
+    if any(where in parents(path) for path in changed):
+        starts_anew = starts_anew or _slots_in(own_state) != _slots_of(optimizer)
+    if starts_anew:
+        own_state = {"steps": own_state["steps"]}
+    optimizer.load_neutral_state(own_state)
     if where not in changed and f"{where}.lr" not in changed:
         run.trainer.base_lr[name] = state["base_lr"]
         if optimizer.lr != state["lr"]:
@@ -319,7 +326,8 @@ def _load_random_state(run: Run, state: Mapping[str, Any]) -> None:
     backend = run.network.backend
     of_backend = state["backends"].get(backend.name)
     if of_backend is None:
-        backend.seed(int(start.key(run.trainer.seed, f"resumed/{run.step}")[1]) % 2**32)
+        _, word = start.key(run.trainer.seed, f"resumed/{run.step}")
+        backend.seed(int(word) % 2**32)
     else:
         backend.load_random_state(run.network, of_backend)
     python = state["python"]

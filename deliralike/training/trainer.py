@@ -70,7 +70,7 @@ class Trainer:
         clip_value: The largest magnitude of an element of a gradient; see `ClipValue`.
         schedule: A factor on the learning rate for each update; see
             `deliralike.training.schedules`. A mapping by optimizer, where there are several.
-        seed: Keys the order of the samples and the random layers.
+        seed: The seed of the order of the samples and of the random layers.
         rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"``
             leaves them to the framework, which is faster.
 
@@ -300,7 +300,9 @@ class Trainer:
         if run.stopped:
             return
         begin = time.perf_counter()
-        figures = {} if validation is None else self._validate(validation, interrupt)
+        figures: dict[str, float] = {}
+        if validation is not None:
+            figures = self._validate(validation, interrupt)
         seconds = time.perf_counter() - begin
         epoch = Epoch(run.epoch, run.step, figures, seconds)
         run.epoch += 1
@@ -341,8 +343,10 @@ class Trainer:
 
     def _monitors(self) -> list[Monitor]:
         """Return the monitors of schedules and callbacks."""
-        watched = [each.metric for each in self.schedules.values() if each.metric is not None]
-        monitors = [Monitor(metric) for metric in watched]
+        monitors = []
+        for schedule in self.schedules.values():
+            if schedule.metric is not None:
+                monitors.append(Monitor(schedule.metric))
         for callback in self.callbacks:
             monitor = getattr(callback, "monitor", None)
             if isinstance(monitor, Monitor):
@@ -355,14 +359,17 @@ class Trainer:
         self._follow_schedules()
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
-        numbered = list(enumerate(window, run.batch))
+        results = []
         with self._random_layers(run):
-            results = [self._train_step(run, number, batch) for number, batch in numbered]
+            for number, batch in enumerate(window, run.batch):
+                results.append(self._train_step(run, number, batch))
             for optimizer in self.optimizers.values():
                 optimizer.flush()
         if self.average is not None and self._updates() > updates:
             self.average.update()
-        sizes = [self._samples(run, number, batch) for number, batch in numbered]
+        sizes = []
+        for number, batch in enumerate(window, run.batch):
+            sizes.append(self._samples(run, number, batch))
         losses = self._means(results, sizes)  # waits for the device
         run.step += 1
         run.batch += len(window)
@@ -380,22 +387,19 @@ class Trainer:
         )
 
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
-        """A step on a batch, or on this process's share of it."""
+        """Make a step on a batch, or on this process's share of it."""
         with ExitStack() as contexts:
-            if (
-                self.processes.count > 1
-                and not run.loader.share_sizes(run.epoch, number)[self.processes.rank]
-            ):
-                contexts.enter_context(self.network.parallelism.empty_share())
+            if self.processes.count > 1:
+                sizes = run.loader.share_sizes(run.epoch, number)
+                if sizes[self.processes.rank] == 0:
+                    contexts.enter_context(self.network.parallelism.empty_share())
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
     def _samples(self, run: Run, number: int, batch: Any) -> int:
-        """The samples of a batch, in all processes."""
-        return (
-            count_samples(batch)
-            if self.processes.count == 1
-            else sum(run.loader.share_sizes(run.epoch, number))
-        )
+        """Return the number of samples of a batch, in all processes."""
+        if self.processes.count == 1:
+            return count_samples(batch)
+        return sum(run.loader.share_sizes(run.epoch, number))
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
@@ -445,38 +449,40 @@ class Trainer:
 def _spread(
     network: AbstractNetwork, devices: Sequence[str] | None, processes: ProcessGroup | None
 ) -> AbstractNetwork:
-    """The network over devices or processes, if any; a native one is wrapped in any case."""
+    """Return the network over devices or processes, if any; a native one is wrapped anyway."""
     network = backends.wrap(network)
-    if (
-        processes is not None
-        and processes.count > 1
-        and network.parallelism.processes is not processes
-    ):
+    is_distributed = network.parallelism.processes is processes
+    if processes is not None and processes.count > 1 and not is_distributed:
         if devices is not None and len(devices) > 1:
             raise SettingError(
                 "devices and processes: start one process for each device, and leave devices out"
             )
         return backends.DistributedDataParallel(network, processes)
-    return network if devices is None else backends.DataParallel(network, devices)
+    if devices is None:
+        return network
+    return backends.DataParallel(network, devices)
 
 
 def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
     """Warn that batch normalisation does not see the batches of one update as one."""
-    means = [name for name in network.neutral_slots() if name.endswith("running_mean")]
-    owners = [name.rpartition(".")[0] for name in means]
-    if owners:
+    layers = []
+    for name in network.neutral_slots():
+        layer, _, leaf = name.rpartition(".")
+        if leaf.endswith("running_mean"):
+            layers.append(layer)
+    if layers:
         warnings.warn(
-            f"accumulate={accumulate} with batch normalisation ({len(owners)} layers, first "
-            f"{owners[0]!r}): each batch is normalised by itself, so an update is not that of one "
+            f"accumulate={accumulate} with batch normalisation ({len(layers)} layers, first "
+            f"{layers[0]!r}): each batch is normalised by itself, so an update is not that of one "
             f"batch of {accumulate} times the size. Group or layer normalisation has no such "
             "difference",
             stacklevel=3,
         )
 
 
-def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptimizer]:
+def _optimizers(network: AbstractNetwork, optimizer: Any) -> dict[str, AbstractOptimizer]:
     """Return the optimizers by name; rules become optimizers of the network."""
-    named = given if isinstance(given, Mapping) else {MAIN: given}
+    named = optimizer if isinstance(optimizer, Mapping) else {MAIN: optimizer}
     if not named:
         raise SettingError(
             "there is no optimizer: give an update rule, an optimizer, or a mapping of them by name"
@@ -484,22 +490,22 @@ def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptim
     return {name: _optimizer(network, name, each) for name, each in named.items()}
 
 
-def _optimizer(network: AbstractNetwork, name: str, given: Any) -> AbstractOptimizer:
-    if isinstance(given, rules.Rule):
+def _optimizer(network: AbstractNetwork, name: str, optimizer: Any) -> AbstractOptimizer:
+    if isinstance(optimizer, rules.Rule):
         pattern = None if name == MAIN else f"{name}.*"
-        return network.backend.optimizer(given, network, parameters=pattern)
-    if not isinstance(given, AbstractOptimizer):
+        return network.backend.optimizer(optimizer, network, parameters=pattern)
+    if not isinstance(optimizer, AbstractOptimizer):
         raise ArgumentError(
-            f"optimizer {name!r} is a {type(given).__name__}, wanted a rule such as "
+            f"optimizer {name!r} is a {type(optimizer).__name__}, wanted a rule such as "
             "rules.rule('adam', lr=1e-3), or an optimizer from backend.optimizer or "
             "backend.wrap_optimizer"
         )
-    if given.network is not network:
+    if optimizer.network is not network:
         raise ArgumentError(
             f"optimizer {name!r} updates another network than the one that is trained; with "
             "devices= there is a replicated one: give an update rule instead"
         )
-    return given
+    return optimizer
 
 
 def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
@@ -532,5 +538,8 @@ def _may_add_figures(callback: Callback) -> bool:
 def _windows(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
     """Yield lists of `count` batches; the last one may have fewer."""
     iterator = iter(batches)
-    while window := list(islice(iterator, min(count, sys.maxsize))):
+    count = min(count, sys.maxsize)
+    window = list(islice(iterator, count))
+    while window:
         yield window
+        window = list(islice(iterator, count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ class ValidationLosses:
         self._sizes: list[int] = []
 
     def names(self, network: AbstractNetwork) -> list[str] | None:
-        """What they will be called; None where only computing them shows it."""
+        """Return the names of the losses; None where they are known only after computing them."""
         if not isinstance(self._loss, StepLoss) or has_own(network, "val_step"):
             return None
         return [TOTAL, *self._loss.names]
@@ -53,8 +54,10 @@ class ValidationLosses:
 
     def means(self) -> dict[str, float]:
         """Return the mean of each loss over the batches, weighted by their samples."""
+        if not self._values:
+            return {}
         means = {}
-        for name in self._values[0] if self._values else ():
+        for name in self._values[0]:
             values = [float(losses[name]) for losses in self._values]
             means[name] = float(np.average(values, weights=self._sizes))
         return means
@@ -65,7 +68,9 @@ class ValidationLosses:
         backend = network.backend
         on_host = {}
         for name, value in self._values_of_batch(network, outputs, inputs, target).items():
-            on_host[name] = backend.numpy(value) if backend.is_array(value) else value
+            if backend.is_array(value):
+                value = backend.numpy(value)
+            on_host[name] = value
         return on_host
 
     def _values_of_batch(
@@ -87,8 +92,12 @@ class ValidationLosses:
 
 def _are_losses(values: Any) -> bool:
     """Return whether a `val_step` gave losses by name; in MMEngine's style it gives predictions."""
-    return isinstance(values, Mapping) and all(_is_number(value) for value in values.values())
+    return isinstance(values, Mapping) and all(map(_is_number, values.values()))
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or np.prod(getattr(value, "shape", (0,))) == 1
+    """Return whether a value is a number, or an array of a single one."""
+    if isinstance(value, int | float):
+        return True
+    shape = getattr(value, "shape", None)
+    return shape is not None and math.prod(shape) == 1

@@ -39,11 +39,15 @@ def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     bare, notes = _of_snapshot(names)
     if any("." in name for name in bare.values()):
         return bare, notes
-    neutral_names = {name: _neutral_name(rest) for name, rest in bare.items()}
-    changed = [name for name in bare if neutral_names[name] != bare[name]]
-    if not changed or len(set(neutral_names.values())) < len(neutral_names):
+    neutral_names = {}
+    example = ""
+    for name, bare_name in bare.items():
+        neutral_names[name] = _neutral_name(bare_name)
+        if not example and neutral_names[name] != bare_name:
+            example = name
+    are_unique = len(set(neutral_names.values())) == len(neutral_names)
+    if not example or not are_unique:
         return bare, notes
-    example = changed[0]
     note = f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
     return neutral_names, (*notes, note)
 
@@ -53,11 +57,15 @@ def _of_snapshot(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
     If the names are not those of a trainer's snapshot, all are returned as they are.
     """
-    model = [name for name in names if name.startswith(_SNAPSHOT)]
-    others = [name for name in names if not name.startswith(_SNAPSHOT)]
-    if not model or not all(_is_beside_model(name) for name in others):
+    bare = {}
+    others = []
+    for name in names:
+        if name.startswith(_SNAPSHOT):
+            bare[name] = name.removeprefix(_SNAPSHOT)
+        else:
+            others.append(name)
+    if not bare or not all(map(_is_beside_model, others)):
         return {name: name for name in names}, ()
-    bare = {name: name.removeprefix(_SNAPSHOT) for name in model}
     if not others:
         return bare, ()
     note = (

@@ -48,10 +48,10 @@ class ConversionReport:
         bytes: The size of the arrays in memory.
         dtypes: The number of arrays of each type.
         written: False after a dry run.
-        kind: The kind of file that the source is.
+        kind: The kind of the source file.
         layout, renamed, reshaped, notes: See `Renaming`.
-        largest_difference: Between the outputs of the networks built from both files, where that
-            was asked for.
+        largest_difference: The largest difference between the outputs of the networks built from
+            both files, if they were compared.
     """
 
     source: Path
@@ -69,11 +69,11 @@ class ConversionReport:
 
     def __str__(self) -> str:
         """Return one sentence, and a line for each change of names and layouts."""
-        kinds = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
+        types = [f"{count} {dtype}" for dtype, count in self.dtypes.items()]
         dry_run = "" if self.written else " (dry run: nothing was written)"
         megabytes = self.bytes / 1e6
         lines = [
-            f"{self.source} -> {self.target}: {len(self.names)} arrays ({kinds}), "
+            f"{self.source} -> {self.target}: {len(self.names)} arrays ({', '.join(types)}), "
             f"{megabytes:.1f} MB{dry_run}"
         ]
         if self.layout:

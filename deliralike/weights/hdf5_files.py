@@ -43,8 +43,12 @@ def read(path: Path, content: BytesIO | None = None) -> tuple[dict[str, np.ndarr
         raise BackendUnavailable(f"{path} {_MISSING}") from error
     with h5py.File(path if content is None else content, "r") as file:
         root = file.get("model_weights", file)
-        by_layers = "layer_names" in root.attrs
-        datasets = _by_list(root) if by_layers else _by_tree(h5py, root)
+        if "layer_names" in root.attrs:
+            datasets = _by_list(root)
+            order = "all"
+        else:
+            datasets = _by_tree(h5py, root)
+            order = "kind"
         if not datasets:
             raise WeightFileError(
                 f"{path} is an HDF5 file without layers of Keras: wanted what save_weights writes"
@@ -53,8 +57,8 @@ def read(path: Path, content: BytesIO | None = None) -> tuple[dict[str, np.ndarr
             if not _is_numbers(h5py, dataset) or _is_elsewhere(dataset, file):
                 raise WeightFileError(f"{path}: {'.'.join(place)!r} is no array of numbers")
         refuse_expansion(path, sum(dataset.nbytes for dataset in datasets.values()))
-        state = trees.neutral({place: dataset[()] for place, dataset in datasets.items()})
-        return state, "all" if by_layers else "kind"
+        arrays = {place: dataset[()] for place, dataset in datasets.items()}
+        return trees.neutral(arrays), order
 
 
 def _is_numbers(h5py: Any, dataset: Any) -> bool:
@@ -81,23 +85,30 @@ def _by_list(root: Any) -> dict[trees.Path, Any]:
 def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     """Return the arrays of Keras 3: a group for each layer, numbered within its class."""
     groups = {}
-    names = {}
-    for name, node in _nodes(h5py, root):
-        if _is_variables(h5py, name, node):
-            groups[name] = node
-            names[name] = str(node.attrs.get("name", ""))
-    distinct = set(names.values())
-    are_unique = len(distinct) == len(names) and "" not in distinct
+    layer_names = {}
+    for place, node in _nodes(h5py, root):
+        if _is_variables(h5py, place, node):
+            groups[place] = node
+            layer_names[place] = str(node.attrs.get("name", ""))
+    distinct = set(layer_names.values())
+    are_unique = len(distinct) == len(groups) and "" not in distinct
     datasets = {}
-    for name in sorted(groups, key=natural):
-        path = [part for part in name.split("/")[:-1] if part != "layers"]
-        arrays = [groups[name][number] for number in sorted(groups[name], key=int)]
+    for place in sorted(groups, key=natural):
+        group = groups[place]
+        arrays = [group[number] for number in sorted(group, key=int)]
+        path = _layer_path(place)
         layer = path[-1] if path else ""
-        prefix = names[name].split(".") if are_unique else path
+        if are_unique:
+            path = layer_names[place].split(".")
         for leaf, array in zip(_leaves(layer, arrays), arrays, strict=True):
-            place = (*prefix, _leaf_name(layer, leaf, array))
-            datasets[place] = array
+            datasets[*path, _leaf_name(layer, leaf, array)] = array
     return datasets
+
+
+def _layer_path(place: str) -> list[str]:
+    """Return the path of the layer that has its variables at a place in the file."""
+    parts = place.split("/")[:-1]
+    return [part for part in parts if part != "layers"]
 
 
 def _nodes(h5py: Any, root: Any) -> Iterator[tuple[str, Any]]:

@@ -25,9 +25,9 @@ class Layer:
     """The arrays under one path, or a single array that belongs to no layer.
 
     Attributes:
-        path: The common beginning of their names; the whole name of a single array.
-        names: Their names by role (``"weight"``, ``"bias"`` …).
-        signature: Their roles with their shapes.
+        path: The common beginning of the names; the whole name of a single array.
+        names: The names of the arrays by role (``"weight"``, ``"bias"`` …).
+        signature: The roles with the shapes of the arrays.
     """
 
     path: str
@@ -72,7 +72,7 @@ def fit(theirs: Mapping[str, Shape], ours: Mapping[str, Shape], order: str) -> d
 
 
 def _pairs(source: list[Layer], target: list[Layer], order: str) -> list[tuple[Layer, Layer]]:
-    """Return pairs of our layers and theirs."""
+    """Return pairs of one of our layers and one of theirs."""
     if order == "all" and _signatures(source) == _signatures(target):
         return list(zip(target, source, strict=True))
     pairs = []
@@ -95,7 +95,10 @@ def _layers(shapes: Mapping[str, Shape]) -> list[Layer]:
             members[name]["array"] = name
     layers = []
     for path, names in members.items():
-        signature = sorted((role, tuple(shapes[name])) for role, name in names.items())
+        signature = []
+        for role in sorted(names):
+            shape = tuple(shapes[names[role]])
+            signature.append((role, shape))
         layers.append(Layer(path, names, tuple(signature)))
     return layers
 
@@ -105,67 +108,77 @@ def _check_same_layers(source: list[Layer], target: list[Layer]) -> None:
     have = Counter(_signatures(source))
     want = Counter(_signatures(target))
     differences = []
-    for signature in dict.fromkeys([*want, *have]):
-        if have[signature] != want[signature]:
-            differences.append(
-                f"{want[signature]} of {_words(signature)} wanted, {have[signature]} came"
-            )
-    if differences:
-        shown = "; ".join(differences[:4])
-        more = len(differences) - 4
-        rest = f" and {more} more differences" if more > 0 else ""
-        raise StateError(f"the file holds other layers than the network: {shown}{rest}")
+    for signature in want | have:
+        wanted = want[signature]
+        present = have[signature]
+        if present != wanted:
+            differences.append(f"{wanted} of {_words(signature)} wanted, {present} came")
+    if not differences:
+        return
+    shown = "; ".join(differences[:4])
+    more = len(differences) - 4
+    if more > 0:
+        shown = f"{shown} and {more} more differences"
+    raise StateError(f"the file holds other layers than the network: {shown}")
 
 
 def _pairs_of_kind(
     kind: str, source: list[Layer], target: list[Layer], order: str
 ) -> list[tuple[Layer, Layer]]:
-    """Return pairs of ours and theirs among the layers of one kind."""
-    source = [layer for layer in source if layer.kind == kind]
-    target = [layer for layer in target if layer.kind == kind]
+    """Return pairs of our layers and theirs among the layers of one kind."""
+    source = _of_kind(source, kind)
+    target = _of_kind(target, kind)
     if order == "kind" and _signatures(source) == _signatures(target):
         return list(zip(target, source, strict=True))
     pairs = []
     for signature in dict.fromkeys(_signatures(target)):
-        pairs.extend(_pairs_of_shape(_with(source, signature), _with(target, signature)))
+        pairs.extend(_pairs_of_shape(_of_shape(source, signature), _of_shape(target, signature)))
     return pairs
 
 
 def _pairs_of_shape(source: list[Layer], target: list[Layer]) -> list[tuple[Layer, Layer]]:
     """Return pairs among layers of one shape: numbered series are matched by their lengths."""
-    theirs = _by_series(source)
-    ours = _by_series(target)
-    lengths = {len(layers): layers for layers in theirs}
-    wanted = {len(layers): layers for layers in ours}
-    is_ambiguous = len(lengths) < len(theirs) or len(wanted) < len(ours)
-    if is_ambiguous or set(lengths) != set(wanted):
+    theirs = _series_by_length(source)
+    ours = _series_by_length(target)
+    if theirs is None or ours is None or set(theirs) != set(ours):
         raise StateError(
             f"{len(source)} layers of one shape ({_words(source[0].signature)}) may go to "
             f"{_paths(target)} in more than one way, and the order of {_paths(source)} does not "
             "tell which: give them the network's names first"
         )
     pairs: list[tuple[Layer, Layer]] = []
-    for length, layers in wanted.items():
-        pairs.extend(zip(layers, lengths[length], strict=True))
+    for length, layers in ours.items():
+        pairs.extend(zip(layers, theirs[length], strict=True))
     return pairs
 
 
-def _by_series(layers: list[Layer]) -> list[list[Layer]]:
+def _series_by_length(layers: list[Layer]) -> dict[int, list[Layer]] | None:
+    """Return the numbered series of layers by length; None if two have the same length."""
     series: dict[str, list[Layer]] = defaultdict(list)
     for layer in sorted(layers, key=lambda layer: natural(layer.path)):
         series[layer.series].append(layer)
-    return list(series.values())
+    by_length = {len(members): members for members in series.values()}
+    if len(by_length) < len(series):
+        return None
+    return by_length
 
 
 def natural(text: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers within texts by value."""
     key = []
     for part in re.split(r"(\d+)", text):
-        key.append((int(part), "") if part.isdigit() else (-1, part))
+        if part.isdigit():
+            key.append((int(part), ""))
+        else:
+            key.append((-1, part))
     return key
 
 
-def _with(layers: Iterable[Layer], signature: Signature) -> list[Layer]:
+def _of_kind(layers: Iterable[Layer], kind: str) -> list[Layer]:
+    return [layer for layer in layers if layer.kind == kind]
+
+
+def _of_shape(layers: Iterable[Layer], signature: Signature) -> list[Layer]:
     return [layer for layer in layers if layer.signature == signature]
 
 

@@ -26,24 +26,25 @@ def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
         names, notes = chainer_names.neutral(list(members))
     state = {}
     for name, neutral_name in names.items():
-        array = _member(path, archive, name, members[name])
-        state[neutral_name] = _checked(path, name, array)
+        array = _read_member(path, archive, name, members[name])
+        state[neutral_name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return mark.FileStates({"": state}, exact, notes)
 
 
-def _member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:
+def _read_member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:
     """Return one array; its header must describe exactly the bytes that follow."""
     with archive.open(member) as file:
         shape, fortran_order, dtype = _array_header(file)
         _refuse_kind(path, name, dtype)
-        left = archive.getinfo(member).file_size - file.tell()
-        if math.prod(shape) * dtype.itemsize != left:
+        size = math.prod(shape)
+        rest = archive.getinfo(member).file_size - file.tell()
+        if size * dtype.itemsize != rest:
             raise WeightFileError(
-                f"{path}: {name!r} claims the shape {shape} of {dtype}, but {left:,} bytes follow"
+                f"{path}: {name!r} claims the shape {shape} of {dtype}, but {rest:,} bytes follow"
             )
-        array = np.empty(math.prod(shape), dtype)
-        array.view(np.uint8).data[:] = file.read(left)  # reaching the end checks the sum
-    return array.reshape(shape, order="F" if fortran_order else "C")
+        flat = np.empty(size, dtype)
+        flat.view(np.uint8).data[:] = file.read(rest)  # reaching the end checks the sum
+    return flat.reshape(shape, order="F" if fortran_order else "C")
 
 
 def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -51,11 +52,6 @@ def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
     return np.lib.format.read_array_header_2_0(file)
-
-
-def _checked(path: Path, name: str, array: np.ndarray) -> np.ndarray:
-    _refuse_kind(path, name, array.dtype)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _refuse_kind(path: Path, name: str, dtype: np.dtype) -> None:

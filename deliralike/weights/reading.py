@@ -286,7 +286,9 @@ def _explaining(path: Path, kind: str) -> Iterator[None]:
     except (WeightFileError, BackendUnavailable):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = " ".join(str(error).split())[:300]
+        if not reason:
+            reason = type(error).__name__
         raise WeightFileError(
             f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}"
         ) from error

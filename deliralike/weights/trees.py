@@ -59,7 +59,8 @@ def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
         name = neutral_name(path)
         if name in state:
             raise ValueError(f"two arrays are called {name!r}")
-        state[name] = np.asarray(_from_channels_last(path, np.asarray(array)), order="C")
+        converted = _from_channels_last(path, np.asarray(array))
+        state[name] = np.asarray(converted, order="C")
     return state
 
 
@@ -86,20 +87,20 @@ def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict
     places: dict[str, Path] = {}
     for name, array in state.items():
         *path, leaf = name.split(".")
-        theirs = _BACK.get(leaf, leaf)
+        flax_leaf = _BACK.get(leaf, leaf)
         if leaf == "weight":
-            theirs = array_kind(name, array.ndim)
-            if theirs == "kernel":
-                array = np.moveaxis(array, (0, 1), (-1, -2))
+            flax_leaf = array_kind(name, array.ndim)
+        if leaf == "weight" and flax_leaf == "kernel":
+            array = np.moveaxis(array, (0, 1), (-1, -2))
         node = tree
         for part in path:
             node = node.setdefault(part, {})
             if not isinstance(node, dict):
                 raise ValueError(f"{name!r} lies below an array")
-        if leaf in node or theirs in node:
+        if leaf in node or flax_leaf in node:
             raise ValueError(f"two arrays would be called {name!r}")
-        node[theirs] = np.asarray(array, order="C")
-        places[name] = (*path, theirs)
+        node[flax_leaf] = np.asarray(array, order="C")
+        places[name] = (*path, flax_leaf)
     return tree, places
 
 
@@ -146,11 +147,14 @@ def array_kind(name: str, axes: int) -> str:
 
 
 def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
-    words = [part for part in path if part not in _WRAPPED]
-    if words[-1] not in ("kernel", "depthwise_kernel") or array.ndim < 2:
+    names = [part for part in path if part not in _WRAPPED]
+    if not names:
         return array
-    layer = words[-2] if len(words) > 1 else ""
-    if words[-1] == "depthwise_kernel" or "depthwise" in layer:
+    *layers, leaf = names
+    if leaf not in ("kernel", "depthwise_kernel") or array.ndim < 2:
+        return array
+    layer = layers[-1] if layers else ""
+    if leaf == "depthwise_kernel" or "depthwise" in layer:
         *size, inputs, multiplier = array.shape
         merged = array.reshape(*size, inputs * multiplier)
         return np.moveaxis(merged, -1, 0)[:, None]

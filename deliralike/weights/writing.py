@@ -102,13 +102,16 @@ def storable(path: Path, state: State) -> dict[str, np.ndarray]:
     """Return the arrays of a state as files store them: plain numbers in native byte order."""
     if not state:
         raise WeightFileError(f"{path}: there are no weights to write")
-    kept = ("bfloat16",) if path.suffix == ".safetensors" else ()
+    keep = ("bfloat16",) if path.suffix == ".safetensors" else ()
     for name in state:
         _check_name(path, str(name))
+    arrays = {}
     try:
-        return {str(name): host_array(name, value, keep=kept) for name, value in state.items()}
+        for name, value in state.items():
+            arrays[str(name)] = host_array(name, value, keep=keep)
     except StateError as error:
         raise WeightFileError(f"{path} cannot hold the weights: {error}") from None
+    return arrays
 
 
 def _check_name(path: Path, name: str) -> None:

@@ -22,7 +22,9 @@ def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
     if dims not in (1, 2, 3):
         raise SettingError(f"dims={dims!r}; wanted 1, 2 or 3")
     layers = [getattr(nn, f"{kind}{dims}d") for kind in kinds]
-    return layers[0] if len(layers) == 1 else layers
+    if len(layers) == 1:
+        return layers[0]
+    return layers
 
 
 def classifier(nn: Any, width: int, num_classes: int, what: str) -> Any:
@@ -56,7 +58,7 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
         stage: The first stage that a smaller input would not survive; the error names it.
 
     Raises:
-        ShapeError: One is too short.
+        ShapeError: An axis is too short.
     """
     if min(x.shape[2:], default=least) < least:
         raise ShapeError(
@@ -73,7 +75,7 @@ def in_turn(
     Args:
         x: The first stage's input.
         steps: The stages in order.
-        until: Stop as soon as these have run.
+        until: The names of the stages after which to stop; all stages run when None.
     """
     stages: dict[str, Any] = {}
     for name, step in steps.items():
@@ -93,7 +95,7 @@ def run_stages(
         blocks: An ``nn.Sequential``.
         x: The first block's input.
         ends: The stages' names in order, each with the number of blocks up to its end.
-        until: Stop as soon as these have run.
+        until: The names of the stages after which to stop; all blocks run when None.
     """
     steps: dict[str, Callable[[Any], Any]] = {}
     start = 0

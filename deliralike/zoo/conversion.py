@@ -27,7 +27,7 @@ from deliralike.zoo import chainer_links, loading
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.registry import Architecture, find
 
-OURS = "torchvision"  # what our names are called, whoever's they are
+OURS = "torchvision"  # the layout of our own names, also where they are another library's
 
 
 def convert(
@@ -42,15 +42,15 @@ def convert(
     """Write the weights of one file into another; see `deliralike.weights.convert`.
 
     Args:
-        model: The architecture that they belong to. Names are then brought to its own, as `load`
-            does; where they say nothing (another library's network of the same layers), layers are
-            fitted by their order and shapes, and refused where these leave a choice.
-        to: Whose names to write: ``"torchvision"`` (this zoo's own names, also where they are
+        model: The architecture that they belong to. Names are then converted to its own, as `load`
+            does; where they are unknown (another library's network of the same layers), layers are
+            matched by their order and shapes, and refused where these leave a choice.
+        to: The layout of the target: ``"torchvision"`` (this zoo's own names, also where they are
             another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
             the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
         check: Build the network from both files and compare outputs in double precision.
-        settings: Of the architecture.
+        settings: The settings of the architecture.
 
     Raises:
         UnknownName: The zoo has no such architecture, or it has no such layout.
@@ -105,7 +105,7 @@ class _Plan:
             )
         self._ours: dict[str, np.ndarray] = {}
         self._layouts: list[KeyMap] = []
-        self._fitted = False
+        self._is_fitted = False
 
     def __call__(self, contents: Contents) -> Renaming:
         self._ours, words, layouts = self._to_ours(contents)
@@ -118,14 +118,14 @@ class _Plan:
         if of_chainer:
             state = chainer_names.renamed(state)
         self._layouts = layouts
-        before = set().union(*contents.states.values())
-        notes = [*contents.notes]
+        old_names = set().union(*contents.states.values())
+        notes = list(contents.notes)
         for keymap in layouts:
             notes += keymap.notes
         return Renaming(
             state,
             layout=f"{words}; written as {self._to or OURS}",
-            renamed=sum(name not in before for name in state),
+            renamed=len(state.keys() - old_names),
             reshaped=self._reshaped(contents),
             notes=tuple(dict.fromkeys(notes)),
             neutral=not of_chainer,
@@ -145,12 +145,14 @@ class _Plan:
         """Return the weights under the architecture's own names.
 
         Returns:
-            The weights, in words how they came there, and the layouts that they were in.
+            The weights, a description of how their names were found, and their former layouts.
         """
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is:
-            keymap = plan.choice.keymap
-            return plan.arrays, plan.choice.words, [] if keymap is None else [keymap]
+            layouts = []
+            if plan.choice.keymap is not None:
+                layouts.append(plan.choice.keymap)
+            return plan.arrays, plan.choice.words, layouts
         if 2 * len(plan.arrays) > len(self._slots):
             # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
@@ -162,7 +164,7 @@ class _Plan:
         except StateError as error:
             reason = f"their names are not the network's, and {error}"
             raise StateError(self._misfit(reason)) from None
-        self._fitted = True
+        self._is_fitted = True
         arrays = {ours: state[theirs] for ours, theirs in names.items()}
         return arrays, "fitted by order and shapes", []
 
@@ -181,7 +183,8 @@ class _Plan:
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        first = self._outputs(backend, self._ours if self._fitted else source, inputs)
+        original = self._ours if self._is_fitted else source
+        first = self._outputs(backend, original, inputs)
         second = self._outputs(backend, converted, inputs)
         notes = []
         for keymap in self._layouts:
@@ -199,13 +202,18 @@ class _Plan:
     ) -> list[np.ndarray]:
         network = self._architecture.on(backend, dtype="float64")(**self._settings)
         loading.load(network, weights)
+        arrays = [backend.array(x, x.dtype.name) for x in inputs]
         with network.training_mode(False), backend.evaluating():
-            output = network(*(backend.array(x, x.dtype.name) for x in inputs))
+            output = network(*arrays)
         return [backend.numpy(leaf) for leaf in nest.leaves(output)]
 
 
 def _largest(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
-    return max(float(np.abs(a - b).max(initial=0.0)) for a, b in zip(one, other, strict=True))
+    """Return the largest difference between two sequences of arrays."""
+    differences = []
+    for a, b in zip(one, other, strict=True):
+        differences.append(float(np.abs(a - b).max(initial=0.0)))
+    return max(differences)
 
 
 def _to_chainer(contents: Contents) -> Renaming:

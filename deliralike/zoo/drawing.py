@@ -20,7 +20,11 @@ from deliralike.zoo.flow import Box, columns, flow
 from deliralike.zoo.registry import Shape, find
 from deliralike.zoo.summary import outline
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.8, 1.0  # inches: a box, and from one to the next
+# The size of a box, and the distances from one box to the next, in inches.
+_WIDTH = 1.5
+_HEIGHT = 0.74
+_ACROSS = 1.8
+_DOWN = 1.0
 # What is left out of each format's metadata, so that equal drawings are equal files.
 _SUFFIXES: dict[str, dict[str, None]] = {
     ".svg": {"Date": None},
@@ -60,16 +64,15 @@ def draw(
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
-        path: Where to write it: ``.svg``, ``.png`` or ``.pdf``.
+        path: The file to write: ``.svg``, ``.png`` or ``.pdf``.
         input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
-            None.
+        depth: The number of nested calls that are shown; the default gives about 12 columns.
 
     Returns:
         The figure; a notebook shows it.
 
     Raises:
-        SettingError: No such format, or a depth below 1.
+        SettingError: The format is unknown, or the depth is below 1.
         UnknownName, ArgumentError, ShapeError: As `deliralike.zoo.outline` does.
 
     Example:
@@ -95,20 +98,23 @@ def draw(
 def _title(network: Any, input_shape: Any, settings: dict[str, Any]) -> str:
     sketch = outline(network, input_shape, **settings)
     title = f"{sketch.name}, {sketch.parameters:,} parameters"
-    source = find(network).source if isinstance(network, str) else ""
-    return f"{title}\n{source}" if source else title
+    if isinstance(network, str) and find(network).source:
+        return f"{title}\n{find(network).source}"
+    return title
 
 
 def _figure(boxes: Sequence[Box], title: str) -> Figure:
     places = _places(boxes)
     across = 1 + max(x for x, _ in places)
     down = 1 + max(y for _, y in places)
-    figure = Figure(figsize=(across * _ACROSS + 0.2, down * _DOWN + 0.9), dpi=100)
+    size = (across * _ACROSS + 0.2, down * _DOWN + 0.9)
+    figure = Figure(figsize=size, dpi=100)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_xlim(-_ACROSS / 2 - 0.1, (across - 0.5) * _ACROSS + 0.1)
     axes.set_ylim(-(down - 0.5) * _DOWN - 0.05, _DOWN / 2 + 0.8)
     axes.axis("off")
-    axes.text(-_WIDTH / 2, _DOWN / 2 + 0.6, title, va="top", fontsize=11, linespacing=1.5)
+    top = _DOWN / 2 + 0.6
+    axes.text(-_WIDTH / 2, top, title, va="top", fontsize=11, linespacing=1.5)
     for box, place in zip(boxes, places, strict=True):
         _draw_box(axes, box, place)
         for source in box.sources:
@@ -119,30 +125,34 @@ def _figure(boxes: Sequence[Box], title: str) -> Figure:
 def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
     """Return the column and row of each box; no two are in one place.
 
-    The column is the length of the way to a box. The row tells how often its arrays were halved.
+    The column is the length of the longest path to a box. The row is the number of times that its
+    arrays were halved.
     """
-    whole = 1
-    for box in boxes:
-        if not box.name:
-            whole = max(whole, _longest_axis(box))
+    input_axis = max((_longest_axis(box) for box in boxes if not box.name), default=1)
     rows: list[int] = []
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     for column, box in zip(columns(boxes), boxes, strict=True):
         row = max((rows[source] for source in box.sources), default=0)
         longest = _longest_axis(box)
-        if longest > 1 and whole > 1:
-            row = max(0, round(math.log2(whole / longest)))
-        while (column, row) in taken:
+        if longest > 1 and input_axis > 1:
+            row = max(0, round(math.log2(input_axis / longest)))
+        while (column, row) in occupied:
             row += 1
-        taken.add((column, row))
+        occupied.add((column, row))
         rows.append(row)
     used = sorted(set(rows))  # rows without any box are left out
-    return [(column, used.index(row)) for column, row in zip(columns(boxes), rows, strict=True)]
+    places = []
+    for column, row in zip(columns(boxes), rows, strict=True):
+        places.append((column, used.index(row)))
+    return places
 
 
 def _longest_axis(box: Box) -> int:
     """Return the length of the longest spatial axis of a box's outputs; 1 without any."""
-    return max((max(shape[1:], default=1) for shape in box.shapes), default=1)
+    longest = 1
+    for shape in box.shapes:
+        longest = max([longest, *shape[1:]])
+    return longest
 
 
 def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
@@ -153,18 +163,27 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     frame = FancyBboxPatch(corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.07")
     frame.set(facecolor=colour, edgecolor="#555555", linewidth=0.8)
     axes.add_patch(frame)
-    times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
-    parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
+    lines = _lines(box)
+    middle = (len(lines) - 1) / 2
+    for i, (text, size, weight) in enumerate(lines):
+        height = y + (middle - i) * 0.165
+        axes.text(x, height, text, ha="center", va="center", fontsize=size, fontweight=weight)
+
+
+def _lines(box: Box) -> list[tuple[str, int, str]]:
+    """Return the lines of text in a box, each with the size and the weight of its font."""
+    kind = _shortened(box.type, 23)
+    if box.count > 1:
+        times = f" \N{MULTIPLICATION SIGN} {box.count}"
+        kind = _shortened(box.type, 23 - len(times)) + times
     lines = [
         (_shortened(box.name, 20), 8, "bold"),
-        (_shortened(box.type, 23 - len(times)) + times, 8, "normal"),
+        (kind, 8, "normal"),
         (_shortened(_sizes(box)), 8, "normal"),
-        (parameters, 7, "normal"),
     ]
-    lines = [line for line in lines if line[0]]
-    for i, (text, size, weight) in enumerate(lines):
-        at = y + ((len(lines) - 1) / 2 - i) * 0.165
-        axes.text(x, at, text, ha="center", va="center", fontsize=size, fontweight=weight)
+    if box.parameters:
+        lines.append((f"{_short(box.parameters)} parameters", 7, "normal"))
+    return [line for line in lines if line[0]]
 
 
 def _draw_arrow(
@@ -172,14 +191,14 @@ def _draw_arrow(
 ) -> None:
     """Draw an arrow from the right of one box to the left of another.
 
-    It bows where boxes of its row lie between.
+    It is curved where boxes of its row lie between.
     """
     column, row = places[source]
     column_to, row_to = to
-    between = row == row_to and any(r == row and column < c < column_to for c, r in places)
     lift: float = 0
     bow: float = 0
-    if between:
+    between = {(c, row) for c in range(column + 1, column_to)}
+    if row == row_to and not between.isdisjoint(places):
         lift = 0.15
         bow = -min(0.35, 0.7 / (column_to - column))
     start = (column * _ACROSS + _WIDTH / 2, -row * _DOWN + lift)
@@ -200,12 +219,14 @@ def _draw_arrow(
 
 
 def _sizes(box: Box) -> str:
-    """Return the first output's shape, and how many others there are."""
+    """Return the first output's shape, and the number of other outputs."""
     shapes = box.shapes
     if not shapes:
         return ""
     first = " \N{MULTIPLICATION SIGN} ".join(map(str, shapes[0])) or "scalar"
-    return f"{first} + {len(shapes) - 1} more" if len(shapes) > 1 else first
+    if len(shapes) == 1:
+        return first
+    return f"{first} + {len(shapes) - 1} more"
 
 
 def _short(count: int) -> str:
@@ -215,9 +236,10 @@ def _short(count: int) -> str:
         >>> _short(23_508_032), _short(9_408), _short(64)
         ('23.5 M', '9.41 k', '64')
     """
-    for unit, name in ((10**9, " G"), (10**6, " M"), (10**3, " k")):
+    units = {10**9: "G", 10**6: "M", 10**3: "k"}
+    for unit, name in units.items():
         if count >= unit:
-            return f"{count / unit:.3g}{name}"
+            return f"{count / unit:.3g} {name}"
     return str(count)
 
 

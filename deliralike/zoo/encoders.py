@@ -24,9 +24,9 @@ class Tap:
     """One input of a decoder: a stage of its encoder.
 
     Attributes:
-        reduction: How many times smaller than the input it is along each axis.
+        reduction: The factor by which it is smaller than the input along each axis.
         stage: The stage's name; None for the input itself.
-        channels: Its number of channels.
+        channels: The number of channels.
     """
 
     reduction: int
@@ -94,28 +94,32 @@ class Encoder:
         Raises:
             SettingError: No stage has one of them; the message lists those that there are.
         """
-        at = {_reduction(stage): (name, stage.channels) for name, stage in self.stages.items()}
-        at.setdefault(1, (None, self.settings["in_channels"]))  # type: ignore[arg-type]
-        missing = [reduction for reduction in reductions if reduction not in at]
+        reductions = tuple(reductions)
+        taps = {1: Tap(1, None, self.settings["in_channels"])}
+        described = []
+        for name, stage in self.stages.items():
+            reduction = _reduction(stage)
+            if reduction is None:
+                described.append(f"{name} (no image)")
+            else:
+                described.append(f"{name} (1/{reduction})")
+                taps[reduction] = Tap(reduction, name, stage.channels)
+        missing = [reduction for reduction in reductions if reduction not in taps]
         if missing:
-            there = []
-            for name, stage in self.stages.items():
-                reduction = _reduction(stage)
-                there.append(f"{name} ({f'1/{reduction}' if reduction else 'no image'})")
             raise SettingError(
                 f"{owner}: encoder {self.architecture.name!r} has no stage at "
                 f"{_fractions(missing)} of the input's size, which this decoder needs; its stages "
-                f"are {', '.join(there)}"
+                f"are {', '.join(described)}"
             )
-        return tuple(Tap(reduction, *at[reduction]) for reduction in reductions)
+        return tuple(taps[reduction] for reduction in reductions)
 
     def dilated(self, output_stride: int, owner: str) -> Encoder:
         """Return the same encoder with its last stages dilated.
 
-        No stage is then smaller than `output_stride` says.
+        No stage is then more than `output_stride` times smaller than the input.
 
         Raises:
-            SettingError: It has no such setting.
+            SettingError: The architecture has no such setting.
         """
         if output_stride not in (8, 16, 32):
             raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
@@ -130,7 +134,8 @@ class Encoder:
 
     def build(self) -> Any:
         """Build the network, as a block of the network that is being built."""
-        network = self.architecture.network(**self.architecture.arguments(**self.settings))
+        arguments = self.architecture.arguments(**self.settings)
+        network = self.architecture.network(**arguments)
         blocks = dict(network.named_blocks())
         for path in self.unused:
             parent, _, name = path.rpartition(".")
@@ -147,16 +152,18 @@ def _unused(run: Run) -> tuple[str, ...]:
             path = path.rpartition(".")[0]
     unused: list[str] = []
     for path, _ in run.network.named_blocks():
-        below_unused = path.startswith(tuple(f"{above}." for above in unused))
-        if path not in used and not below_unused:
+        is_below_unused = any(path.startswith(f"{above}.") for above in unused)
+        if path not in used and not is_below_unused:
             unused.append(path)
     return tuple(unused)
 
 
 def _reduction(stage: Stage) -> int | None:
     """Return the nearest power of two if it is the same along each axis, else None."""
-    nearest = {2 ** round(math.log2(max(1, reduction))) for reduction in stage.reduction}
-    return nearest.pop() if len(nearest) == 1 else None
+    exponents = {round(math.log2(max(1, reduction))) for reduction in stage.reduction}
+    if len(exponents) != 1:
+        return None
+    return 2 ** exponents.pop()
 
 
 def _fractions(reductions: Sequence[int]) -> str:
@@ -172,7 +179,7 @@ class EncoderDecoder(Model):
     head, also where the decoder takes the first stages only.
 
     Attributes:
-        multiple: What each spatial axis of the input must be a multiple of.
+        multiple: The number of which each spatial axis of the input must be a multiple.
     """
 
     head_paths = ("segmentation_head.0",)
@@ -199,14 +206,14 @@ class EncoderDecoder(Model):
 
         Args:
             encoder: A name of the zoo, an `Architecture`, or a class written once.
-            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0
-                is the input.
-            in_channels, dims: Of the input.
+            depths: The number of times that each of the decoder's inputs is halved, from the finest
+                to the coarsest; 0 is the network's input.
+            in_channels, dims: The channels and the spatial axes of the network's input.
             settings: Further settings of the encoder.
-            output_stride: Dilate what would be smaller than this.
+            output_stride: The largest reduction; stages of larger ones are dilated instead.
 
         Returns:
-            The channels of what the decoder takes.
+            The channels of the decoder's inputs.
         """
         owner = type(self).__name__
         depths = tuple(depths)
@@ -217,7 +224,11 @@ class EncoderDecoder(Model):
         if 2 ** max(depths) > output_stride:
             plan = plan.dilated(output_stride, owner)
         self.encoder = plan.build()
-        self.taken = tuple((tap.stage, min(tap.reduction, output_stride)) for tap in taps)
+        inputs = []
+        for tap in taps:
+            reduction = min(tap.reduction, output_stride)
+            inputs.append((tap.stage, reduction))
+        self.decoder_inputs = tuple(inputs)
         return tuple(tap.channels for tap in taps)
 
     def forward(self, x):
@@ -226,20 +237,22 @@ class EncoderDecoder(Model):
     def forward_stages(self, x):
         """Return the encoder's stages that the decoder needs, and ``decoder``, the head's input."""
         _divisible(self, x, self.multiple)
-        names = tuple(name for name, _ in self.taken if name is not None)
+        names = tuple(name for name, _ in self.decoder_inputs if name is not None)
         stages = run_stages_of(self.encoder, (x,), names)
-        taken = [x if name is None else stages[name] for name, _ in self.taken]
+        arrays = []
+        for name, _ in self.decoder_inputs:
+            arrays.append(x if name is None else stages[name])
         if self.multiple > 1:
-            self._check_sizes(x, taken)
-        stages["decoder"] = self.decoder(taken, x.shape[2:])
+            self._check_sizes(x, arrays)
+        stages["decoder"] = self.decoder(arrays, x.shape[2:])
         return stages
 
-    def _check_sizes(self, x, taken):
+    def _check_sizes(self, x, arrays):
         """Check that each stage is smaller than the input by exactly the factor expected.
 
-        It is not where the encoder does not pad its convolutions.
+        The factors differ where the encoder does not pad its convolutions.
         """
-        for (name, reduction), array in zip(self.taken, taken, strict=True):
+        for (name, reduction), array in zip(self.decoder_inputs, arrays, strict=True):
             wanted = tuple(size // reduction for size in x.shape[2:])
             if tuple(array.shape[2:]) != wanted:
                 raise ShapeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -24,7 +24,7 @@ def features(
 
     Args:
         network: A `Model` of the zoo or of your own, on any backend.
-        inputs: What the model takes, as native arrays.
+        inputs: The model's inputs, as native arrays.
         stages: The stages' names, in the order wanted, or one name; all of them when not given.
             `deliralike.zoo.stages` lists them.
 
@@ -60,16 +60,16 @@ def features(
 def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
     """Make a network with the same weights and a new head for another number of classes.
 
-    It is made from the arguments that the old one was made with, on the same backend and device and
-    in the same type; training mode and frozen parameters are as before, apart from the head, which
-    can be trained. The old network stays as it is, and shares no weights with the new one.
-    Optimizers are not taken over.
+    It is built with the arguments of the old network, on the same backend and device and in the
+    same type; training mode and frozen parameters are as before, apart from the head, which can be
+    trained. The old network is not changed, and shares no weights with the new one. Optimizers are
+    not copied.
 
     Args:
         network: A `Model` of the zoo or of your own, on any backend.
         num_classes: The number of outputs, whatever the model calls them; 0 takes the head off
             where the model knows that.
-        seed: Keys the head's start values.
+        seed: The seed of the head's start values.
 
     Raises:
         CapabilityError: The network has no head, shares the head's weights with other layers, or
@@ -89,17 +89,22 @@ def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
         (True, False)
     """
     settings = _settings(network) | {network.outputs: num_classes}
-    dtype, device = network.dtype_name, network.device_name
-    new = networks.build(type(network), seed=seed, dtype=dtype, device=device, **settings)
+    new = networks.build(
+        type(network),
+        seed=seed,
+        dtype=network.dtype_name,
+        device=network.device_name,
+        **settings,
+    )
     head = _head(new)
-    kept = [name for name in new.neutral_slots() if name not in head]
-    _copy_weights(network, new, kept)
-    _copy_modes(network, new, kept)
+    shared = [name for name in new.neutral_slots() if name not in head]
+    _copy_weights(network, new, shared)
+    _copy_modes(network, new, shared)
     return new
 
 
 def _settings(network: Any) -> dict[str, Any]:
-    """Return the arguments with which a model can be made again."""
+    """Return the arguments with which a model can be built again."""
     name = type(network).__name__
     if not isinstance(network, Model):
         raise CapabilityError(
@@ -110,20 +115,19 @@ def _settings(network: Any) -> dict[str, Any]:
         raise CapabilityError(
             f"{name} has no setting {network.outputs!r}, the number of its outputs"
         )
-    if not network.head_paths and _number(network, parameters) != 0:
-        raise CapabilityError(f"{name} has no head that could be replaced")
     settings = dict(network.init_kwargs)
+    outputs = settings.get(network.outputs, parameters[network.outputs].default)
+    if not network.head_paths and outputs != 0:
+        raise CapabilityError(f"{name} has no head that could be replaced")
     for argument, value in settings.items():
-        kind = parameters[argument].kind if argument in parameters else None
-        if _holds_networks(value) or kind is inspect.Parameter.VAR_POSITIONAL:
+        is_variadic = (
+            argument in parameters and parameters[argument].kind is inspect.Parameter.VAR_POSITIONAL
+        )
+        if is_variadic or _holds_networks(value):
             raise CapabilityError(
                 f"{name} was made from other networks ({argument}=…), and cannot be made again"
             )
     return settings
-
-
-def _number(network: Any, parameters: Any) -> Any:
-    return network.init_kwargs.get(network.outputs, parameters[network.outputs].default)
 
 
 def _holds_networks(value: Any) -> bool:
@@ -137,22 +141,22 @@ def _holds_networks(value: Any) -> bool:
 def _head(network: Any) -> set[str]:
     """Return the names of the head's parameters and buffers.
 
-    Names under which the same layers stand elsewhere are among them.
+    They include the names that the same layers have elsewhere in the network.
     """
     slots = network.neutral_slots()
     heads = {id(_block(network, path)) for path in network.head_paths}
-    natives = {}
+    head_names = {}  # by native parameter or buffer
     for name, slot in slots.items():
-        if _below(name, network.head_paths):
-            natives[id(slot.native)] = name
-    names = set(natives.values())
+        if _is_below(name, network.head_paths):
+            head_names[id(slot.native)] = name
+    names = set(head_names.values())
     for name, slot in slots.items():
-        if not slot.is_parameter or id(slot.native) not in natives:
+        if not slot.is_parameter or id(slot.native) not in head_names:
             continue
         names.add(name)
-        of_the_head = id(_block(network, name.rpartition(".")[0])) in heads
-        if not of_the_head and not _below(name, network.head_paths):
-            head = natives[id(slot.native)]
+        block = _block(network, name.rpartition(".")[0])
+        if id(block) not in heads and not _is_below(name, network.head_paths):
+            head = head_names[id(slot.native)]
             raise CapabilityError(
                 f"{type(network).__name__}: the head's {head!r} is tied to {name!r}"
             )
@@ -160,11 +164,14 @@ def _head(network: Any) -> set[str]:
 
 
 def _block(network: Any, path: str) -> Any:
-    return reduce(getattr, path.split("."), network) if path else network
+    if not path:
+        return network
+    return reduce(getattr, path.split("."), network)
 
 
-def _below(name: str, paths: Iterable[str]) -> bool:
-    return any(name == path or name.startswith(f"{path}.") for path in paths)
+def _is_below(name: str, paths: Collection[str]) -> bool:
+    prefixes = tuple(f"{path}." for path in paths)
+    return name in paths or name.startswith(prefixes)
 
 
 def _copy_weights(old: Any, new: Any, names: Sequence[str]) -> None:

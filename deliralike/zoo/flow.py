@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,12 +22,12 @@ class Box:
     """One block, or a row of equal ones.
 
     Attributes:
-        name: Its dotted path; of several, the first one's. The empty path is an input's.
-        type: Its class.
-        sources: The indices of the boxes that it takes its input from.
-        output: The shape that it gives for a batch of one, or a nest of shapes.
-        parameters: Those of the block and all below it, over all equal ones.
-        count: How many equal ones follow each other.
+        name: The dotted path, of several blocks that of the first one; empty for an input.
+        type: The name of the class.
+        sources: The indices of the boxes that the inputs come from.
+        output: The shape of the output for a batch of one, or a nest of shapes.
+        parameters: The number of parameters of the block and all below it, over all equal ones.
+        count: The number of equal blocks that follow each other.
     """
 
     name: str
@@ -39,8 +39,9 @@ class Box:
 
     @property
     def shapes(self) -> list[Shape]:
-        """The shapes of its outputs, without the batch."""
-        return [shape[1:] for shape in nest.flatten(self.output, is_shape)[0] if shape]
+        """The shapes of the outputs, without the batch."""
+        shapes, _ = nest.flatten(self.output, is_shape)
+        return [shape[1:] for shape in shapes if shape]
 
 
 def flow(
@@ -56,8 +57,7 @@ def flow(
 
     Args:
         network, input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
-            None.
+        depth: The number of nested calls that are shown; the default gives about 12 columns.
         idle: Whether to show also what has no parameters and keeps the shape: activations, dropout.
 
     Example:
@@ -87,17 +87,20 @@ def flow(
 
 
 def columns(boxes: Sequence[Box]) -> list[int]:
-    """Return the length of the longest way to each box."""
-    at: list[int] = []
+    """Return the length of the longest path to each box."""
+    lengths: list[int] = []
     for box in boxes:
-        at.append(1 + max((at[source] for source in box.sources), default=-1))
-    return at
+        longest = max((lengths[source] for source in box.sources), default=-1)
+        lengths.append(longest + 1)
+    return lengths
 
 
 def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any]) -> list[Box]:
     run = run_on_shapes(network, input_shape, settings, depth=depth)
     first = len(run.inputs)
-    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in run.inputs]
+    boxes = []
+    for entry in run.inputs:
+        boxes.append(Box("", "input", (), (1, *entry.shape), 0))
     for call in run.trace.flow:
         path = call.block.path
         parameters = 0
@@ -110,37 +113,53 @@ def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any])
 
 
 def _without_idle(boxes: list[Box]) -> list[Box]:
-    """Leave out boxes that have one source, no parameters, and keep the shape.
+    """Return the boxes without those that have one source, no parameters, and keep the shape.
 
-    What takes its input from such a box then takes it from that box's source.
+    The source of such a box becomes the source of the boxes that follow it.
     """
-    kept: list[Box] = []
-    place: dict[int, int] = {}
+    remaining: list[Box] = []
+    place: dict[int, int] = {}  # of each box among the remaining ones
     for index, box in enumerate(boxes):
-        sources = tuple(sorted({place[source] for source in box.sources}))
-        if len(sources) == 1 and not box.parameters and box.output == kept[sources[0]].output:
-            place[index] = sources[0]
+        box = _with_sources(box, place)
+        if _is_idle(box, remaining):
+            place[index] = box.sources[0]
         else:
-            kept.append(replace(box, sources=sources))
-            place[index] = len(kept) - 1
-    return kept
+            place[index] = len(remaining)
+            remaining.append(box)
+    return remaining
+
+
+def _is_idle(box: Box, boxes: Sequence[Box]) -> bool:
+    if len(box.sources) != 1 or box.parameters:
+        return False
+    return box.output == boxes[box.sources[0]].output
+
+
+def _with_sources(box: Box, place: Mapping[int, int]) -> Box:
+    """Return a box whose sources are counted in another list of boxes."""
+    sources = {place[source] for source in box.sources}
+    return replace(box, sources=tuple(sorted(sources)))
 
 
 def _collapsed(boxes: list[Box]) -> list[Box]:
-    """Join equal boxes that only follow each other into one with a count."""
+    """Return the boxes with equal ones that only follow each other joined into one."""
     uses: Counter[int] = Counter()
     for box in boxes:
         uses.update(box.sources)
-    kept: list[Box] = []
-    place: dict[int, int] = {}
+    joined: list[Box] = []
+    place: dict[int, int] = {}  # of each box among the joined ones
     for index, box in enumerate(boxes):
-        box = replace(box, sources=tuple(sorted({place[source] for source in box.sources})))
-        follows = box.sources == (len(kept) - 1,) and uses[index - 1] == 1
-        if follows and (box.type, box.output) == (kept[-1].type, kept[-1].output):
-            before = kept[-1]
+        box = _with_sources(box, place)
+        only_follows = box.sources == (len(joined) - 1,) and uses[index - 1] == 1
+        if only_follows and _are_equal(joined[-1], box):
+            before = joined[-1]
             parameters = before.parameters + box.parameters
-            kept[-1] = replace(before, count=before.count + 1, parameters=parameters)
+            joined[-1] = replace(before, count=before.count + 1, parameters=parameters)
         else:
-            kept.append(box)
-        place[index] = len(kept) - 1
-    return kept
+            joined.append(box)
+        place[index] = len(joined) - 1
+    return joined
+
+
+def _are_equal(one: Box, other: Box) -> bool:
+    return one.type == other.type and one.output == other.output

@@ -20,15 +20,14 @@ class KeyMap:
     It is described from our names, so it works in both directions.
 
     Attributes:
-        name: Whose layout it is: ``"timm"``, ``"torchvision"`` …
-        rename: Our names, in order, as their names: a dict from ours to theirs. Names that they
+        name: The library whose layout it is: ``"timm"``, ``"torchvision"`` …
+        rename: A function from our names, in order, to a dict from ours to theirs. Names that they
             lack are left out.
-        shapes: For patterns of our names, how an array comes to our shape and how it goes to
-            theirs.
-        mend: What turns a state of theirs into one of arrays that we have too, before it is
-            renamed.
-        complete: What adds to a state in their layout the arrays that only they have, after it is
-            renamed.
+        shapes: For patterns of our names, the functions that give an array our shape and theirs.
+        mend: A function that turns a state of theirs into one of arrays that we have too, before
+            it is renamed.
+        complete: A function that adds to a state in their layout the arrays that only they have,
+            after it is renamed.
         notes: Differences between the outputs that remain after the weights are converted.
         framework: The backend of a framework that comes with this very network, if any does.
 
@@ -79,8 +78,11 @@ class KeyMap:
         for ours, theirs in table.items():
             if theirs in state:
                 known[ours] = self._transformed(ours, state[theirs], 0)
-        taken = {*table.values(), *known}
-        return known | {name: value for name, value in state.items() if name not in taken}
+        converted = {*table.values(), *known}
+        for name, value in state.items():
+            if name not in converted:
+                known[name] = value
+        return known
 
     def to_theirs(self, state: State) -> dict[str, np.ndarray]:
         """Convert a state from our layout to theirs, in our order.
@@ -105,7 +107,7 @@ class KeyMap:
         return theirs
 
     def reshapes(self, ours: str) -> bool:
-        """Whether the array of that name lies otherwise in their layout."""
+        """Return whether the array of that name has another shape in their layout."""
         return any(fnmatchcase(ours, pattern) for pattern in self.shapes)
 
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
@@ -130,10 +132,10 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
         >>> by_patterns({r"fc\.(.*)": r"head.\1"})(["fc.weight", "step"])
         {'fc.weight': 'head.weight'}
     """
-    patterns = [(re.compile(pattern), replacement) for pattern, replacement in table.items()]
+    patterns = {re.compile(pattern): replacement for pattern, replacement in table.items()}
 
     def renamed(name: str) -> str | None:
-        for pattern, replacement in patterns:
+        for pattern, replacement in patterns.items():
             match = pattern.fullmatch(name)
             if match is None:
                 continue
@@ -143,7 +145,11 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
         return None
 
     def rename(names: Sequence[str]) -> dict[str, str]:
-        table = {name: renamed(name) for name in names}
-        return {name: new for name, new in table.items() if new is not None}
+        table = {}
+        for name in names:
+            new = renamed(name)
+            if new is not None:
+                table[name] = new
+        return table
 
     return rename

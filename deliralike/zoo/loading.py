@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
 
-# What trainers and other networks put before the names of a network; see `load`.
+# Prefixes that trainers and other networks put before the names of a network; see `load`.
 PREFIXES = (
     "module.",
     "_orig_mod.",
@@ -32,7 +32,8 @@ PREFIXES = (
     "bert.",
     "vit.",
 )
-_MOST_STEPS, _MOST_REASONS = 3, 5
+_MOST_STEPS = 3
+_MOST_REASONS = 5
 _REMEDY = "\n  strict=False leaves these alone"
 _LOGGER = logging.getLogger("deliralike")
 
@@ -42,7 +43,7 @@ class Adapted:
     """One array that was made to fit.
 
     Attributes:
-        name: Of the network.
+        name: The name in the network.
         came: The shape in the file.
         wanted: The shape in the network.
         how: A description in words.
@@ -60,14 +61,14 @@ class WeightsReport:
 
     Attributes:
         source: The file; ``"a mapping"`` for a mapping.
-        layout: In words, where the weights lay in the source and how its names became the
-            network's.
-        loaded: The network's names that were taken over, adapted ones too.
-        adapted: Those among them that were made to fit.
-        skipped: Names that were left alone on purpose, and why.
+        layout: A description of the place of the weights in the source, and of the way from its
+            names to the network's.
+        loaded: The network's names whose weights were loaded, adapted ones too.
+        adapted: The arrays among them that were made to fit.
+        skipped: The names that were skipped on purpose, each with the reason.
         missing: The network's names that the source lacks; they have their start values.
-        unexpected: Names in the source that the network lacks.
-        notes: What is known to differ between the source's network and this one.
+        unexpected: The names in the source that the network lacks.
+        notes: Known differences between the source's network and this one.
     """
 
     source: str
@@ -81,7 +82,7 @@ class WeightsReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every array went over as it is."""
+        """Whether every array was loaded without a change."""
         return not (self.adapted or self.skipped or self.missing or self.unexpected)
 
     def __str__(self) -> str:
@@ -103,10 +104,12 @@ class WeightsReport:
         names: dict[str, list[str]] = {}
         for name, reason in self.skipped:
             names.setdefault(reason, []).append(name)
-        lines = [f"left alone: {_some(names[reason])}: {reason}" for reason in names]
-        if len(lines) > _MOST_REASONS:
-            more = f"left alone: {len(lines) - _MOST_REASONS} more kinds"
-            lines = [*lines[:_MOST_REASONS], more]
+        lines = []
+        for reason in list(names)[:_MOST_REASONS]:
+            lines.append(f"left alone: {_some(names[reason])}: {reason}")
+        more = len(names) - _MOST_REASONS
+        if more > 0:
+            lines.append(f"left alone: {more} more kinds")
         return lines
 
 
@@ -130,13 +133,13 @@ def load(
     under any of its names, and a norm's ``num_batches_tracked`` may be missing.
 
     Args:
-        network: Of the zoo, or any other abstract network, on any backend.
+        network: A network of the zoo, or any other abstract network, on any backend.
         weights: A file, or arrays by name.
         strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are
             left alone.
 
     Returns:
-        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is
+        The report; it is also logged to the logger ``"deliralike"``, as a warning unless it is
         `complete` and has no notes.
 
     Raises:
@@ -174,11 +177,11 @@ class Choice:
     """One way to read the names of a source.
 
     Attributes:
-        state: In the network's names as far as they fit.
-        words: The way, in words.
-        lacking: Names of the network that the layout is known not to have.
-        notes: Of the layout.
-        keymap: The layout.
+        state: The arrays, under the network's names as far as they fit.
+        words: A description of the way.
+        lacking: The names of the network that the layout is known not to have.
+        notes: The notes of the layout.
+        keymap: The layout, if it is one of the network's key maps.
     """
 
     state: State
@@ -197,7 +200,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
     problem = StateError("the mapping is empty")
     for key, state in _flat(weights):
         try:
-            states[key] = {str(name): host_array(str(name), value) for name, value in state.items()}
+            states[key] = _host_state(state)
         except StateError as error:  # settings may lie beside weights
             problem = error
     if not states:
@@ -205,13 +208,22 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
     return "a mapping", states, ()
 
 
+def _host_state(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, value in state.items():
+        arrays[str(name)] = host_array(str(name), value)
+    return arrays
+
+
 def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the mappings within that hold no others, each with its key."""
-    nested = {name: value for name, value in weights.items() if isinstance(value, Mapping)}
-    if not nested and weights:
+    is_flat = bool(weights)
+    for name, value in weights.items():
+        if isinstance(value, Mapping):
+            is_flat = False
+            yield from _flat(value, f"{key}.{name}".strip("."))
+    if is_flat:
         yield key, weights
-    for name, value in nested.items():
-        yield from _flat(value, f"{key}.{name}".strip("."))
 
 
 def _best(
@@ -231,7 +243,8 @@ def _best(
             if score == perfect:
                 return choice
             if score > best_score:
-                best, best_score = choice, score
+                best = choice
+                best_score = score
     if best is None:
         raise StateError("there are no weights")
     return best
@@ -239,21 +252,27 @@ def _best(
 
 def _score(choice: Choice, wanted: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
     """Return the number of names whose shapes fit, and the number of names that are known."""
-    known = [name for name in choice.state if name in wanted]
-    fitting = sum(np.shape(choice.state[name]) == wanted[name] for name in known)
-    return fitting, len(known)
+    fitting = 0
+    known = 0
+    for name, value in choice.state.items():
+        if name in wanted:
+            known += 1
+            fitting += np.shape(value) == wanted[name]
+    return fitting, known
 
 
 def _choices(
     wanted: Mapping[str, tuple[int, ...]], state: State, key: str, keymaps: Sequence[KeyMap]
 ) -> Iterator[Choice]:
-    under = [f"under {key!r}"] if key else []
-    for names, steps in _prefixed(state, wanted):
+    """Yield every reading of a state's names: without and with prefixes, and by each key map."""
+    for names, prefix_steps in _prefixed(state, wanted):
         renamed = {new: state[old] for old, new in names.items()}
-        words = ", ".join([*under, *steps]) or "names as they are"
-        yield Choice(renamed, words)
+        steps = list(prefix_steps)
+        if key:
+            steps.insert(0, f"under {key!r}")
+        yield Choice(renamed, ", ".join(steps) or "names as they are")
         for keymap in keymaps:
-            choice = _by_keymap(renamed, keymap, wanted, [*under, *steps])
+            choice = _by_keymap(renamed, keymap, wanted, steps)
             if choice is not None:
                 yield choice
 
@@ -261,6 +280,7 @@ def _choices(
 def _by_keymap(
     state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]
 ) -> Choice | None:
+    """Return the reading of a state in the layout of a key map, or None if it has another one."""
     table = keymap.table(wanted)
     if not any(theirs in state for theirs in table.values()):
         return None
@@ -269,7 +289,7 @@ def _by_keymap(
     except (ValueError, IndexError, KeyError):
         return None  # the layout's transforms cannot take an array, so the layout is another one
     words = ", ".join([*steps, f"in the layout {keymap.name!r}"])
-    lacking = frozenset(name for name in wanted if name not in table)
+    lacking = frozenset(wanted) - frozenset(table)
     return Choice(ours, words, lacking, keymap.notes, keymap)
 
 
@@ -280,15 +300,16 @@ def _prefixed(
 
     Those with the fewest steps come first.
     """
-    todo: deque[tuple[dict[str, str], list[str]]] = deque([({name: name for name in state}, [])])
+    unchanged: dict[str, str] = {name: name for name in state}
+    todo: deque[tuple[dict[str, str], list[str]]] = deque([(unchanged, [])])
     visited: set[tuple[str, ...]] = set()
     while todo:
         names, steps = todo.popleft()
-        marks = tuple(names.values())
-        collide = len(set(marks)) < len(marks)  # without the prefix two names would be one
-        if collide or marks in visited:
+        new_names = tuple(names.values())
+        collide = len(set(new_names)) < len(new_names)  # two names would be one
+        if collide or new_names in visited:
             continue
-        visited.add(marks)
+        visited.add(new_names)
         yield names, steps
         if len(steps) < _MOST_STEPS:
             todo.extend(_next(names, steps, wanted))
@@ -297,16 +318,21 @@ def _prefixed(
 def _next(
     names: Mapping[str, str], steps: list[str], wanted: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Yield the names with one prefix less or more, each with the steps that lead there."""
     for prefix in PREFIXES:
-        if any(name.startswith(prefix) for name in names.values()):
+        if _any_starts_with(names.values(), prefix):
             shorter = {old: new.removeprefix(prefix) for old, new in names.items()}
             yield shorter, [*steps, f"without {prefix!r}"]
-        if any(name.startswith(prefix) for name in wanted):
+        if _any_starts_with(wanted, prefix):
             longer = {old: f"{prefix}{new}" for old, new in names.items()}
             yield longer, [*steps, f"with {prefix!r}"]
 
 
-# What becomes of each array
+def _any_starts_with(names: Iterable[str], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in names)
+
+
+# Loading of each array
 
 
 def _other_outputs(
@@ -316,14 +342,19 @@ def _other_outputs(
 
     The layers of a head that is a block may have as many inputs as outputs.
     """
-    pairs = set()
-    first_axis = False
+    differences = set()
+    first_axis_differs = False
     for came, wanted in shapes:
         if len(came) != len(wanted):
             return None
-        pairs |= {(a, b) for a, b in zip(came, wanted, strict=True) if a != b}
-        first_axis |= came[:1] != wanted[:1]
-    return next(iter(pairs)) if len(pairs) == 1 and first_axis else None
+        for sizes in zip(came, wanted, strict=True):
+            if sizes[0] != sizes[1]:
+                differences.add(sizes)
+        if came[:1] != wanted[:1]:
+            first_axis_differs = True
+    if len(differences) != 1 or not first_axis_differs:
+        return None
+    return differences.pop()
 
 
 class Plan:
@@ -333,18 +364,21 @@ class Plan:
     def of(cls, network: Any, states: Mapping[str, State]) -> Plan:
         """Make the plan for the best of some states, under the best reading of its names."""
         slots = network.neutral_slots()
-        network = getattr(network, "root", network)  # a replicated one says nothing of its model
-        return cls(network, slots, _best(slots, states, tuple(getattr(network, "keymaps", ()))))
+        network = getattr(network, "root", network)  # a replicated one has no key maps
+        keymaps = tuple(getattr(network, "keymaps", ()))
+        return cls(network, slots, _best(slots, states, keymaps))
 
     def __init__(self, network: Any, slots: Mapping[str, Slot], choice: Choice) -> None:
-        """Go through all names."""
+        """Adapt or skip the arrays of all names."""
         self._network = network
         self._slots = slots
         self.choice = choice
-        mend = getattr(network, "adapt_state", dict)
-        self._state = dict(mend(dict(choice.state)))
+        adapt_state = getattr(network, "adapt_state", dict)
+        self._state = dict(adapt_state(dict(choice.state)))
         self._stem = self._below(stem_and_head.paths(network, "stem"))
-        self._heads = {path: self._below((path,)) for path in stem_and_head.paths(network, "head")}
+        self._heads: dict[str, frozenset[str]] = {}
+        for path in stem_and_head.paths(network, "head"):
+            self._heads[path] = self._below((path,))
         self.arrays: dict[str, np.ndarray] = {}
         self.adapted: list[Adapted] = []
         self.skipped: dict[str, str] = {}
@@ -358,29 +392,30 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether there is nothing wrong."""
+        """Whether no name is missing or unexpected, and no shape is wrong."""
         report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
         return report.complete
 
     @property
     def as_it_is(self) -> bool:
-        """Whether everything fits without being changed.
+        """Whether every array fits without a change.
 
-        A head that one of the two lacks does not count.
+        A head that only one of the two has does not count.
         """
-        replaced = any(name in self._state and name in self._slots for name in self.skipped)
+        replaced = set(self.skipped).intersection(self._state, self._slots)
         return bool(self.arrays) and self.fits and not self.adapted and not replaced
 
     def report(self, source: str) -> WeightsReport:
         """Report what is done if the plan is carried out."""
-        reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
-        skipped = tuple((self.skipped | reasons).items())
+        skipped = dict(self.skipped)
+        for name, came, wanted in self.wrong:
+            skipped[name] = f"came as {came}, wanted {wanted}"
         return WeightsReport(
             source,
             self.choice.words,
             tuple(self.arrays),
             tuple(self.adapted),
-            skipped,
+            tuple(skipped.items()),
             self.missing,
             self.unexpected,
             self.choice.notes,
@@ -399,11 +434,12 @@ class Plan:
 
     def _below(self, paths: Sequence[str]) -> frozenset[str]:
         """Return the names below some paths, and every other name of the same arrays."""
-        own = set()
+        prefixes = tuple(f"{path}." for path in paths)
+        natives = set()
         for name, slot in self._slots.items():
-            if any(name == path or name.startswith(f"{path}.") for path in paths):
-                own.add(id(slot.native))
-        return frozenset(name for name, slot in self._slots.items() if id(slot.native) in own)
+            if name in paths or name.startswith(prefixes):
+                natives.add(id(slot.native))
+        return frozenset(name for name, slot in self._slots.items() if id(slot.native) in natives)
 
     def _take(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
         came = tuple(np.shape(value))
@@ -443,8 +479,9 @@ class Plan:
     ) -> tuple[np.ndarray, str] | None:
         if value.ndim != len(shape) or value.ndim < 3:
             return None
-        same_kernel = value.shape[0] == shape[0] and value.shape[2:] == shape[2:]
-        if not same_kernel or stem_and_head.is_grouped(self._network, name):
+        same_outputs = value.shape[0] == shape[0]
+        same_kernel = value.shape[2:] == shape[2:]
+        if not (same_outputs and same_kernel) or stem_and_head.is_grouped(self._network, name):
             return None
         old = value.shape[1]
         new = shape[1]
@@ -453,7 +490,8 @@ class Plan:
             adapted = exact.sum(1, keepdims=True)
             how = f"summed over {old} input channels"
         else:
-            adapted = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
+            repeated = np.take(exact, np.arange(new) % old, axis=1)
+            adapted = repeated * (old / new)
             how = f"{old} input channels repeated to {new} and scaled by {old}/{new}"
         return adapted.astype(value.dtype), how
 
@@ -464,48 +502,62 @@ class Plan:
             if not names:
                 continue
             outputs = _other_outputs([shapes[name] for name in names if name in shapes])
-            absent = not any(name in self._state for name in names)
+            is_tied = not all(name.startswith(f"{path}.") for name in names)
             if outputs is not None:
-                why = f"{outputs[0]} outputs came, the network has {outputs[1]}"
-            elif absent and not self._tied_elsewhere(path, names):
-                why = "the file has no such head"
+                reason = f"{outputs[0]} outputs came, the network has {outputs[1]}"
+            elif names.isdisjoint(self._state) and not is_tied:
+                reason = "the file has no such head"
             else:
                 continue
-            why += "; the start values stay"
-            self.skipped |= {name: why for name in self._slots if name in names}
-            self.arrays = {name: value for name, value in self.arrays.items() if name not in names}
-            self.wrong = [entry for entry in self.wrong if entry[0] not in names]
+            self._leave(names, f"{reason}; the start values stay")
 
-    def _tied_elsewhere(self, path: str, names: frozenset[str]) -> bool:
-        return any(not name.startswith(f"{path}.") for name in names)
+    def _leave(self, names: frozenset[str], reason: str) -> None:
+        """Leave the arrays of these names at their start values."""
+        for name in self._slots:
+            if name in names:
+                self.skipped[name] = reason
+                self.arrays.pop(name, None)
+        self.wrong = [entry for entry in self.wrong if entry[0] not in names]
 
     def _missing(self) -> tuple[str, ...]:
         """Return the names that the source lacks.
 
         A name whose array came under another name is not missing.
         """
-        given = {id(slot.native) for name, slot in self._slots.items() if name in self._state}
+        loaded = set()
+        for name, slot in self._slots.items():
+            if name in self._state:
+                loaded.add(id(slot.native))
         missing = []
         for name, slot in self._slots.items():
-            computed = name in self.choice.lacking and not slot.is_parameter
-            if computed or name in self._state or name in self.skipped:
-                continue
-            if id(slot.native) not in given:
+            is_computed = name in self.choice.lacking and not slot.is_parameter
+            is_loaded = id(slot.native) in loaded
+            if not is_computed and not is_loaded and name not in self.skipped:
                 missing.append(name)
         return tuple(missing)
 
     def _unexpected(self) -> tuple[str, ...]:
         """Return the names that the network lacks, without those of a head that it could have."""
         unexpected = [name for name in self._state if name not in self._slots]
-        if unexpected and not any(self._heads.values()):
-            heads = stem_and_head.names(self._network, self._slots)
-            if self.choice.keymap is not None and heads:
-                heads = heads | set(self.choice.keymap.table([*self._slots, *heads]).values())
-            why = "the network was built without a head"
-            self.skipped |= {name: why for name in unexpected if name in heads}
-        return tuple(name for name in unexpected if name not in self.skipped)
+        if not unexpected or any(self._heads.values()):
+            return tuple(unexpected)
+        heads = stem_and_head.names(self._network, self._slots)
+        keymap = self.choice.keymap
+        if keymap is not None and heads:
+            table = keymap.table([*self._slots, *heads])
+            heads = heads.union(table.values())
+        rest = []
+        for name in unexpected:
+            if name in heads:
+                self.skipped[name] = "the network was built without a head"
+            else:
+                rest.append(name)
+        return tuple(rest)
 
 
 def _some(names: Sequence[str], limit: int = 6) -> str:
     shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+    more = len(names) - limit
+    if more > 0:
+        return f"{shown} and {more} more"
+    return shown

@@ -52,7 +52,7 @@ def activation(nn: Any, act: str, **settings: Any) -> Any:
 class ADN(Network):
     """Normalisation N (if any), dropout D and activation A (if any), in this order.
 
-    The shape stays.
+    The shape does not change.
 
     Source: MONAI's ``ADN``, whose names are followed.
 
@@ -62,8 +62,8 @@ class ADN(Network):
         norm: See `normalisation`; None for none.
         act: See `activation`; None for none.
         dropout: Probability of dropping an element in training.
-        affine, num_groups: Of the normalisation.
-        negative_slope: Of a leaky ReLU; PyTorch's own when None.
+        affine, num_groups: Settings of the normalisation.
+        negative_slope: The slope of a leaky ReLU; PyTorch's own when None.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Convolution(Network):
         in_channels, out_channels: Channels before and after.
         dims: Number of spatial axes.
         kernel_size: An odd number, or one for each axis.
-        stride: What the size is divided by, or multiplied with where `transposed`.
-        bias: Whether the convolution has one.
+        stride: The factor by which the size is divided, or multiplied where `transposed`.
+        bias: Whether the convolution has a bias.
         transposed: Whether the convolution is a transposed one.
         alone: Whether nothing follows the convolution.
-        adn: What follows; see `ADN`.
+        adn: Settings of the block that follows; see `ADN`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up;
@@ -132,11 +132,11 @@ class Convolution(Network):
         super().__init__()
         kernel = odd(kernel_size, dims)
         strides = geometry.steps(stride, dims, "stride")
-        padding = tuple((k - 1) // 2 for k in kernel)
+        padding = tuple(size // 2 for size in kernel)
         options: dict[str, Any] = {"padding": padding, "bias": bias}
         if transposed:
             kind = by_dims(self.nn, dims, "ConvTranspose")
-            options["output_padding"] = tuple(s - 1 for s in strides)
+            options["output_padding"] = tuple(step - 1 for step in strides)
         else:
             kind = by_dims(self.nn, dims, "Conv")
         self.conv = kind(in_channels, out_channels, kernel, strides, **options)
@@ -156,7 +156,7 @@ def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
         SettingError: A size is even, or their number is not that of the axes.
     """
     kernel = geometry.steps(kernel_size, dims, "kernel_size")
-    if any(k % 2 == 0 for k in kernel):
+    if any(size % 2 == 0 for size in kernel):
         raise SettingError(f"kernel_size={kernel_size!r}: wanted odd numbers, which keep the size")
     return kernel
 
@@ -165,7 +165,7 @@ def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
     """Return one setting for each stage, from one for all or a list of as many.
 
     Raises:
-        SettingError: There are not as many as stages.
+        SettingError: The number of values is not that of the stages.
 
     Example:
         >>> per_stage(2, 3, "n_conv_per_stage", "PlainConvUNet")
@@ -208,9 +208,9 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
     """Check that the size of an input can be divided down to the coarsest stage.
 
     Args:
-        factors: How many times smaller that stage is along each axis.
-        stage: Its name.
-        several: Whether it needs more than one element for each sample, as an instance
+        factors: The factor by which that stage is smaller along each axis.
+        stage: The name of that stage.
+        several: Whether that stage needs more than one element for each sample, as an instance
             normalisation does.
 
     Raises:
@@ -220,7 +220,7 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
     size = tuple(x.shape[2:])
     if len(size) != len(factors):
         return  # the stem says what is wrong
-    if any(n < factor or n % factor for n, factor in zip(size, factors, strict=True)):
+    if not _are_multiples(size, factors):
         raise ShapeError(
             f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage "
             f"{stage!r}: its spatial sizes must be multiples of {tuple(factors)}"
@@ -231,6 +231,12 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
             f"{stage!r}, whose normalisation needs more than one element: at least one axis must "
             "be twice as long"
         )
+
+
+def _are_multiples(size: Sequence[int], factors: Sequence[int]) -> bool:
+    """Return whether every size is a positive multiple of its factor."""
+    pairs = zip(size, factors, strict=True)
+    return all(length >= factor and length % factor == 0 for length, factor in pairs)
 
 
 def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
@@ -253,25 +259,25 @@ def without_twins(
 ) -> Mapping[str, np.ndarray]:
     """Return a state with one name for each tied array: its first one.
 
-    The other names are left out where they come with the same values.
+    The other names are left out where their values are the same.
 
     Args:
-        first: Gives the first name of an array by any of its names.
+        first: A function from any of an array's names to the first of them.
     """
-    kept = {}
+    distinct = {}
     for name, value in state.items():
         twin = first(name)
-        is_twin = twin != name and twin in state
-        if not is_twin or not np.array_equal(state[twin], value):
-            kept[name] = value
-    return kept
+        has_twin = twin != name and twin in state
+        if not has_twin or not np.array_equal(state[twin], value):
+            distinct[name] = value
+    return distinct
 
 
 def two_or_three(dims: int, what: str) -> None:
     """Check that `dims` is 2 or 3, as in the reference.
 
     Raises:
-        SettingError: It is not.
+        SettingError: It is another number.
     """
     if dims not in (2, 3):
         raise SettingError(f"{what}: dims={dims!r}; wanted 2 or 3")

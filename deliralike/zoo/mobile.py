@@ -20,7 +20,7 @@ class ConvNormActivation(Sequential):
             stride 1 when None.
         activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``,
             ``"Hardswish"`` …; None for none.
-        eps, momentum: Of the normalisation.
+        eps, momentum: Settings of the normalization.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
@@ -115,8 +115,8 @@ def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
     Each ends before a block that halves the size.
 
     Args:
-        strides: Of the blocks in order; one more block follows them, which is the end of the last
-            stage.
+        strides: The strides of the blocks in order; one more block follows them, which is the end
+            of the last stage.
 
     Returns:
         What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in

@@ -13,9 +13,9 @@ from deliralike.zoo.keymaps import KeyMap
 class Model(Network):
     """The base of the zoo's networks.
 
-    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and
-    ``forward`` is its last stage followed by the head. With ``num_classes=0`` a classifier has no
-    head and gives the pooled features.
+    A model runs in stages: `forward_stages` returns the output of each of them by name, and
+    ``forward`` is the last stage followed by the head. With ``num_classes=0`` a classifier has no
+    head and returns the pooled features.
 
     Attributes:
         stem_paths: Dotted paths of the layers that read the input's channels.

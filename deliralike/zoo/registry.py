@@ -122,9 +122,10 @@ class Architecture:
             raise ArgumentError(
                 f"{self.name} does not state the shape of its input: outline(..., input_shape=...)"
             )
-        if callable(self.shape):
-            return inputs(self.shape(self.settings | self.arguments(*args, **settings)))
-        return inputs(self.shape)
+        if not callable(self.shape):
+            return inputs(self.shape)
+        arguments = self.arguments(*args, **settings)
+        return inputs(self.shape(self.settings | arguments))
 
     def sample(
         self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any
@@ -136,7 +137,8 @@ class Architecture:
             [(2, 1, 28, 28)]
         """
         generator = np.random.default_rng(seed)
-        return tuple(entry.draw(generator, batch, dtype) for entry in self.inputs_for(**settings))
+        entries = self.inputs_for(**settings)
+        return tuple(entry.draw(generator, batch, dtype) for entry in entries)
 
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
         """Return the arguments that the network is created with.
@@ -144,7 +146,7 @@ class Architecture:
         They are the variant's, overridden by the given ones.
 
         Raises:
-            ArgumentError: There is no such setting, or too many values came.
+            ArgumentError: There is no such setting, or there are too many values.
         """
         allowed = []
         open_ended = False
@@ -182,7 +184,7 @@ class Architecture:
         The function takes settings that override the variant's.
 
         Args:
-            backend: Its name, or the backend itself.
+            backend: The name of a backend, or the backend itself.
             seed, dtype, device: See `deliralike.Network.on`.
 
         Raises:
@@ -210,7 +212,7 @@ class Architecture:
 
 
 def is_shape(value: Any) -> bool:
-    """Whether a value is one shape: in a nest of shapes, a leaf.
+    """Return whether a value is one shape, which is a leaf in a nest of shapes.
 
     Example:
         >>> is_shape((3, 32, 32)), is_shape(((3,), (4,)))
@@ -232,7 +234,9 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
         return (Input(tuple(stated)),)  # type: ignore[arg-type]
     entries = []
     for entry in stated:
-        entries.append(entry if isinstance(entry, Input) else Input(tuple(entry)))  # type: ignore[arg-type]
+        if not isinstance(entry, Input):
+            entry = Input(tuple(entry))  # type: ignore[arg-type]
+        entries.append(entry)
     return tuple(entries)
 
 
@@ -249,15 +253,15 @@ def build(
     """Create a network of the zoo by name: a native network of the backend.
 
     Args:
-        name: One of `list`.
+        name: A name of `list`.
         backend: ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
-        seed: Keys the start values, which are the same on every backend.
+        seed: The seed of the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file
-            may be one for another number of input channels or classes: its stem is then adapted,
-            its head left at the start values.
-        settings: What to change in the architecture; see ``find(name).settings``.
+        weights: A file, or arrays by name, to load the weights from; see `load`. The file may be
+            for another number of input channels or classes: its stem is then adapted, its head left
+            at the start values.
+        settings: Settings to change in the architecture; see ``find(name).settings``.
 
     Raises:
         UnknownName: The zoo has no such architecture.
@@ -281,9 +285,9 @@ def build(
 
 @contextmanager
 def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say with which settings a network could not be built.
+    """Name the settings with which a network could not be built.
 
-    Python itself only says which operation failed.
+    Python's own error only names the operation that failed.
     """
     try:
         yield
@@ -301,7 +305,7 @@ def find(name: str) -> Architecture:
     """Return the architecture of that name.
 
     Raises:
-        UnknownName: There is none; the message names the nearest.
+        UnknownName: There is no such architecture; the message names the nearest.
 
     Example:
         >>> find("resnet81")
@@ -351,7 +355,7 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
 
     Args:
         network: The class or function; its defaults are the architecture's settings.
-        name: What to find it by; the class's or function's own name when not given.
+        name: The name of the architecture; that of the class or function when not given.
         description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see
             `Architecture`.
 

@@ -35,7 +35,7 @@ def names(network: Any, present: Iterable[str]) -> set[str]:
 
 
 def is_grouped(network: Any, name: str) -> bool:
-    """Whether a weight is that of a convolution in groups, whose inputs are not all channels."""
+    """Return whether a weight is that of a grouped convolution, which sees part of the channels."""
     block = dict(network.named_blocks()).get(name.rpartition(".")[0])
     groups = getattr(block, "groups", getattr(block, "feature_group_count", 1))
     return groups != 1

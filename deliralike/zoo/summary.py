@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import starmap, zip_longest
 from typing import Any
 
 from deliralike import nest
@@ -18,9 +18,9 @@ class Row:
     """One layer: a block without blocks below it, or with parameters or products of its own.
 
     Attributes:
-        name: Its dotted path; empty for the network itself.
-        type: Its class.
-        output: The shape that it gives, or a nest of shapes.
+        name: The dotted path; empty for the network itself.
+        type: The name of the class.
+        output: The shape of the output, or a nest of shapes.
         parameters: The number of its own parameters.
         multiply_adds: Multiplications (each with an addition) of its own products.
     """
@@ -41,8 +41,8 @@ class Outline:
         inputs: The shapes of the inputs.
         output: The shape of the output, or a nest of shapes.
         parameters: The number of parameters; shared ones count once.
-        multiply_adds: Those of all convolutions and matrix products (resizing and normalisation do
-            not count).
+        multiply_adds: The number in all convolutions and matrix products (resizing and
+            normalization do not count).
         rows: One for each layer.
 
     Example:
@@ -75,13 +75,16 @@ class Outline:
         cells = [("layer", "type", "output", "parameters", "multiply-adds")]
         for row in self.rows:
             name = row.name or "(itself)"
-            numbers = f"{row.parameters:,}", f"{row.multiply_adds:,}"
-            cells.append((name, row.type, str(row.output), *numbers))
+            parameters = f"{row.parameters:,}"
+            multiply_adds = f"{row.multiply_adds:,}"
+            cells.append((name, row.type, str(row.output), parameters, multiply_adds))
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [title]
         for words in cells:
-            padded = [word.ljust(width) for word, width in zip(words[:3], widths[:3], strict=True)]
-            padded += [word.rjust(width) for word, width in zip(words[3:], widths[3:], strict=True)]
+            padded = []
+            for column, (word, width) in enumerate(zip(words, widths, strict=True)):
+                is_number = column >= 3
+                padded.append(word.rjust(width) if is_number else word.ljust(width))
             lines.append("  ".join(padded))
         return "\n".join(lines)
 
@@ -97,7 +100,7 @@ def outline(
         network: A name of the zoo, an `Architecture`, or a class written once.
         input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The
             architecture's own when not given.
-        settings: What to change in the architecture, or the arguments of the class.
+        settings: Settings to change in the architecture, or the arguments of the class.
 
     Raises:
         UnknownName, ArgumentError, SettingError: As `build` does.
@@ -111,16 +114,21 @@ def outline(
     rows = []
     for block in run.trace.blocks.values():
         if block.is_leaf or block.parameters or block.multiply_adds:
-            numbers = block.parameters, block.multiply_adds
-            rows.append(Row(block.path, block.type, block.output, *numbers))
+            row = Row(block.path, block.type, block.output, block.parameters, block.multiply_adds)
+            rows.append(row)
     return Outline(
         name=architecture_of(network).name,
         inputs=tuple((1, *entry.shape) for entry in run.inputs),
-        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), run.output),
+        output=nest.map(_shape_of, run.output),
         parameters=run.network.count_parameters(),
         multiply_adds=sum(row.multiply_adds for row in rows),
         rows=tuple(rows),
     )
+
+
+def _shape_of(leaf: Any) -> Any:
+    """Return the shape of an array; what is no array stays."""
+    return getattr(leaf, "shape", leaf)
 
 
 def count_parameters(network: Any, **settings: Any) -> int:
@@ -148,28 +156,30 @@ def architecture_of(network: Any) -> Architecture:
     return Architecture(network.__name__, network)
 
 
-def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) -> tuple[Input, ...]:
-    """Return the inputs that were given, of the kinds that the architecture states.
+def _inputs(
+    architecture: Architecture, input_shape: Any, settings: dict[str, Any]
+) -> tuple[Input, ...]:
+    """Return the inputs of these shapes, of the kinds that the architecture states.
 
-    If none were given, they are the architecture's own.
+    Without shapes, they are the architecture's own inputs.
     """
-    if given is None:
+    if input_shape is None:
         return architecture.inputs_for(**settings)
-    entries = inputs(given)
+    requested = inputs(input_shape)
     if architecture.shape is None:
-        return entries
+        return requested
     own = architecture.inputs_for(**settings)
-    return tuple(_of_kind(entry, kind) for entry, kind in zip_longest(entries, own))
+    return tuple(starmap(_merged, zip_longest(requested, own)))
 
 
-def _of_kind(given: Input | None, own: Input | None) -> Input:
-    """Return an input that was given, of the architecture's kind unless it states its own.
+def _merged(requested: Input | None, own: Input | None) -> Input:
+    """Return the requested input, of the architecture's kind unless it states its own.
 
-    If none was given, it is the architecture's.
+    Without a requested one, it is the architecture's.
     """
-    if given is None or own is None or given.below is not None:
-        return given or own  # type: ignore[return-value]
-    return replace(given, below=own.below)
+    if requested is None or own is None or requested.below is not None:
+        return requested or own  # type: ignore[return-value]
+    return replace(requested, below=own.below)
 
 
 @dataclass(frozen=True)
@@ -201,7 +211,7 @@ def run_on_shapes(
     See `outline` for the arguments.
 
     Args:
-        depth: How many calls deep to follow the data; see `deliralike.zoo.flow`.
+        depth: The number of nested calls in which to follow the data; see `deliralike.zoo.flow`.
 
     Raises:
         CapabilityError: The network has no such method.
@@ -225,10 +235,10 @@ class Stage:
     """The output of one stage of a model, for one sample.
 
     Attributes:
-        channels: The number of its channels.
+        channels: The number of channels.
         shape: ``(channels, *size)``; ``(tokens, channels)`` of a network over sequences.
-        reduction: How many times smaller than the input it is along each spatial axis, rounded;
-            empty without any.
+        reduction: The factor by which it is smaller than the input along each spatial axis,
+            rounded; empty without any.
     """
 
     channels: int
@@ -261,15 +271,20 @@ def stages(
 
 def stages_of(run: Run) -> dict[str, Stage]:
     """Return the stages of a run of ``forward_stages``."""
-    shapes = {name: output.shape[1:] for name, output in run.output.items()}
-    if getattr(run.network, "channels_last", False):
-        return {name: Stage(shape[-1], shape, ()) for name, shape in shapes.items()}
+    channels_last = getattr(run.network, "channels_last", False)
     size = run.inputs[0].shape[1:]
-    return {name: _stage(shape, size) for name, shape in shapes.items()}
+    results = {}
+    for name, output in run.output.items():
+        shape = output.shape[1:]
+        if channels_last:
+            results[name] = Stage(shape[-1], shape, ())
+        else:
+            results[name] = Stage(shape[0], shape, _reduction(size, shape[1:]))
+    return results
 
 
-def _stage(shape: Shape, size: Shape) -> Stage:
-    if len(shape) != len(size) + 1:
-        return Stage(shape[0], shape, ())
-    reduction = [round(before / after) for before, after in zip(size, shape[1:], strict=True)]
-    return Stage(shape[0], shape, tuple(reduction))
+def _reduction(size: Shape, smaller: Shape) -> tuple[int, ...]:
+    """Return how many times smaller each axis is; nothing if the numbers of axes differ."""
+    if len(size) != len(smaller):
+        return ()
+    return tuple(round(before / after) for before, after in zip(size, smaller, strict=True))

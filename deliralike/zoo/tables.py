@@ -13,7 +13,7 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
     The interpolation is cubic, that of PyTorch's bicubic mode.
 
     Args:
-        table: Its first two axes are the grid.
+        table: The array, whose first two axes are the grid.
         side: The new number of points along each of them.
         align_corners: Whether the corners' points stay in place; otherwise the cells' edges do.
 
@@ -34,11 +34,13 @@ def square_side(count: int) -> int | None:
         (14, None)
     """
     side = math.isqrt(count)
-    return side if side * side == count and side else None
+    if count == 0 or side * side != count:
+        return None
+    return side
 
 
 def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
-    """Make the matrix that resamples one axis.
+    """Return the matrix that resamples one axis.
 
     Each new point has four neighbours; the last element is repeated at the ends.
     """

@@ -4,6 +4,8 @@ import importlib
 
 import pytest
 
+from deliralike.parallel import SingleProcess
+
 MOVED = [
     ("deliralike.rules", "deliralike.optim.rules", "Adam"),
     ("deliralike.clipping", "deliralike.optim.clipping", "ClipNorm"),
@@ -28,6 +30,22 @@ MOVED = [
         "deliralike.backends.chainer.distributed.process_group",
         "ChainerMNProcessGroup",
     ),
+    ("deliralike.heat", "deliralike.compat.heat", "use_comm"),
+    ("deliralike.heat.communication", "deliralike.compat.heat.communication", "Communication"),
+    ("deliralike.heat.nn", "deliralike.compat.heat.nn", "DataParallel"),
+    ("deliralike.heat.nn", "deliralike.compat.heat.nn", "Linear"),
+    ("deliralike.heat.nn.data_parallel", "deliralike.compat.heat.nn.data_parallel", "DataParallel"),
+    ("deliralike.heat.nn.functional", "deliralike.compat.heat.nn.functional", "relu"),
+    ("deliralike.heat.nn.multi_gpu", "deliralike.compat.heat.nn.multi_gpu", "DataParallelMultiGPU"),
+    ("deliralike.heat.optim", "deliralike.compat.heat.optim", "DASO"),
+    ("deliralike.heat.optim", "deliralike.compat.heat.optim", "SGD"),
+    ("deliralike.heat.optim.daso", "deliralike.compat.heat.optim.daso", "DASO"),
+    (
+        "deliralike.heat.optim.dp_optimizer",
+        "deliralike.compat.heat.optim.dp_optimizer",
+        "DataParallelOptimizer",
+    ),
+    ("deliralike.heat.optim.lr_scheduler", "deliralike.compat.heat.optim.lr_scheduler", "StepLR"),
 ]
 
 
@@ -36,3 +54,15 @@ def test_the_old_path_of_a_module_gives_what_the_new_one_has(old, new, name):
     assert getattr(importlib.import_module(old), name) is getattr(
         importlib.import_module(new), name
     )
+
+
+def test_both_paths_of_heat_share_one_default_communicator(monkeypatch):
+    old = importlib.import_module("deliralike.heat")
+    new = importlib.import_module("deliralike.compat.heat")
+    communication = importlib.import_module("deliralike.compat.heat.communication")
+    monkeypatch.setattr(communication._Default, "chosen", None)
+    old.use_comm(SingleProcess())
+    assert new.get_comm() is old.get_comm()
+    assert old.nn.functional.relu is new.nn.functional.relu
+    with pytest.raises(AttributeError, match="no attribute 'Linnear'"):
+        _ = old.nn.Linnear

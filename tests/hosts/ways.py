@@ -9,8 +9,8 @@ import torch
 
 from deliralike import DistributedDataParallel, data, zoo
 from deliralike.backends.torch.distributed import TorchProcessGroup
-from deliralike.heat.nn.multi_gpu import DataParallelMultiGPU
-from deliralike.heat.optim.daso import DASO
+from deliralike.compat.heat.nn.multi_gpu import DataParallelMultiGPU
+from deliralike.compat.heat.optim.daso import DASO
 from deliralike.optim.rules import rule
 from deliralike.parallel import LocalSGD
 

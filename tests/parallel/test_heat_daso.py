@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-import deliralike.heat as ht
+import deliralike.compat.heat as ht
 from deliralike import backends, zoo
 from deliralike.errors import ArgumentError, CapabilityError, ProcessError, SettingError, StateError
 from deliralike.optim import rules

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import torch
 
-import deliralike.heat as ht
+import deliralike.compat.heat as ht
 from deliralike import DistributedDataParallel, Network, backends
 from deliralike.errors import ProcessError
 from deliralike.optim.rules import rule

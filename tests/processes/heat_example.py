@@ -9,7 +9,7 @@ from torch import optim
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-import deliralike.heat as ht
+import deliralike.compat.heat as ht
 
 TRAINING = 512  # of 1797 pictures
 

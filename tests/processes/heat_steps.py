@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import torch
 
-import deliralike.heat as ht
+import deliralike.compat.heat as ht
 from deliralike import Network, backends, zoo
 from deliralike.optim.rules import rule
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import deliralike.heat as ht
+import deliralike.compat.heat as ht
 from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel import SingleProcess
@@ -245,11 +245,11 @@ def test_errors():
 def test_names_of_heat():
     assert ht.nn.Linear is torch.nn.Linear and ht.optim.SGD is torch.optim.SGD
     assert ht.nn.functional.relu is torch.nn.functional.relu
-    functional = importlib.import_module("deliralike.heat.nn.functional")
-    schedulers = importlib.import_module("deliralike.heat.optim.lr_scheduler")
+    functional = importlib.import_module("deliralike.compat.heat.nn.functional")
+    schedulers = importlib.import_module("deliralike.compat.heat.optim.lr_scheduler")
     assert functional.nll_loss is torch.nn.functional.nll_loss
     assert schedulers.StepLR is torch.optim.lr_scheduler.StepLR
-    with pytest.raises(AttributeError, match="'deliralike.heat.nn' has no attribute 'Linnear'"):
+    with pytest.raises(AttributeError, match="compat.heat.nn' has no attribute 'Linnear'"):
         _ = ht.nn.Linnear
     ht.use_comm(SingleProcess())
     assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)

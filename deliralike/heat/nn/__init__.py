@@ -1,14 +1,4 @@
-"""Networks under heat's names; layers that it does not have itself are PyTorch's."""
+"""Deprecated alias of `deliralike.compat.heat.nn`."""
 
-from typing import Any
-
-from deliralike.heat.nn.data_parallel import DataParallel
-from deliralike.heat.nn.multi_gpu import DataParallelMultiGPU
-from deliralike.heat.torch_names import torch_name
-
-__all__ = ["DataParallel", "DataParallelMultiGPU"]
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.nn.Linear``."""
-    return torch_name(__name__, "nn", name)
+from deliralike.compat.heat.nn import *  # noqa: F403
+from deliralike.compat.heat.nn import __getattr__  # noqa: F401

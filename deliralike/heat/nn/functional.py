@@ -1,10 +1,4 @@
-"""PyTorch's functions under heat's name: ``ht.nn.functional.relu``."""
+"""Deprecated alias of `deliralike.compat.heat.nn.functional`."""
 
-from typing import Any
-
-from deliralike.heat.torch_names import torch_name
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat."""
-    return torch_name(__name__, "functional", name)
+from deliralike.compat.heat.nn.functional import *  # noqa: F403
+from deliralike.compat.heat.nn.functional import __getattr__  # noqa: F401

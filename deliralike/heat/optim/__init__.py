@@ -1,15 +1,4 @@
-"""Optimizers under heat's names; those that it does not have itself are PyTorch's."""
+"""Deprecated alias of `deliralike.compat.heat.optim`."""
 
-from typing import Any
-
-from deliralike.heat.optim import lr_scheduler
-from deliralike.heat.optim.daso import DASO
-from deliralike.heat.optim.dp_optimizer import DataParallelOptimizer
-from deliralike.heat.torch_names import torch_name
-
-__all__ = ["DASO", "DataParallelOptimizer", "lr_scheduler"]
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.optim.SGD``."""
-    return torch_name(__name__, "optim", name)
+from deliralike.compat.heat.optim import *  # noqa: F403
+from deliralike.compat.heat.optim import __getattr__  # noqa: F401

@@ -1,10 +1,4 @@
-"""PyTorch's learning rate schedulers under heat's name: ``ht.optim.lr_scheduler.StepLR``."""
+"""Deprecated alias of `deliralike.compat.heat.optim.lr_scheduler`."""
 
-from typing import Any
-
-from deliralike.heat.torch_names import torch_name
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat."""
-    return torch_name(__name__, "lr_scheduler", name)
+from deliralike.compat.heat.optim.lr_scheduler import *  # noqa: F403
+from deliralike.compat.heat.optim.lr_scheduler import __getattr__  # noqa: F401

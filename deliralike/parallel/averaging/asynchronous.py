@@ -152,6 +152,35 @@ class AsynchronousAverages:
         if batch == length:
             self.nodes.processes.all_gather_object(f"one batch more in epoch {epoch}", None)
 
+    def average_gradients(self, scale: float = 1.0) -> None:
+        """Replace the gradients that parameters keep by their means over the node.
+
+        A gradient that no process of the node has stays None; in a mean it counts as zero where
+        only some have it.
+
+        Args:
+            scale: The factor of this process's gradients, which a gradient scaler has multiplied.
+        """
+        backend = self.network.backend
+        slots = list(trained_slots(self.network).values())
+        arrays = []
+        has_gradient = []
+        for slot in slots:
+            gradient = slot.native.grad
+            has_gradient.append(gradient is not None)
+            if gradient is None:
+                arrays.append(np.zeros_like(backend.numpy(slot.native)))
+            else:
+                arrays.append(backend.numpy(gradient) / scale)
+        flags = np.array(has_gradient, arrays[0].dtype)
+        *sums, counts = self.nodes.node.all_reduce("gradients", [*arrays, flags])
+        factor = scale / self.nodes.members  # each process has a scale of its own
+        for slot, total, count in zip(slots, sums, counts, strict=True):
+            if count:
+                slot.native.grad = backend.array(total * factor, device=self.network.device_name)
+            else:
+                slot.native.grad = None
+
     def after_update(self) -> None:
         """Merge and send what is due after the update of a batch.
 
@@ -340,6 +369,17 @@ class AsynchronousAverages:
 
     def _place(self) -> list[int]:
         return [self.nodes.processes.rank, self.nodes.count, self.nodes.members]
+
+
+def trained_slots(network: AbstractNetwork) -> dict[str, Slot]:
+    """Return the slots of the trainable parameters by name, a tied parameter once."""
+    slots = {}
+    natives = set()
+    for name, slot in network.neutral_slots().items():
+        if slot.trainable and id(slot.native) not in natives:
+            natives.add(id(slot.native))
+            slots[name] = slot
+    return slots
 
 
 def _all_finite(flats: Sequence[np.ndarray]) -> bool:

@@ -128,16 +128,17 @@ class Checkpoint(Writer):
             self._write(run)
 
     def on_end(self, run: Run) -> None:
-        """Write one if the run came to an end, or to Ctrl-C, and its last state is not written yet.
+        """Write a checkpoint of the last state if the run is complete or interrupted.
 
-        On Ctrl-C processes may be at different steps: one whose state is spread over them is not
+        On Ctrl-C processes may be at different steps: a state that is spread over them is not
         gathered then.
         """
-        ended = run.is_complete or (
-            run.interrupted and not run.network.parallelism.state_is_collective
-        )
+        is_due = run.is_complete
+        if run.interrupted and not run.network.parallelism.state_is_collective:
+            is_due = True
+        is_written = self._written == tuple(run.position().values())
         with self._holding:
-            if ended and not run.in_step and self._written != tuple(run.position().values()):
+            if is_due and not run.in_step and not is_written:
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
@@ -162,7 +163,9 @@ class Checkpoint(Writer):
         return True
 
     def _write(self, run: Run) -> None:
-        state = gather(run) if run.is_main or run.network.parallelism.state_is_collective else {}
+        state: dict[str, Any] = {}
+        if run.is_main or run.network.parallelism.state_is_collective:
+            state = gather(run)
         if run.is_main:
             self._write_state(_name(run), state)
         self._written = tuple(run.position().values())
@@ -175,12 +178,14 @@ class Checkpoint(Writer):
         checkpoint.write(self.folder / name, state)
         names = [path.name for path in Checkpoints.all(self.folder) if path.name != name]
         names.append(name)
-        kept = names if self.keep is None else names[-self.keep :]
-        if self.keep_best and self._best_name in names and self._best_name not in kept:
-            kept = [self._best_name, *kept]  # older than the newest ones
-        for old in _names(self.folder) - set(kept):
+        remaining = names
+        if self.keep is not None:
+            remaining = names[-self.keep :]
+        if self.keep_best and self._best_name in names and self._best_name not in remaining:
+            remaining = [self._best_name, *remaining]  # older than the newest ones
+        for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        _write_index(self.folder, {"checkpoints": kept, "best": self._best_name})
+        _write_index(self.folder, {"checkpoints": remaining, "best": self._best_name})
 
 
 class Checkpoints:
@@ -203,7 +208,9 @@ class Checkpoints:
     def latest(folder: AnyPath) -> Path | None:
         """Return the checkpoint that was written last; None if there is none."""
         paths = Checkpoints.all(folder)
-        return paths[-1] if paths else None
+        if not paths:
+            return None
+        return paths[-1]
 
     @staticmethod
     def best(folder: AnyPath) -> Path | None:

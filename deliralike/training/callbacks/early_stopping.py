@@ -34,7 +34,7 @@ class EarlyStopping(Callback):
 
     Attributes:
         best: The best value so far; None when there is none.
-        best_epoch: Its epoch, from 0.
+        best_epoch: The epoch of the best value, from 0.
         waited: The number of epochs since.
 
     Raises:

@@ -19,7 +19,7 @@ class Monitor:
     NaN is never better, and any number is better than none.
 
     Args:
-        metric: Its name among the metrics of an epoch.
+        metric: The name of a metric of an epoch.
         mode: ``"min"`` where less is better, ``"max"`` where more is.
         min_delta: The least difference by which a value must be better.
 

@@ -96,7 +96,8 @@ def draw_values(
         axes = _grid(figure, 1, len(inputs))
         for axis, image, target, output in zip(axes.flat, inputs, targets, outputs, strict=True):
             _show(axis, image)
-            axis.set_title(f"{_numbers(output)}\n(is {_numbers(target)})", fontsize=8)
+            title = f"{_numbers(output)}\n(is {_numbers(target)})"
+            axis.set_title(title, fontsize=8)
         return
     axes = _grid(figure, 3, len(inputs), ("input", "target", "prediction"))
     for column, (image, target, output) in enumerate(zip(inputs, targets, outputs, strict=True)):
@@ -134,12 +135,14 @@ def _show(axis: Any, image: np.ndarray, limits: tuple[float, float] | None = Non
         )
     if image.shape[0] == 3:
         low, high = limits or (float(image.min()), float(image.max()))
+        span = (high - low) or 1.0
         channels_last = np.stack([_middle(channel) for channel in image], -1)
-        scaled = (channels_last - low) / ((high - low) or 1.0)
+        scaled = (channels_last - low) / span
         axis.imshow(np.clip(scaled, 0.0, 1.0), interpolation="nearest")
     else:
         low, high = limits or (None, None)  # type: ignore[assignment]
-        axis.imshow(_middle(image[0]), cmap="gray", vmin=low, vmax=high, interpolation="nearest")
+        grey = _middle(image[0])
+        axis.imshow(grey, cmap="gray", vmin=low, vmax=high, interpolation="nearest")
 
 
 def _middle(values: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class Profiler(Writer):
             return
         whole = time.perf_counter() - self._begin
         self._begin = None
-        known = sum(sum(each) for each in self.seconds.values())
+        known = self._total()
         self.seconds["rest"].append(max(0.0, whole - known))
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -76,8 +76,11 @@ class Profiler(Writer):
 
     def summary(self) -> dict[str, Any]:
         """Return seconds by phase, samples a second, and the process's peak memory in bytes."""
-        whole = sum(sum(each) for each in self.seconds.values())
-        phases = {name: _phase(each, whole) for name, each in self.seconds.items() if each}
+        whole = self._total()
+        phases = {}
+        for name, seconds in self.seconds.items():
+            if seconds:
+                phases[name] = _phase(seconds, whole)
         speed = self.samples / whole if whole else 0.0
         return {
             "phases": phases,
@@ -86,6 +89,9 @@ class Profiler(Writer):
             "peak_memory": peak_memory(),
         }
 
+    def _total(self) -> float:
+        return sum(sum(seconds) for seconds in self.seconds.values())
+
     def table(self) -> str:
         """Return the summary as a table in plain text."""
         summary = self.summary()
@@ -93,10 +99,12 @@ class Profiler(Writer):
         times = f"{'median ms':>12}{'longest ms':>13}"
         lines = [f"{'phase':12}{sums}{times}"]
         for name, phase in summary["phases"].items():
+            median = 1e3 * phase["median"]
+            longest = 1e3 * phase["longest"]
             sums = f"{phase['count']:>8}{phase['seconds']:>11.3f}{phase['share']:>9.1%}"
-            times = f"{phase['median'] * 1e3:>12.2f}{phase['longest'] * 1e3:>13.2f}"
-            lines.append(f"{name:12}{sums}{times}")
-        lines.append(f"{'whole':12}{'':>8}{summary['seconds']:>11.3f}{1:>9.1%}")
+            lines.append(f"{name:12}{sums}{median:>12.2f}{longest:>13.2f}")
+        no_count = " " * 8
+        lines.append(f"{'whole':12}{no_count}{summary['seconds']:>11.3f}{1:>9.1%}")
         lines.append(f"{summary['samples_per_second']:,.1f} samples a second")
         if summary["peak_memory"] is not None:
             mebibytes = summary["peak_memory"] / 2**20

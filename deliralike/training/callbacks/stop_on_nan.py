@@ -58,9 +58,9 @@ class StopOnNaN(Callback):
 
     def on_step(self, run: Run, step: Step) -> None:
         """Look at the losses, and at the rest if it is time."""
-        bad_loss = (
-            "" if run.network.parallelism.updates_locally else next(_in_losses(step), "")
-        )  # each process has its own loss
+        bad_loss = ""
+        if not run.network.parallelism.updates_locally:  # else each process has its own loss
+            bad_loss = next(_in_losses(step), "")
         if not bad_loss and step.step % self.every:
             return
         bad_tensors = _in_step(run)
@@ -94,12 +94,13 @@ def _joined(of_all: Sequence[Sequence[str]]) -> str:
 
     The longest texts come first: those of the processes whose batch or loss was bad.
     """
+    texts = ["; then ".join(names) for names in of_all]
+    if len(set(texts)) == 1:
+        return texts[0]
     ranks: dict[str, list[int]] = {}
-    for rank, names in enumerate(of_all):
-        ranks.setdefault("; then ".join(names), []).append(rank)
-    ranks.pop("", None)
-    if len(ranks) == 1 and len(next(iter(ranks.values()))) == len(of_all):
-        return next(iter(ranks))
+    for rank, text in enumerate(texts):
+        if text:
+            ranks.setdefault(text, []).append(rank)
     longest_first = sorted(ranks, key=lambda text: -text.count("; then "))
     parts = []
     for text in longest_first:

@@ -27,8 +27,8 @@ class Row:
 
     Attributes:
         folder: The folder of the run.
-        settings: Its settings, as the file has them; empty where they cannot be read.
-        history: Its records so far.
+        settings: The settings, as the file has them; empty where they cannot be read.
+        history: The records so far.
         metric: The metric of the comparison; empty where the run has no such metric yet.
         status: See `Status`; ``"unreadable"`` for a folder that is damaged.
         reason: The reason for an early end, or the problem of the folder.

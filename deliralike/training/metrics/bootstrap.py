@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -54,18 +54,27 @@ def intervals(
         statistic: A function of row numbers that returns a fixed number of figures.
         units: The rows that are drawn together.
     """
-    _check(level, resamples, method, len(units))
-    value = statistic(np.concatenate(units))
     count = len(units)
+    _check(level, resamples, method, count)
+    values = statistic(np.concatenate(units))
     draws = _numbers(count, resamples, seed)
-    drawn = np.stack([statistic(_draw(units, numbers)) for numbers in draws])
-    tails = [_tails(level)] * len(value)
+    resampled = _statistics(statistic, units, draws).T
     if method == "bca":
         subsets = (np.delete(np.arange(count), i) for i in range(count))
-        left_out = np.stack([statistic(_draw(units, numbers)) for numbers in subsets])
-        columns = zip(value, drawn.T, left_out.T, strict=True)
-        tails = [_corrected(level, *column) for column in columns]
-    return [_ends(*column) for column in zip(value, drawn.T, tails, strict=True)]
+        jackknifed = _statistics(statistic, units, subsets).T
+        columns = zip(values, resampled, jackknifed, strict=True)
+        tails = [_corrected_tails(level, *column) for column in columns]
+    else:
+        tails = [_tails(level)] * len(values)
+    return list(map(_ends, values, resampled, tails))
+
+
+def _statistics(statistic: Statistic, units: Units, draws: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the figures of each draw: ``(draws, figures)``."""
+    rows = []
+    for numbers in draws:
+        rows.append(statistic(_draw(units, numbers)))
+    return np.stack(rows)
 
 
 METHODS = ("percentile", "bca")
@@ -87,9 +96,10 @@ def _check(level: float, resamples: int, method: str, count: int) -> None:
 
 
 def _numbers(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Return the units of each draw, made from raw words of Philox, which NumPy never changes."""
+    """Yield the units of each draw, made from raw words of Philox, which NumPy never changes."""
     bits = np.random.Philox(key=start.key(seed, "training/bootstrap"))
-    return (bits.random_raw(count) % np.uint64(count) for _ in range(resamples))
+    for _ in range(resamples):
+        yield bits.random_raw(count) % np.uint64(count)
 
 
 def _draw(units: Units, numbers: np.ndarray) -> np.ndarray:
@@ -102,21 +112,21 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _corrected(
-    level: float, value: float, drawn: np.ndarray, left_out: np.ndarray
+def _corrected_tails(
+    level: float, value: float, resampled: np.ndarray, jackknifed: np.ndarray
 ) -> tuple[float, float]:
     """Return the tails of BCa: shifted by the bias of the draws, stretched by the skewness.
 
     The skewness is that of the jackknife.
     """
-    drawn = drawn[~np.isnan(drawn)]
-    left_out = left_out[~np.isnan(left_out)]
-    if not len(drawn):
+    resampled = resampled[~np.isnan(resampled)]
+    jackknifed = jackknifed[~np.isnan(jackknifed)]
+    if not len(resampled):
         return float("nan"), float("nan")
-    below = ((drawn < value).mean() + (drawn <= value).mean()) / 2
+    below = ((resampled < value).mean() + (resampled <= value).mean()) / 2
     if not 0 < below < 1:
         return float("nan"), float("nan")
-    deviations = left_out.mean() - left_out
+    deviations = jackknifed.mean() - jackknifed
     spread = 6 * float((deviations**2).sum()) ** 1.5
     bias = NORMAL.inv_cdf(below)
     skewness = float((deviations**3).sum()) / spread if spread else 0.0
@@ -129,10 +139,11 @@ def _corrected(
     return tail(low), tail(high)
 
 
-def _ends(value: float, drawn: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
-    drawn = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or not len(drawn) or np.isnan(tails).any():
+def _ends(value: float, resampled: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of an interval; NaN where the figure itself or all draws are."""
+    resampled = resampled[~np.isnan(resampled)]
+    if np.isnan(value) or not len(resampled) or np.isnan(tails).any():
         return float("nan"), float("nan")
     with np.errstate(invalid="ignore"):  # between two infinite figures
-        low, high = np.quantile(drawn, tails)
+        low, high = np.quantile(resampled, tails)
     return float(low), float(high)

@@ -74,8 +74,9 @@ class ConfusionMatrix(Metric):
     def matrix(self, evidence: Any) -> np.ndarray:
         """Return the matrix as an array: row = true class, column = predicted class."""
         classes = int(evidence["classes"][0])
-        flat = np.bincount(evidence["cells"].ravel(), evidence["adds"].ravel(), classes**2)
-        matrix = flat.reshape(classes, classes)
+        cells = evidence["cells"].ravel()
+        adds = evidence["adds"].ravel()
+        matrix = np.bincount(cells, adds, classes**2).reshape(classes, classes)
         if np.isnan(matrix).any():
             return np.full_like(matrix, np.nan)
         if not self.normalise:
@@ -85,6 +86,9 @@ class ConfusionMatrix(Metric):
 
 
 def _summed(cells: np.ndarray, adds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = zip(cells, adds, strict=True)
-    sums = np.stack([np.bincount(row, weights, count) for row, weights in rows])
-    return np.broadcast_to(np.arange(count), sums.shape), sums
+    """Return all cells of the matrix for each sample, and the sums of what is added to each."""
+    sums = []
+    for row, weights in zip(cells, adds, strict=True):
+        sums.append(np.bincount(row, weights, count))
+    stacked = np.stack(sums)
+    return np.broadcast_to(np.arange(count), stacked.shape), stacked

@@ -43,7 +43,10 @@ class CrossEntropy(Metric):
             from_probabilities=self.from_probabilities,
             metric="cross-entropy",
         )
-        return {"sum": self._losses(batch).sum(axis=1), "counted": batch.counted.sum(axis=1)}
+        return {
+            "sum": self._losses(batch).sum(axis=1),
+            "counted": batch.counted.sum(axis=1),
+        }
 
     def compute(self, evidence: Any) -> float:
         """Return the mean over all labels that count."""
@@ -54,9 +57,10 @@ class CrossEntropy(Metric):
         with np.errstate(divide="ignore", invalid="ignore"):
             # log(0) is an infinite loss; inf - inf is NaN
             log_p = np.log(scores) if self.from_probabilities else log_softmax(scores)
-        own = np.take_along_axis(log_p, batch.labels[:, np.newaxis], axis=1)[:, 0]
-        own = np.where(np.isnan(scores).any(axis=1), np.nan, own)
-        return np.where(batch.counted, -own, 0.0)
+        labels = batch.labels[:, np.newaxis]
+        of_label = np.take_along_axis(log_p, labels, axis=1)[:, 0]
+        of_label = np.where(np.isnan(scores).any(axis=1), np.nan, of_label)
+        return np.where(batch.counted, -of_label, 0.0)
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
@@ -75,4 +79,5 @@ def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
         >>> round(cross_entropy(np.zeros((3, 4)), np.array([0, 2, 3])), 4)  # log(4)
         1.3863
     """
-    return CrossEntropy().compute(CrossEntropy().evidence(scores, labels))
+    metric = CrossEntropy()
+    return metric.compute(metric.evidence(scores, labels))

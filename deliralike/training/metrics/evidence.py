@@ -113,8 +113,8 @@ class Evidence:
         """
         rows = self.rows()
 
-        def statistic(chosen: np.ndarray) -> np.ndarray:
-            return _figures(self.metric.compute(_take(rows, chosen)))
+        def statistic(numbers: np.ndarray) -> np.ndarray:
+            return _figures(self.metric.compute(_take(rows, numbers)))
 
         value = self.value()
         ends = bootstrap.intervals(
@@ -134,13 +134,22 @@ def concatenate(batches: Sequence[Any]) -> Any:
     """Join nests of arrays, row after row; leaves that are no arrays are those of the first."""
 
     def joined(*leaves: Any) -> Any:
-        return np.concatenate(leaves) if _is_rows(leaves[0]) else leaves[0]
+        if _is_rows(leaves[0]):
+            return np.concatenate(leaves)
+        return leaves[0]
 
     return nest.map(joined, *batches)
 
 
-def _take(rows: Any, chosen: np.ndarray) -> Any:
-    return nest.map(lambda leaf: leaf[chosen] if _is_rows(leaf) else leaf, rows)
+def _take(rows: Any, numbers: np.ndarray) -> Any:
+    """Return the rows of these numbers in each leaf."""
+
+    def selected(leaf: Any) -> Any:
+        if _is_rows(leaf):
+            return leaf[numbers]
+        return leaf
+
+    return nest.map(selected, rows)
 
 
 def _is_rows(leaf: Any) -> bool:
@@ -148,5 +157,6 @@ def _is_rows(leaf: Any) -> bool:
 
 
 def _figures(value: float | dict[str, float]) -> np.ndarray:
-    figures = list(value.values()) if isinstance(value, Mapping) else [value]
-    return np.array(figures, np.float64)
+    if isinstance(value, Mapping):
+        return np.array(list(value.values()), np.float64)
+    return np.array([value], np.float64)

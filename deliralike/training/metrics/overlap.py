@@ -64,7 +64,10 @@ class Overlap(Metric):
     def compute(self, evidence: Any) -> dict[str, float]:
         """Return the figure of each class, and their mean."""
         if self.over == "voxels":
-            evidence = {name: count.sum(axis=0, keepdims=True) for name, count in evidence.items()}
+            sums = {}
+            for name, counts in evidence.items():
+                sums[name] = counts.sum(axis=0, keepdims=True)
+            evidence = sums
         figures = self._figures(**evidence)
         present = evidence["predicted"] + evidence["true"] != 0
         return by_class(figures, present, self.classes, self.include_background, self.name)
@@ -147,8 +150,11 @@ def by_class(
     names = class_names(classes, figures.shape[1], metric)
     present = defined.sum(axis=0)
     means = _ratios(np.where(defined, figures, 0).sum(axis=0), present)
-    first = 0 if include_background else 1
-    names, means, has_mean = names[first:], means[first:], present[first:] > 0
+    if not include_background:
+        names = names[1:]
+        means = means[1:]
+        present = present[1:]
+    has_mean = present > 0
     by_name = dict(zip(names, means.tolist(), strict=True))
     by_name["mean"] = float(_ratios(means[has_mean].sum(), has_mean.sum()))
     return by_name
@@ -170,9 +176,10 @@ def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
     columns = batch.classes + 1  # the last one takes the places that do not count
     first_columns = np.arange(len(values))[:, np.newaxis] * columns  # of each sample
     places = first_columns + np.where(batch.counted, values, batch.classes)
-    counts = np.bincount(places.ravel(), minlength=len(values) * columns)
-    of_classes = counts.reshape(-1, columns)[:, :-1].astype(np.float64)
-    return np.where(batch.nan[:, np.newaxis], np.nan, of_classes)
+    flat = np.bincount(places.ravel(), minlength=len(values) * columns)
+    counts = flat.reshape(-1, columns)[:, :-1].astype(np.float64)
+    counts[batch.nan] = np.nan
+    return counts
 
 
 def _ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -20,9 +20,8 @@ AVERAGES = ("macro", "weighted")
 class Ranking(Metric):
     """The base of `RocAuc` and `AveragePrecision`: one class against the rest, for each class.
 
-    Two classes are one question: class 1 against class 0. A class for which the question makes no
-    sense, since all labels are of it or none is, is left out of the mean; its own figure is NaN, as
-    is the mean when all are.
+    Two classes are one question: class 1 against class 0. A class to which all labels belong, or
+    none, has the figure NaN and is left out of the mean; the mean is NaN when all figures are.
     """
 
     higher_is_better = True
@@ -63,8 +62,11 @@ class Ranking(Metric):
             positive = evidence["positive"][:, question][counted]
             figures.append(self._figure(scores, positive))
             positives.append(positive.sum())
-            has_nan = has_nan or bool(np.isnan(scores).any())
-        mean = float("nan") if has_nan else _mean(np.array(figures), positives, self.average)
+            if np.isnan(scores).any():
+                has_nan = True
+        mean = float("nan")
+        if not has_nan:
+            mean = _mean(np.array(figures), positives, self.average)
         if not self.by_class:
             return mean
         by_name = dict(zip(self._names(len(figures)), figures, strict=True))
@@ -85,10 +87,12 @@ class Ranking(Metric):
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
             scores = log_odds(scores)
-        asked = np.arange(batch.classes) if batch.classes > 2 else np.array([1])
-        positive = batch.labels[:, np.newaxis] == asked[:, np.newaxis]
+        questions = np.array([1])
+        if batch.classes > 2:
+            questions = np.arange(batch.classes)
+        positive = batch.labels[:, np.newaxis] == questions[:, np.newaxis]
         return {
-            "scores": scores[:, asked],
+            "scores": scores[:, questions],
             "positive": positive,
             "counted": batch.counted[:, np.newaxis],
         }
@@ -153,9 +157,10 @@ class RocAuc(Ranking):
 
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
         hits, alarms = curve(scores, positive)
-        if not hits[-1] or not alarms[-1] or np.isnan(scores).any():
+        pairs = hits[-1] * alarms[-1]
+        if pairs == 0 or np.isnan(scores).any():
             return float("nan")
-        return float(np.trapezoid(hits, alarms) / (hits[-1] * alarms[-1]))
+        return float(np.trapezoid(hits, alarms) / pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +204,9 @@ def curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndar
     is_last = np.ones(len(ranked), bool)  # of equal scores
     is_last[:-1] = ranked[1:] != ranked[:-1]
     last = np.flatnonzero(is_last)
-    hits = np.cumsum(positive[order])[last]
-    alarms = last + 1 - hits
-    return np.append(0, hits).astype(np.float64), np.append(0, alarms).astype(np.float64)
+    hits = np.append(0, np.cumsum(positive[order])[last])
+    alarms = np.append(0, last + 1) - hits
+    return hits.astype(np.float64), alarms.astype(np.float64)
 
 
 def log_odds(logits: np.ndarray) -> np.ndarray:
@@ -222,11 +227,16 @@ def log_odds(logits: np.ndarray) -> np.ndarray:
     others = highest + np.log(rest)
     without = logits.copy()
     np.put_along_axis(without, top, -np.inf, axis=1)
-    np.put_along_axis(others, top, np.logaddexp.reduce(without, axis=1, keepdims=True), axis=1)
+    others_of_top = np.logaddexp.reduce(without, axis=1, keepdims=True)
+    np.put_along_axis(others, top, others_of_top, axis=1)
     return logits - others
 
 
 def _mean(figures: np.ndarray, positives: Sequence[Any], average: str) -> float:
+    weights = np.ones(len(figures))
+    if average == "weighted":
+        weights = np.array(positives, np.float64)
     defined = ~np.isnan(figures)
-    weights = np.array(positives, np.float64) if average == "weighted" else np.ones(len(figures))
-    return ratio((figures[defined] * weights[defined]).sum(), weights[defined].sum())
+    figures = figures[defined]
+    weights = weights[defined]
+    return ratio((figures * weights).sum(), weights.sum())

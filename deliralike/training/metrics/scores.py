@@ -75,7 +75,8 @@ def labelled(
     """
     scores = array_of(outputs, "scores", metric)
     labels = array_of(targets, "labels", metric)
-    if scores.ndim < 2 or scores.shape[:1] + scores.shape[2:] != labels.shape:
+    wanted = (*scores.shape[:1], *scores.shape[2:])
+    if scores.ndim < 2 or labels.shape != wanted:
         raise BatchError(
             f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: wanted "
             "(samples, classes, ...)"
@@ -84,7 +85,8 @@ def labelled(
         raise BatchError(
             f"labels of {metric} are whole numbers, not {labels.dtype}: use labels.astype('int64')"
         )
-    flat = _two_classes(scores.reshape(*scores.shape[:2], -1), from_probabilities)
+    flat = scores.reshape(*scores.shape[:2], -1)
+    flat = _two_classes(flat, from_probabilities)
     labels = labels.reshape(len(labels), -1).astype(np.int64, copy=False)
     counted = np.ones(labels.shape, bool)
     if ignored is not None:
@@ -120,7 +122,9 @@ def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[
     Raises:
         SettingError: There are more or fewer names than classes.
     """
-    names = [str(name) for name in (range(count) if classes is None else classes)]
+    if classes is None:
+        return list(map(str, range(count)))
+    names = list(map(str, classes))
     if len(names) != count:
         raise SettingError(
             f"{metric} was given {len(names)} names of classes, and the scores have {count} classes"
@@ -138,7 +142,9 @@ def ratio(part: float, whole: float) -> float:
 def _two_classes(scores: np.ndarray, from_probabilities: bool) -> np.ndarray:
     if scores.shape[1] != 1:
         return scores
-    other = 1 - scores if from_probabilities else np.zeros_like(scores)
+    other = np.zeros_like(scores)
+    if from_probabilities:
+        other = 1 - scores
     return np.concatenate([other, scores], axis=1)
 
 

@@ -100,7 +100,9 @@ class Hausdorff(Metric):
         first = 0 if self.include_background else 1
         for i in range(len(distances)):
             for c in range(first, batch.classes):
-                distances[i, c] = self._distance(predicted[i] == c, true[i] == c, spacing)
+                predicted_region = predicted[i] == c
+                true_region = true[i] == c
+                distances[i, c] = self._distance(predicted_region, true_region, spacing)
         return {
             "distances": distances,
             "defined": ~np.isnan(distances) | batch.nan[:, np.newaxis],
@@ -109,7 +111,8 @@ class Hausdorff(Metric):
 
     def compute(self, evidence: Any) -> dict[str, float]:
         """Return the mean distance of each class, and their mean."""
-        distances = np.where(evidence["nan"][:, np.newaxis], np.nan, evidence["distances"])
+        has_nan = evidence["nan"][:, np.newaxis]
+        distances = np.where(has_nan, np.nan, evidence["distances"])
         return by_class(
             distances, evidence["defined"], self.classes, self.include_background, self.name
         )
@@ -147,12 +150,15 @@ def surface(region: np.ndarray) -> np.ndarray:
         >>> surface(np.array([0, 1, 1, 1, 0], bool)).ravel().tolist()
         [1, 3]
     """
-    return np.argwhere(region & ~_scipy("ndimage").binary_erosion(region))
+    interior = _scipy("ndimage").binary_erosion(region)
+    return np.argwhere(region & ~interior)
 
 
 def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the distance of each point to the nearest of the others."""
-    return _scipy("spatial").cKDTree(others).query(points)[0]
+    tree = _scipy("spatial").cKDTree(others)
+    distances, _ = tree.query(points)
+    return distances
 
 
 def _scipy(part: str) -> Any:

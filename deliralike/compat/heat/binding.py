@@ -1,4 +1,4 @@
-"""heat's classes joined with a backend's: an object of both, made of the class that users name."""
+"""Classes that are both a class under heat's name and a class of a backend."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import cache
 
 @cache
 def bound(kind: type, native: type) -> type:
-    """The subclass of a class of heat's, or of a user's subclass of it, and of a backend's class.
+    """Return the subclass of a class under heat's name and of a backend's class.
 
-    What the first has comes first. A class that is bound already comes back as it is.
+    The first class may also be a user's subclass of one under heat's name; its attributes take
+    precedence. A class that is bound already is returned as it is.
 
     Example:
         >>> class Written: ...
