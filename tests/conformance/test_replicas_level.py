@@ -18,8 +18,10 @@ from deliralike.conformance.planted.fixtures import fixture
 from deliralike.conformance.replica_changes import (
     Accumulated,
     Weighted,
+    changed_inside,
     hooked,
     of_share,
+    with_counts,
     with_methods,
     with_parallelism,
 )
@@ -270,6 +272,23 @@ def test_what_shares_count_is_found_without_knowing_the_loss(loss):
     np.testing.assert_allclose(shares_of(right(loss=loss)).weights, parts, rtol=1e-12)
 
 
+def test_shares_count_by_their_sizes_where_the_loss_is_not_made_of_their_means():
+    """The squares of each class's mean are no sum of the shares' squares."""
+
+    def squared(network, x, labels):
+        y = network.nn.mean(network(x), 0)
+        return network.nn.sum(y * y)
+
+    np.testing.assert_allclose(shares_of(right().but(loss=squared)).weights, [3 / 7, 2 / 7, 2 / 7])
+
+
+def test_counts_that_are_heard_as_they_are_change_nothing():
+    unchanged = with_counts(lambda own, counts: counts)
+    loss = in_replicas(changed_inside(planted.sum_and_weight, unchanged), "denominator")
+    found = replicas.level(right(), right().but(loss=loss), planted.batch(), (3,))
+    assert (found.status, found.findings) == (PASSED, ())
+
+
 def test_statistics_of_other_counts_are_read_from_the_running_variance():
     """From Bessel's correction alone: 7 samples of 3 times 4 values, of which replica 0 has 3."""
     shares = shares_of(right())
@@ -281,6 +300,7 @@ def test_statistics_of_other_counts_are_read_from_the_running_variance():
         "unbiased twice": 84 / 83,
         "of replica 0": (36 / 35) * (83 / 84),
         "times 1.25": 1.25,
+        "running variances of this batch": 1.0,
     }
     for word, factor in words.items():
         came = {
@@ -401,6 +421,18 @@ def test_outputs_in_an_order_that_nobody_knows():
     wrong = but_replicated(lambda network: with_methods(network, forward=forward))
     found = replicas.level(right(), wrong, planted.batch(), (3,))
     assert causes(found) == ["outputs gathered in the order 4, 0, 6, 1, 3, 5, 2"]
+    assert [finding.what for finding in found.findings] == ["output"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_outputs_that_lose_digits_on_the_way(dtype):
+    def forward(self, x):
+        outputs = type(self).__mro__[1].forward(self, x)
+        return self.nn.cast(self.nn.cast(outputs, dtype), outputs)
+
+    wrong = but_replicated(lambda network: with_methods(network, forward=forward))
+    found = replicas.level(right(), wrong, planted.batch(), (3,))
+    assert causes(found) == [f"numbers rounded to {dtype} on the way to the root"]
     assert [finding.what for finding in found.findings] == ["output"]
 
 

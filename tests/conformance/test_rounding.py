@@ -89,6 +89,36 @@ def test_the_figures_are_the_errors_of_the_candidate_in_sigmas():
     assert sigma < 4 * eps * np.linalg.norm(exact)
 
 
+class Wide(Network):
+    """One layer of 400 inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(400, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def test_the_noise_of_a_layer_grows_with_the_root_of_its_inputs():
+    """As the errors of a sum do that is rounded after each term (Higham and Mary 2019)."""
+    x = np.random.default_rng(0).standard_normal((5, 400))
+    found = judged(made(Wide), made(Wide), (x,), squares)
+    state = made(Wide).neutral_state()
+    x32, weight, bias = (
+        each.astype(np.float32).astype(np.float64)
+        for each in (x, state["fc.weight"], state["fc.bias"])
+    )
+    exact = x32 @ weight.T + bias
+    network = get("torch").in_dtype(made(Wide), "float32")
+    with get("torch").evaluating():
+        given = get("torch").numpy(network(*network.backend.prepare((x32,), network)))
+    error = np.linalg.norm(given.astype(np.float64) - exact)
+    sigma = error / found.figures["z"]["eval"]["output"]
+    expected = np.finfo(np.float32).eps / 2 * 400**0.5 * np.linalg.norm(exact)
+    assert 0.5 < sigma / expected < 2.0
+
+
 class Half(TorchNet):
     """Rounds to float16 in a run in float32."""
 

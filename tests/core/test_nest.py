@@ -355,6 +355,20 @@ def test_the_first_difference_is_named(first, second, message):
     assert nest.first_difference(first, first, "x") == ""
 
 
+def test_dicts_of_ones_own_are_alike_in_any_order_of_their_keys():
+    """As dicts are; each keeps its own order."""
+
+    class Own(dict):
+        pass
+
+    one, other = Own(b=1, a=2), Own(a=3, b=4)
+    (leaves, structure), (others, same) = nest.flatten(one), nest.flatten(other)
+    assert structure == same and (leaves, others) == ([2, 1], [3, 4])
+    assert nest.first_difference(one, other, "x") == ""
+    for whole, order in ((structure, "ba"), (same, "ab")):
+        assert "".join(nest.unflatten(whole, [5, 6])) == order
+
+
 def test_a_prefix_may_stop_anywhere_and_have_its_keys_in_any_order():
     whole = OrderedDict(b=[1, 2], a=Point(3, 4))
     prefix = {"a": "p", "b": ["q", None]}

@@ -320,6 +320,9 @@ def test_what_changes_on_the_root_reaches_the_replicas():
     del root.note
     network.parallelism.prepare_run()
     assert not hasattr(replica, "note")
+    root.set_trainable("first.*", True)
+    network.parallelism.prepare_run()
+    assert replica.neutral_slots()["first.weight"].trainable
 
 
 # Random streams

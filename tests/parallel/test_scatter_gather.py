@@ -15,11 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from deliralike import backends
+from deliralike import backends, nest
 from deliralike.backends.chainer.arrays import chainer  # before any other import of Chainer
 from deliralike.errors import BatchError, SettingError, ShapeError, StructureError
 from deliralike.parallel.batches.gather import gather
-from deliralike.parallel.batches.scatter import ARGUMENTS, scatter, split_batch
+from deliralike.parallel.batches.scatter import (
+    ARGUMENTS,
+    samples_of_leaves,
+    scatter,
+    split_batch,
+)
 
 gradient_check = importlib.import_module("chainer.gradient_check")
 Pair = namedtuple("Pair", "first second")
@@ -442,6 +447,27 @@ def test_a_copy_of_an_object_is_a_deep_one(backend):
     ):
         assert share[0] is not holder
         assert share[0].inner == [1] and share[0].inner is not holder.inner
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        (None, [4, 4, None, None]),
+        ({"x": "split", "w": "copy", "name": "keep", "deep": {"y": "copy"}}, [None, None, None, 4]),
+    ],
+    ids=["without a spec", "with one"],
+)
+def test_samples_are_counted_in_the_leaves_that_are_split(backend, spec, wanted):
+    batch = {
+        "x": backend.array(np.zeros((4, 2))),
+        "w": backend.array(np.zeros(4)),
+        "name": "train",
+        "deep": {"y": backend.array(np.float32(1))},
+    }
+    counts = samples_of_leaves(batch, spec=spec, backend=backend)
+    leaves = dict(zip((path for path, _ in nest.leaves_with_paths(batch, "")), counts, strict=True))
+    assert sorted(leaves.values(), key=str) == sorted(wanted, key=str)
+    assert leaves["['x']"] == 4
 
 
 def test_one_word_may_stand_for_a_whole_batch(backend):

@@ -1,13 +1,16 @@
 """Whatever happens to one process ends all of them, in bounded time, and they say what it was."""
 
+import atexit
 import re
 import signal
+import sys
 import time
 from functools import cache
 
 import numpy as np
 import pytest
 
+from deliralike.errors import ProcessError
 from deliralike.parallel import SingleProcess
 from deliralike.training import Checkpoints
 from tests.processes import faults, training
@@ -26,6 +29,30 @@ BACKENDS = {
     "torch": "torch",
     "mpi": "chainer",
 }  # a process of MPI needs no PyTorch, whose import takes longest
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("too large"), True),
+        (ProcessError("process 1 failed"), False),  # whose process has told it
+        (KeyboardInterrupt(), False),
+    ],
+    ids=["an error", "another process's", "Ctrl-C"],
+)
+def test_an_error_that_nothing_catches_is_told_once(error, told, monkeypatch):
+    shown, sent = [], []
+    monkeypatch.setattr(sys, "excepthook", lambda *given: shown.append(given))
+    group = SingleProcess()
+    monkeypatch.setattr(group, "failed", sent.append)
+    group.watch_the_end()
+    try:
+        sys.excepthook(type(error), error, None)
+    finally:
+        atexit.unregister(group.finished)
+    assert [each for _, each, _ in shown] == [error]
+    words = f"{group} failed: ValueError: too large; the last that it did with others: {group.at}"
+    assert sent == getattr(error, "__notes__", []) == ([words] if told else [])
 
 
 @pytest.mark.parametrize(

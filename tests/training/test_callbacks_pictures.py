@@ -87,6 +87,22 @@ def test_metrics_of_a_family_share_a_panel_and_intervals_are_bands(tmp_path, dra
     assert (tmp_path / "c.svg").read_text().lstrip().startswith("<?xml")
 
 
+def styles(lines):
+    return {(line.get_color(), line.get_linestyle(), line.get_linewidth()) for line in lines}
+
+
+def test_lines_of_one_panel_can_be_told_apart(tmp_path, drawn):
+    """Six metrics of a run have as many colours; runs that lie on one another, widths too."""
+    same = history(**{f"dice/{each}": [0.1, 0.2] for each in range(6)})
+    draw_curves({"run": same}, tmp_path / "one.png")
+    assert len({line.get_color() for line in drawn[0].axes[1].lines}) == 6
+    runs = dict.fromkeys("abcde", same)
+    draw_curves(runs, tmp_path / "five.png", metrics=["dice/1"])
+    lines = drawn[1].axes[1].lines
+    assert len(styles(lines)) == len({line.get_color() for line in lines}) == 5
+    assert len({line.get_linewidth() for line in lines}) > 2
+
+
 def test_runs_lie_over_one_another_with_their_differences(tmp_path, drawn):
     first, second = history(accuracy=[0.5, 0.75]), history(accuracy=[0.25, 0.5])
     draw_curves({"torch": first, "jax": second}, tmp_path / "c.png", metrics=["accuracy"])

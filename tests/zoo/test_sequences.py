@@ -1,5 +1,6 @@
 """Networks over tokens: masks, lengths, ties, other layouts of files, bad input, counts."""
 
+import inspect
 import math
 from functools import cache
 from itertools import product
@@ -11,6 +12,8 @@ import torch
 from deliralike import random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from deliralike.optim import rules
+from deliralike.zoo.sequences import bert as zoo_bert
+from deliralike.zoo.sequences.gpt2 import GPT2
 from tests.zoo.cases import CASES, bert, gpt2
 from tests.zoo.programs import as_one_program
 
@@ -69,6 +72,48 @@ def quickly(backend, net, *inputs):
     with backend.evaluating():
         arrays = [backend.prepare(x, net) for x in inputs]
         return backend.numpy(program(backend)(net, *arrays))
+
+
+# As they were published
+# -----------------------------------------------------------------------------
+
+# Devlin et al. 2019, sections 3 and A.2, and Radford et al. 2019, section 2.3.
+BERT_BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+}
+GPT2_SMALL = {
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "published"),
+    [
+        (zoo_bert.BERT.__init__, BERT_BASE),
+        (zoo_bert.BERTClassifier.__init__, {"hidden_size": 768, "dropout": 0.1}),
+        (zoo_bert.bert, BERT_BASE),
+        (GPT2.__init__, GPT2_SMALL),
+    ],
+    ids=["BERT", "classifier", "bert", "GPT-2"],
+)
+def test_settings_that_are_not_given_are_the_published_ones(make, published):
+    """Chances of dropout stand in no file of weights."""
+    parameters = inspect.signature(make).parameters
+    assert {name: parameters[name].default for name in published} == published
 
 
 # What is seen and what is not
