@@ -341,7 +341,7 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     return start_values
 
 
-def _override(overrides: Mapping[str, Distribution], name: str) -> Distribution | None:
+def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
     """Return the distribution of the last pattern that matches a name; None without one."""
     for pattern, start in reversed(overrides.items()):
         if fnmatch.fnmatchcase(name, pattern):
