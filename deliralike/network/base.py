@@ -145,6 +145,7 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
             BatchError: It has no target.
 
         Example:
+            >>> import numpy as np
             >>> from deliralike import rules, zoo
             >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
             >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)

@@ -22,6 +22,7 @@ def detect_anomalous_params(
     left out: they would wait for parameters that one process does not use.
 
     Example:
+        >>> import numpy as np
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=())
         >>> def loss(network, x):
