@@ -48,10 +48,10 @@ def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
     """
     if type(value) not in (list, tuple, dict) or name.startswith("_"):
         return
-    is_dict = isinstance(value, dict)
-    items = value.values() if is_dict else value
+    items, instead = value, "nn.ModuleList"
+    if isinstance(value, dict):
+        items, instead = value.values(), "nn.ModuleDict"
     if any(owner.backend.is_native(item) for item in items):
-        instead = "nn.ModuleDict" if is_dict else "nn.ModuleList"
         raise ConstructionError(
             f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of "
             f"layers, whose parameters would be overlooked: use {instead}"
@@ -83,8 +83,11 @@ def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
 
 
 def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
+    """Return the message for a layer of another backend, its owner."""
     kind = type(leaf).__name__
-    instead = f"self.nn.{kind}" if hasattr(backend.nn, kind) else "a layer of self.nn"
+    instead = "a layer of self.nn"
+    if hasattr(backend.nn, kind):
+        instead = f"self.nn.{kind}"
     return (
         f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend "
         f"{backend.name!r}, which would overlook its parameters: use {instead}, or write the whole "
@@ -125,7 +128,9 @@ def _backend_of(value: Any, own: Any) -> Any:
         backend = importlib.import_module("deliralike.backends").get(name)
     except BackendUnavailable:  # the framework is installed, but cannot be used
         return None
-    return backend if _belongs_to(backend, value) else None
+    if _belongs_to(backend, value):
+        return backend
+    return None
 
 
 def _belongs_to(backend: Any, value: Any) -> bool:
