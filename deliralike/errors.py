@@ -18,7 +18,7 @@ class BackendUnavailable(DeliralikeError, ImportError):
 
 
 class UnknownName(DeliralikeError, LookupError):
-    """A network, dataset, file format or setting has no such name."""
+    """There is no network, dataset, file format or setting of that name."""
 
 
 class ArgumentError(DeliralikeError, TypeError):
@@ -26,7 +26,7 @@ class ArgumentError(DeliralikeError, TypeError):
 
 
 class OptimizerError(ArgumentError, RuntimeError):
-    """The object given as an optimizer, or as a class of optimizers, is not one."""
+    """An object that is given as an optimizer, or as a class of optimizers, is not one."""
 
 
 class SettingError(DeliralikeError, ValueError):
@@ -118,7 +118,7 @@ def naming(path: object) -> Iterator[None]:
     """Add the name of a file to an operating system error that lacks it, as on a full disk.
 
     Raises:
-        OSError: Of the class and number that was raised inside.
+        OSError: The error that was raised in the ``with`` block, with the name.
     """
     try:
         yield

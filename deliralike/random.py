@@ -1,11 +1,11 @@
 """Portable random numbers: masks keyed by seed, layer path, step and sample.
 
-They are equal on every backend.
+The masks are equal on every backend.
 
-Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here,
-on the host, with a counter-based generator and an integer comparison, which no rounding can flip.
-Outside of it they use the framework's own generator, which is faster and never equal between
-frameworks.
+Inside ``with portable(seed, step):`` the random layers (dropout and similar ones) draw their masks
+here, on the host, with a counter-based generator and a comparison of integers, which does not
+depend on rounding. Outside of it they use the framework's own generator, which is faster and never
+equal between frameworks.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ class Stream:
 
 
 _stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
-# How many `portable` blocks are open in all threads: a plain number, since torch.compile can guard
-# on one and not on a context variable. Compiled programs stay whole outside of `portable`, and are
-# compiled anew inside of it.
+# The number of `portable` blocks that are open in all threads. It is a plain number, since
+# torch.compile can guard on one and not on a context variable: compiled programs stay whole outside
+# of `portable`, and are compiled anew inside of it.
 _open = 0
 _counting = Lock()
 
@@ -100,16 +100,20 @@ def keep_mask(
     Returns:
         A boolean array, True where the element is kept.
     """
-    threshold = drop_threshold(p)
-    per_sample = int(np.prod(shape[1:], dtype=np.int64))
-    samples = [first_sample + index for index in range(shape[0])]
-    rows = [_draw_u16(seed, path, step, sample, per_sample) for sample in samples]
-    values = np.stack(rows) if rows else np.empty((0, per_sample), np.uint16)
-    return (values >= threshold).reshape(shape)
+    count, *sizes = shape
+    per_sample = int(np.prod(sizes, dtype=np.int64))
+    values = np.empty((count, per_sample), np.uint16)
+    for index in range(count):
+        values[index] = _draw_u16(seed, path, step, first_sample + index, per_sample)
+    return (values >= drop_threshold(p)).reshape(shape)
 
 
 def drop_threshold(p: float) -> int:
-    """Return the integer of 16 bits below which an element is dropped."""
+    """Return the integer of 16 bits below which an element is dropped.
+
+    Raises:
+        SettingError: `p` is no probability.
+    """
     if not 0.0 <= p <= 1.0:
         raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
     return round(p * 65536)

@@ -1,6 +1,6 @@
-"""Find backends by name.
+"""Find backends by name, and replicate, distribute or shard networks of any backend.
 
-They come from a table of our own three and from the entry points of the group
+Backends come from a table of our own three and from the entry points of the group
 "deliralike.backends".
 
 Nothing is imported until a backend is asked for; one that is missing or broken disables only
@@ -43,7 +43,7 @@ class Entry:
     install them, and its files.
 
     Attributes:
-        engine: What connects several processes of its networks unless told otherwise; see
+        engine: The engine that connects several processes of its networks by default; see
             `deliralike.join`.
     """
 
@@ -56,22 +56,23 @@ class Entry:
     @property
     def missing(self) -> tuple[str, ...]:
         """The packages that are not installed; nothing is imported to find out."""
-        return tuple(
-            package for package in self.packages if importlib.util.find_spec(package) is None
-        )
+        missing = []
+        for package in self.packages:
+            if importlib.util.find_spec(package) is None:
+                missing.append(package)
+        return tuple(missing)
 
 
 _PYTORCH_FILES = WeightFiles(
-    "a PyTorch checkpoint", (".pth", ".pt"), (b"PK\x03\x04", b"\x80")
-)  # a zip, or a pickle
+    "a PyTorch checkpoint",
+    (".pth", ".pt"),
+    (b"PK\x03\x04", b"\x80"),  # a zip, or a pickle
+)
+_SMALL_DICTS = tuple(bytes([0x80 + count]) for count in range(1, 16))  # 0x80 is an empty one
 _FLAX_FILES = WeightFiles(
     "a flax checkpoint (msgpack, or a folder of Orbax)",
     (".msgpack", ".orbax"),
-    (
-        *(bytes([0x80 + count]) for count in range(1, 16)),
-        b"\xde",
-        b"\xdf",
-    ),  # msgpack's dicts; 0x80 is an empty one
+    (*_SMALL_DICTS, b"\xde", b"\xdf"),  # dicts of msgpack
     ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA"),
     order="",  # trees of JAX are sorted by name
     channels_last=True,
@@ -97,23 +98,24 @@ _OWN = {
 
 
 def known() -> dict[str, Entry]:
-    """Every backend that has a name here, installed or not; our own come first.
+    """Return every known backend by its name, installed or not; our own come first.
 
     Example:
         >>> list(known())[:3]
         ['torch', 'chainer', 'jax']
     """
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return _OWN | {point.name: Entry(point.value) for point in points if point.name not in _OWN}
+    others = {point.name: Entry(point.value) for point in points if point.name not in _OWN}
+    return _OWN | others
 
 
 def available() -> list[str]:
-    """The names of the backends whose packages are installed. None of them is imported."""
+    """Return the names of the backends whose packages are installed, without importing any."""
     return [name for name, entry in known().items() if not entry.missing]
 
 
 def weight_files() -> list[tuple[str, WeightFiles]]:
-    """Return the backends that read and write weight files of a framework's own, and which.
+    """Return the backends that read and write weight files of a framework's own, with these files.
 
     No framework is imported.
 
@@ -125,43 +127,44 @@ def weight_files() -> list[tuple[str, WeightFiles]]:
 
 
 def get(name: str) -> Backend:
-    """The backend of that name, imported on its first use.
+    """Return the backend of that name; it is imported on its first use.
 
     Raises:
         BackendUnavailable: There is no such name, a package is missing, or importing it failed; the
             message says what to do and which backends are ready.
     """
-    entry = _OWN.get(name) or known().get(
-        name
-    )  # our own first: looking through installed packages takes 20 ms
+    # Our own come first, without a search through the installed packages, which takes 20 ms.
+    entry = _OWN.get(name) or known().get(name)
     if entry is None:
         raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, known())}")
-    if missing := entry.missing:
+    missing = entry.missing
+    if missing:
+        noun = "package" if len(missing) == 1 else "packages"
         raise BackendUnavailable(
-            f"backend {name!r} needs the package{'s' if len(missing) > 1 else ''} "
-            f"{', '.join(map(repr, missing))}, not installed here: {entry.install}. Ready to use: "
-            f"{', '.join(available()) or 'none'}."
+            f"backend {name!r} needs the {noun} {', '.join(map(repr, missing))}, not installed "
+            f"here: {entry.install}. Ready to use: {', '.join(available()) or 'none'}."
         )
     return _load(name, entry)
 
 
 def backend_of_packages(packages: Set[str]) -> str | None:
-    """The first of our own backends that is built on one of these packages; None without one.
+    """Return the first of our own backends that is built on one of these packages, or None.
 
     Example:
         >>> backend_of_packages({"flax", "builtins"})
         'jax'
     """
-    return next(
-        (name for name, entry in _OWN.items() if not packages.isdisjoint(entry.packages)), None
-    )
+    for name, entry in _OWN.items():
+        if not packages.isdisjoint(entry.packages):
+            return name
+    return None
 
 
 def of(network: Any) -> Backend:
-    """The backend that a network belongs to, be it written once or native.
+    """Return the backend that a network belongs to, be it written once or native.
 
     Raises:
-        UnknownName: It is a network of no backend that is available.
+        UnknownName: The network belongs to no backend that is available.
 
     Example:
         >>> import torch
@@ -171,23 +174,26 @@ def of(network: Any) -> Backend:
     if getattr(network, "backend", None) is not None:
         return network.backend
     # A native network exists only where its framework has been imported: no other one needs to be.
-    candidates = [
-        name
-        for name, entry in known().items()
-        if not entry.packages or entry.packages[0] in sys.modules
-    ]
+    candidates = [name for name, entry in known().items() if _may_be_imported(entry)]
     for name in candidates:
-        if (backend := get(name)).is_native(network):
+        backend = get(name)
+        if backend.is_native(network):
             return backend
     raise UnknownName(
         f"{type(network).__name__} is a network of no available backend ({', '.join(available())})"
     )
 
 
+def _may_be_imported(entry: Entry) -> bool:
+    """Return whether a backend's framework has been imported, or is unknown."""
+    return not entry.packages or entry.packages[0] in sys.modules
+
+
 def wrap(native: Any) -> AbstractNetwork:
     """Wrap a native network as an abstract one.
 
-    It has the same weights under neutral names and is usable wherever a network is.
+    The wrapped network has the same weights under neutral names and is usable wherever a network
+    is.
 
     Example:
         >>> import torch
@@ -250,7 +256,9 @@ def DataParallel(
             f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build "
             "the network there, or name its device first"
         )
-    return of(wrapped).replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
+    if len(chosen.places) > 1:
+        return of(wrapped).replicate(wrapped, chosen)
+    return wrapped
 
 
 def DistributedDataParallel(
@@ -277,19 +285,20 @@ def DistributedDataParallel(
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives.
         dim: The axis that counts samples, in inputs and outputs.
-        buffers: What becomes of buffers; see `ReplicaSettings`. Batch normalisation has
-            the statistics of the whole batch unless told otherwise.
-        scalars: What becomes of numbers that a loss function gives beside the loss; see there.
-        takes_whole: Every process is called with the whole batch, and takes its share of it: what
-            one process has is simple, and all processes must have it. Outputs are then those of the
-            whole batch, without a graph.
-        in_backward: Add gradients while backward goes on, by the framework's own engine, with these
-            keywords of it; for PyTorch those of its ``DistributedDataParallel``, such as
+        buffers: How buffers of the processes are combined; see `ReplicaSettings`. By default batch
+            normalisation has the statistics of the whole batch.
+        scalars: How numbers that a loss function returns beside the loss are combined; see
+            `ReplicaSettings`.
+        takes_whole: Whether every process is called with the whole batch, and takes its share of
+            it. Loaders are then those of a single process, but every process needs all data.
+            Outputs are those of the whole batch, without a graph.
+        in_backward: Keywords of the framework's own engine, which then adds the gradients during
+            backward; for PyTorch those of its ``DistributedDataParallel``, such as
             ``{"bucket_cap_mb": 10}``; for Chainer none, ``{}``: ChainerMN adds them at the end of
-            backward. After backward, by messages of ours, when None.
-        averaging: Let each process update its parameters by itself for a while, and average them
-            now and then; see `deliralike.parallel.LocalSGD`.
-        settings: ``others``, ``spec``; see there.
+            backward. When None, gradients are added after backward, by messages of ours.
+        averaging: Lets each process update its parameters by itself for several updates between
+            two averages; see `deliralike.parallel.LocalSGD`.
+        settings: ``others`` and ``spec``; see `ReplicaSettings`.
 
     Raises:
         SettingError: A setting makes no sense, or the network, or a block of it, is replicated
@@ -313,13 +322,13 @@ def DistributedDataParallel(
     )
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
-    made = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
-    parallelism: Any = made.parallelism
+    distributed = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
+    parallelism: Any = distributed.parallelism
     if in_backward is not None:
         parallelism.reduce_in_backward(**in_backward)
     if averaging is not None:
         parallelism.average_by(averaging)
-    return made
+    return distributed
 
 
 def FullyShardedDataParallel(
@@ -327,7 +336,7 @@ def FullyShardedDataParallel(
 ) -> AbstractNetwork:
     """Return a network that shards parameters, gradients and optimizer states over processes.
 
-    Each process holds a part of them; a process by itself gets the network.
+    Each process holds a part of them. In a single process it is the network, wrapped.
 
     Updates and checkpoints are those of `DistributedDataParallel`. Every process makes every call:
     evaluation too, and reading or writing the weights.
@@ -336,8 +345,8 @@ def FullyShardedDataParallel(
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives, on the framework's own runtime.
         keywords: Those of the framework's own engine; for PyTorch those of ``fully_shard``, such as
-            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which say what is gathered by
-            itself.
+            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which select the blocks that
+            are gathered separately.
 
     Raises:
         CapabilityError: The backend has no such networks, or these processes are connected by
@@ -353,13 +362,17 @@ def FullyShardedDataParallel(
 
 @cache
 def _load(name: str, entry: Entry) -> Backend:
+    """Import a backend.
+
+    Raises:
+        BackendUnavailable: The import failed.
+    """
     module, _, attribute = entry.target.partition(":")
     try:
-        with _random_state_kept():
+        with _unchanged_random_state():
             return getattr(importlib.import_module(module), attribute)
-    except (
-        Exception
-    ) as error:  # a broken install may fail in any way, and must disable only its own backend
+    # A broken installation may fail in any way, and must disable only its own backend.
+    except Exception as error:
         others = ", ".join(other for other in available() if other != name)
         repair = entry.install or "repair or remove the package that registers it"
         raise BackendUnavailable(
@@ -369,15 +382,15 @@ def _load(name: str, entry: Entry) -> Backend:
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Keep the state of the random generators while a backend is loaded.
+def _unchanged_random_state() -> Iterator[None]:
+    """Restore the state of the random generators at the end of a ``with`` block.
 
-    Importing jax and flax draws random numbers; loading a backend in the middle of a run must not
-    shift others.
+    Importing jax and flax draws random numbers: loading a backend in the middle of a run must not
+    change the numbers that the run draws.
     """
-    before = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)

@@ -1,4 +1,4 @@
-"""The seam: what a backend must provide. All else is written once, above it."""
+"""The interface that a backend provides; everything above it is written once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Backend", "Gradients"]
 
 
 class Backend(Networks[AbstractNetwork], Files, Processes):
-    """One framework, seen from above: its arrays, networks, files and processes.
+    """The interface of one framework: its arrays, networks, files and processes.
 
     Attributes:
         nn: The vocabulary: functions, and layers bound to this backend.
-        lacks: Names of functions and layers of `nn` that it does not have: calling one is an error
-            that says so.
+        lacks: Names of functions and layers of `nn` that the backend does not have: a call raises
+            `CapabilityError`.
         modules: The framework's own modules by what they hold: ``"nn"``, ``"functional"``,
             ``"optim"``, ``"lr_scheduler"``.
     """
@@ -38,14 +38,19 @@ class Backend(Networks[AbstractNetwork], Files, Processes):
         base: type[AbstractNetwork],
         layers: Mapping[str, type] | None = None,
     ) -> None:
-        """Make this backend's `nn` and `network_base` known to each other.
+        """Connect this backend, its functions and its base of networks.
 
-        `layers` are native ones.
+        Args:
+            functions: The functions of `nn`; the layers become attributes of them.
+            base: The native class that networks written once are bound to.
+            layers: Native layers by name, which take the place of those written once.
         """
-        self.nn, self.network_base = functions, base
-        base.backend, base.nn = self, functions
+        self.nn = base.nn = functions
+        self.network_base = base
+        base.backend = self
+        native_layers = layers or {}
         for name, layer in LAYERS.items():
-            setattr(functions, name, (layers or {}).get(name) or layer.on(self))
+            setattr(functions, name, native_layers.get(name) or layer.on(self))
         for name in self.lacks:
             setattr(functions, name, partial(self._refuse_lacking, name))
 

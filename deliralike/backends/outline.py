@@ -1,4 +1,4 @@
-"""The backend that computes shapes alone, without a framework or data, for outlines of networks.
+"""The backend that computes shapes only, without a framework or data, for outlines of networks.
 
 Arrays know their shape and type, parameters have no values, products are counted. This backend
 cannot train, so it is not listed among `deliralike.backends.known`.
@@ -191,8 +191,9 @@ def _track_sources(functions: type) -> type:
 
 
 def _tracking(function: Callable[..., Any]) -> Callable[..., Any]:
-    # the second argument of these only gives them a type
-    end = 2 if function.__name__ in ("cast", "constant", "zeros") else None
+    end = None
+    if function.__name__ in ("cast", "constant", "zeros"):
+        end = 2  # the second argument of these functions is no source: they take only its type
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +204,7 @@ def _tracking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_track_sources
 class OutlineFunctions(Functions):
-    """The functions of `nn` on shapes."""
+    """OutlineFunctions computes the shapes of the results of `nn`'s functions."""
 
     def Parameter(self, shape, start):
         return Parameter(shape, require_construction("a parameter").dtype)
@@ -265,7 +266,8 @@ class OutlineFunctions(Functions):
     def reshape(self, x, shape):
         known = math.prod(size for size in shape if size != -1)
         total = math.prod(x.shape)
-        wanted = tuple(total // known if size == -1 and known else size for size in shape)
+        open_size = total // known if known else -1
+        wanted = tuple(open_size if size == -1 else size for size in shape)
         if list(shape).count(-1) > 1 or math.prod(wanted) != total:
             raise ShapeError(
                 f"reshape: {total} elements of shape {x.shape} do not fit into {tuple(shape)}"
@@ -325,11 +327,12 @@ class OutlineFunctions(Functions):
         return out
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        sizes, kernel = x.shape[2:], weight.shape[2:]
-        axes = zip(sizes, kernel, stride, padding, output_padding, dilation, strict=True)
-        out = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, extra, d in axes]
+        own = map(
+            geometry.conv_transposed_size, x.shape[2:], weight.shape[2:], stride, padding, dilation
+        )
+        sizes = [size + extra for size, extra in zip(own, output_padding, strict=True)]
         _count(math.prod(x.shape) * math.prod(weight.shape[1:]))
-        return ShapeArray((x.shape[0], weight.shape[1] * groups, *out), x.dtype)
+        return ShapeArray((x.shape[0], weight.shape[1] * groups, *sizes), x.dtype)
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
@@ -381,7 +384,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
     device_name = "none"
 
     def __init__(self, **init_kwargs: Any) -> None:
-        """Make an empty block; keyword arguments are recorded in `init_kwargs`."""
+        """Create an empty block; keyword arguments are recorded in `init_kwargs`."""
         self.training = True
         self._record(init_kwargs)
 
@@ -395,9 +398,9 @@ class AbstractOutlineNetwork(AbstractNetwork):
         trace = _trace.get()
         if trace is None:
             return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-        block = trace.blocks.get(self.block_path)
-        if block is None:
-            block = trace.blocks[self.block_path] = self._block()
+        if self.block_path not in trace.blocks:
+            trace.blocks[self.block_path] = self._block()
+        block = trace.blocks[self.block_path]
         box = self._box(trace, block, (args, kwargs))
         trace.running.append(block)
         output = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
@@ -427,16 +430,20 @@ class AbstractOutlineNetwork(AbstractNetwork):
         return trace.flow[-1]
 
     def _block(self) -> Block:
-        own = [value for value in vars(self).values() if isinstance(value, Parameter)]
-        size = sum(math.prod(value.shape) for value in own)
-        return Block(self.block_path, type(self).__name__, size, not self._children())
+        """Return the record of this block before its first call."""
+        size = 0
+        for value in vars(self).values():
+            if isinstance(value, Parameter):
+                size += math.prod(value.shape)
+        is_leaf = not self._children()
+        return Block(self.block_path, type(self).__name__, size, is_leaf)
 
     def _children(self) -> list[tuple[str, AbstractOutlineNetwork]]:
-        return [
-            (name, value)
-            for name, value in vars(self).items()
-            if isinstance(value, AbstractOutlineNetwork)
-        ]
+        children = []
+        for name, value in vars(self).items():
+            if isinstance(value, AbstractOutlineNetwork):
+                children.append((name, value))
+        return children
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return own parameters, own buffers, then children; ties under each of their names."""
@@ -479,7 +486,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
 
 
 class OutlineBackend(Backend):
-    """Shapes alone: networks can be created and called, and nothing else."""
+    """The backend of shapes: networks can be created and called, and nothing else."""
 
     name = "outline"
     dtypes = ("float32", "float64", "float16", "bfloat16")
@@ -495,7 +502,8 @@ class OutlineBackend(Backend):
 
     def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> ShapeArray:
         if dtype is None:
-            dtype = str(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype)
+            typed = value if hasattr(value, "dtype") else np.asarray(value)
+            dtype = str(typed.dtype)
         return ShapeArray(np.shape(value), dtype)
 
     def is_array(self, value: Any) -> bool:
@@ -541,7 +549,11 @@ def _no_values() -> CapabilityError:
 
 
 def _broadcast(*values: Any) -> ShapeArray:
-    """Return shape and type of an elementwise operation; plain numbers take the arrays' type."""
+    """Return shape and type of an elementwise operation; plain numbers take the arrays' type.
+
+    Raises:
+        ShapeError: The shapes do not fit together.
+    """
     arrays = [value for value in values if isinstance(value, ShapeArray)]
     shapes = [np.shape(value) for value in values]
     try:

@@ -1,4 +1,4 @@
-"""Tell networks that only wrap another one: over devices, over processes, or by a user's class."""
+"""Recognise networks that only wrap another one: over devices, processes, or by a user's class."""
 
 from __future__ import annotations
 
@@ -64,11 +64,16 @@ def is_model_wrapper(network: Any) -> bool:
 def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:
     if network.parallelism.is_replicated:
         return True
-    wrapped = [path for path, block in network.named_blocks() if isinstance(block, kinds)]
-    wrapped += network.parallelism.replicated_blocks()
-    trainable = [name for name, slot in network.neutral_slots().items() if slot.trainable]
-    return bool(wrapped) and all(_is_within(name, wrapped) for name in trainable)
+    paths = [path for path, block in network.named_blocks() if isinstance(block, kinds)]
+    paths += network.parallelism.replicated_blocks()
+    if not paths:
+        return False
+    for name, slot in network.neutral_slots().items():
+        if slot.trainable and not _is_within(name, paths):
+            return False
+    return True
 
 
 def _is_within(name: str, paths: list[str]) -> bool:
+    """Return whether a parameter belongs to a block at one of these paths."""
     return any(not path or name.startswith(f"{path}.") for path in paths)

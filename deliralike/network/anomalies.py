@@ -13,12 +13,12 @@ class Anomalies:
     """Trainable parameters with something wrong, by neutral name, in creation order.
 
     Attributes:
-        unused: The loss does not depend on them.
-        zero: It does, but their whole gradient is zero, as behind a ReLU that is never active.
-        not_finite: Their gradient holds a NaN or an infinity.
-        of_processes: Of a network in several processes, the anomalies of each share by the number
-            of its process; of those that have samples. The others are then those of the whole
-            batch.
+        unused: The parameters that the loss does not depend on.
+        zero: The parameters that the loss depends on, with a gradient that is zero throughout, as
+            behind a ReLU that is never active.
+        not_finite: The parameters whose gradient holds a NaN or an infinity.
+        of_processes: Where a network trains in several processes, the anomalies of each process
+            that has samples, by its number. The other attributes are then those of the whole batch.
     """
 
     unused: tuple[str, ...] = ()
@@ -32,16 +32,21 @@ class Anomalies:
 
         A parameter is unused if no share uses it, and broken if any share breaks it.
         """
-        each = list(of_processes.values())
-        broken = tuple(dict.fromkeys(name for one in each for name in one.not_finite))
-        unused = tuple(name for name in each[0].unused if all(name in one.unused for one in each))
-        still = [{*one.unused, *one.zero} for one in each]
-        zero = tuple(
-            dict.fromkeys(
-                name for one in each for name in one.zero if all(name in names for names in still)
-            )
+        shares = list(of_processes.values())
+        unused = set(shares[0].unused).intersection(*(share.unused for share in shares))
+        without_update = [{*share.unused, *share.zero} for share in shares]
+        idle = set.intersection(*without_update)
+        zero: dict[str, None] = {}  # a set with the order of insertion
+        not_finite: dict[str, None] = {}
+        for share in shares:
+            zero.update(dict.fromkeys(name for name in share.zero if name in idle))
+            not_finite.update(dict.fromkeys(share.not_finite))
+        return cls(
+            unused=tuple(name for name in shares[0].unused if name in unused),
+            zero=tuple(zero),
+            not_finite=tuple(not_finite),
+            of_processes=of_processes,
         )
-        return cls(unused, zero, broken, of_processes)
 
     @property
     def unused_in(self) -> dict[str, tuple[int, ...]]:
@@ -49,63 +54,65 @@ class Anomalies:
 
         They are given by number, for the parameters that other processes do use.
         """
-        numbers = _numbers(self.of_processes, "unused")
-        return {name: found for name, found in numbers.items() if name not in self.unused}
+        processes = _processes(self.of_processes, "unused")
+        return {name: numbers for name, numbers in processes.items() if name not in self.unused}
 
     @property
     def not_finite_in(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the processes in which a parameter's gradient is not finite."""
-        return _numbers(self.of_processes, "not_finite")
+        """Return the numbers of the processes in which a parameter's gradient is not finite."""
+        return _processes(self.of_processes, "not_finite")
 
     def __bool__(self) -> bool:
-        """Whether there is any, in any process."""
+        """Return whether there is an anomaly in any process."""
         return bool(self.unused or self.zero or self.not_finite or self.unused_in)
 
     def __str__(self) -> str:
-        """One line for each kind that there is, and for the processes that it is found in."""
+        """Return one line for each kind of anomaly, and for each set of processes that has it."""
+        unused, not_finite = "took no part in the loss", "have a gradient that is not finite"
         kinds = {
-            "took no part in the loss": self.unused,
-            **_by_place("took no part in the loss", self.unused_in),
+            unused: self.unused,
+            **_by_processes(unused, self.unused_in),
             "took part, but have a gradient of zero": self.zero,
-            **(
-                _by_place("have a gradient that is not finite", self.not_finite_in)
-                or {"have a gradient that is not finite": self.not_finite}
-            ),
+            **(_by_processes(not_finite, self.not_finite_in) or {not_finite: self.not_finite}),
         }
         lines = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
         return "\n".join(lines) or "every trainable parameter has a gradient"
 
 
-def _numbers(of_processes: Mapping[int, Anomalies], kind: str) -> dict[str, tuple[int, ...]]:
-    """The numbers of the processes in which each parameter is of a kind."""
-    found: dict[str, tuple[int, ...]] = {}
-    for number, each in of_processes.items():
-        for name in getattr(each, kind):
-            found[name] = (*found.get(name, ()), number)
-    return found
+def _processes(of_processes: Mapping[int, Anomalies], kind: str) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the processes in which each parameter has a kind of anomaly."""
+    processes: dict[str, tuple[int, ...]] = {}
+    for number, anomalies in of_processes.items():
+        for name in getattr(anomalies, kind):
+            processes[name] = (*processes.get(name, ()), number)
+    return processes
 
 
-def _by_place(kind: str, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
-    """Parameters by the kind with its place in words."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, places in numbers.items():
-        where = f"process{'es' if len(places) > 1 else ''} {', '.join(map(str, places))}"
-        found[f"{kind} in {where}"] = (*found.get(f"{kind} in {where}", ()), name)
-    return found
+def _by_processes(
+    kind: str, processes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the parameters by a text that names the kind of anomaly and its processes."""
+    parameters: dict[str, tuple[str, ...]] = {}
+    for name, numbers in processes.items():
+        noun = "process" if len(numbers) == 1 else "processes"
+        text = f"{kind} in {noun} {', '.join(map(str, numbers))}"
+        parameters[text] = (*parameters.get(text, ()), name)
+    return parameters
 
 
 def anomalies_of(gradients: Mapping[str, np.ndarray | None]) -> Anomalies:
-    """What is wrong with gradients.
+    """Return the anomalies of gradients, which come by the names of their parameters.
 
     Example:
         >>> anomalies_of({"weight": np.zeros(2), "bias": None})
         Anomalies(unused=('bias',), zero=('weight',), not_finite=(), of_processes={})
     """
-    found = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-    return Anomalies(
-        unused=tuple(name for name in gradients if name not in found),
-        zero=tuple(name for name, gradient in found.items() if not gradient.any()),
-        not_finite=tuple(
-            name for name, gradient in found.items() if not np.isfinite(gradient).all()
-        ),
-    )
+    unused, zero, not_finite = [], [], []
+    for name, gradient in gradients.items():
+        if gradient is None:
+            unused.append(name)
+        elif not gradient.any():
+            zero.append(name)
+        elif not np.isfinite(gradient).all():
+            not_finite.append(name)
+    return Anomalies(tuple(unused), tuple(zero), tuple(not_finite))

@@ -1,4 +1,4 @@
-"""What every network answers on every backend, and the class that is written once.
+"""The interface of every network, the base of networks written once, and how they are built.
 
 `AbstractNetwork` is the interface. `Network` is the base of a network written once:
 ``Net.on("torch")`` is the same class as a native one. Both are built by `NetworkType`, which
@@ -9,67 +9,39 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, ClassVar
 
-from deliralike.errors import (
-    ArgumentError,
-    ConstructionError,
-    UnboundNetwork,
-    suggestion,
-)
+from deliralike.errors import ConstructionError, UnboundNetwork
 from deliralike.network import steps
 from deliralike.network.anomalies import Anomalies
+from deliralike.network.arguments import (
+    Block,
+    InitKwargs,
+    arguments_record,
+    bind_arguments,
+    in_positions,
+)
 from deliralike.network.closure import closure, prepare_batch
 from deliralike.network.construction import Construction, constructing, current_construction
 from deliralike.network.core import NetworkCore
 from deliralike.network.detection import detect_anomalous_params
 from deliralike.network.interface import Networks
-from deliralike.network.overlooked import refuse_overlooked
+from deliralike.network.overlooked import refuse_overlooked, refuse_plain_container
 from deliralike.nn.start import Distribution, draw
 
-
-class InitKwargs(dict):
-    """InitKwargs holds the arguments that one network was made with.
-
-    It is hashable, since JAX keeps it among a module's static parts.
-    """
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        """Hash the names only: values may be unhashable."""
-        return hash(tuple(self))
-
-    def __eq__(self, other: object) -> bool:
-        """Same names with the same or equal values; arrays are compared by identity."""
-        if not isinstance(other, dict) or self.keys() != other.keys():
-            return False
-        return all(
-            self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self
-        )
-
-    __ne__ = object.__ne__
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block describes an argument of a network that is itself a network.
-
-    `init_kwargs` holds its class and its own arguments, not the network.
-
-    So the record holds no weights, and a copy of a network shares none with it.
-    """
-
-    kind: str
-    init_kwargs: InitKwargs | None
-
-    def __repr__(self) -> str:
-        """As the network was written: ``Linear(in_features=3, out_features=2)``."""
-        return (
-            f"{self.kind}({', '.join(f'{k}={v!r}' for k, v in (self.init_kwargs or {}).items())})"
-        )
+__all__ = [
+    "AbstractNetwork",
+    "Block",
+    "InitKwargs",
+    "Network",
+    "NetworkType",
+    "StateDictNames",
+    "build",
+    "finish",
+    "refuse_plain_container",
+]
 
 
 class NetworkType(type):
@@ -85,22 +57,16 @@ class NetworkType(type):
         """Build one network; blocks made on the way share its construction."""
         if not getattr(cls, "backend", None):
             cls = cls.on(_backend_in_construction(cls))
-        init_kwargs = _bind_arguments(cls, args, kwargs)
+        init_kwargs = bind_arguments(cls, args, kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
-        return (
-            create()
-            if current_construction()
-            else _outermost(create, Construction(backend=cls.backend))
-        )
+        if current_construction():
+            return create()
+        return _build_outermost(create, Construction(backend=cls.backend))
 
     def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
-        if (
-            "cls" in kwargs
-        ):  # flax's metaclass has an argument of that name, which only a place can tell from ours
-            made: Any = cls
-            bound = inspect.signature(made.__init__).bind(None, *args, **kwargs)
-            bound.apply_defaults()
-            args, kwargs = bound.args[1:], bound.kwargs
+        if "cls" in kwargs:
+            # flax's metaclass has an argument of that name, too: only a position tells them apart.
+            args, kwargs = in_positions(cls, args, kwargs)
         network = super().__call__(*args, **kwargs)
         network.init_kwargs = InitKwargs(init_kwargs | vars(network).get("init_kwargs", {}))
         return network
@@ -136,9 +102,7 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         `init_kwargs` then holds them, too.
         """
         if arguments:
-            self.init_kwargs = InitKwargs(
-                {name: _described(self, value) for name, value in arguments.items()}
-            )
+            self.init_kwargs = arguments_record(self, arguments)
 
     closure = staticmethod(closure)
 
@@ -160,8 +124,8 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
 
         Override it for a network with several optimizers or losses of its own.
 
-        An override that shall run on replicas as well states each update as a loss in replicas (see
-        `in_replicas`), and takes `losses` only if it can do something with them.
+        An override that is to run on replicas as well states each update as a loss in replicas (see
+        `in_replicas`), and takes `losses` only if it can use them.
 
         Args:
             batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs,
@@ -181,6 +145,7 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
             BatchError: It has no target.
 
         Example:
+            >>> import numpy as np
             >>> from deliralike import rules, zoo
             >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
             >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
@@ -198,8 +163,10 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         return steps.val_step(self, batch, losses)
 
     def test_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
-        """The losses of a batch for the final test: `val_step` unless overridden."""
-        return self.val_step(batch) if losses is None else self.val_step(batch, losses)
+        """Return the losses of a batch for the final test, those of `val_step` by default."""
+        if losses is None:
+            return self.val_step(batch)
+        return self.val_step(batch, losses)
 
     def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
         """See `deliralike.network.detection.detect_anomalous_params`."""
@@ -209,16 +176,15 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
 class StateDictNames:
     """StateDictNames offers the neutral state by the names that PyTorch's users know.
 
-    It gives `neutral_state` and `load_neutral_state` to other backends' bases.
-
-    On PyTorch they are PyTorch's own, and give the same names.
+    The bases of other backends' networks inherit it. On PyTorch these methods are PyTorch's own,
+    and give the same names.
     """
 
     neutral_state: Callable[..., Any]
     load_neutral_state: Callable[..., Any]
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights; see `AbstractNetwork.neutral_state`."""
+        """Return the weights; see `AbstractNetwork.neutral_state`."""
         return self.neutral_state()
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
@@ -257,7 +223,7 @@ class Network(AbstractNetwork):
         dtype: str | None = None,
         device: Any = None,
     ) -> Any:
-        """This network on a backend: a native class, or (with options) a function that builds it.
+        """Return a native class of this network, or (with options) a function that builds it.
 
         Args:
             backend: Its name, ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
@@ -319,14 +285,11 @@ def build(
         dtype=backend.check_dtype(dtype),
         device=backend.check_device(device),
     )
-    return _outermost(partial(network_class, *args, **kwargs), construction)
+    return _build_outermost(partial(network_class, *args, **kwargs), construction)
 
 
-def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
-    """Create a network and all its blocks in one construction.
-
-    Then give them their paths and start values.
-    """
+def _build_outermost(create: Callable[[], Any], construction: Construction) -> Any:
+    """Create a network and all its blocks in one construction, and finish it."""
     with constructing(construction):
         network = create()
     finish(network, construction)
@@ -334,30 +297,34 @@ def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
 
 
 def finish(network: Any, construction: Construction) -> None:
-    """Give a freshly built network its paths and start values."""
+    """Give a freshly built network its paths and start values.
+
+    Raises:
+        ConstructionError: A block has the name of something that every network has, or a layer is
+            held where it would be overlooked.
+    """
     blocks = dict(network.named_blocks())
     for path, block in blocks.items():
         _refuse_hidden(path)
         if isinstance(block, AbstractNetwork):
-            block.block_path, block.dtype_built = path, construction.dtype
+            block.block_path = path
+            block.dtype_built = construction.dtype
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
     refuse_overlooked(network, blocks)
-    overrides = {
-        f"{path}.{pattern}".lstrip("."): distribution
-        for path, block in blocks.items()
-        for pattern, distribution in getattr(block, "start_values", {}).items()
-    }
+    overrides = _start_values(blocks)
     for name, slot in network.neutral_slots().items():
-        if (start := construction.start_of(slot.native)) is not None:
+        start = construction.start_of(slot.native)
+        if start is not None:
             start = _override(overrides, name) or start
             slot.write(draw(start, slot.shape, construction.seed, name))
 
 
 def _refuse_hidden(path: str) -> None:
-    """Raise an error when a block has the name of something that every network has.
+    """Refuse a block with the name of something that every network has: it would hide that.
 
-    Such a block would hide it.
+    Raises:
+        ConstructionError: Names the block's path.
     """
     name = path.rpartition(".")[2]
     if name and hasattr(AbstractNetwork, name):
@@ -366,14 +333,30 @@ def _refuse_hidden(path: str) -> None:
         )
 
 
+def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
+    """Return the start values that all blocks declare, by patterns of full dotted names."""
+    start_values = {}
+    for path, block in blocks.items():
+        for pattern, distribution in getattr(block, "start_values", {}).items():
+            start_values[f"{path}.{pattern}".lstrip(".")] = distribution
+    return start_values
+
+
 def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
-    matching = [start for pattern, start in overrides.items() if fnmatch.fnmatchcase(name, pattern)]
-    return matching[-1] if matching else None
+    """Return the distribution of the last pattern that matches a name; None without one."""
+    for pattern, start in reversed(overrides.items()):
+        if fnmatch.fnmatchcase(name, pattern):
+            return start
+    return None
 
 
 @cache
 def _bound_class(written_once: type, backend: Networks[Any]) -> type:
-    """The native class: what was written comes first, then the backend's own base."""
+    """Return the native class: its bases are the class as written and the backend's own base.
+
+    Raises:
+        UnboundNetwork: The class belongs to a backend already.
+    """
     bound_to = getattr(written_once, "backend", None)
     if bound_to is not None:
         raise UnboundNetwork(f"{written_once.__name__} belongs to {bound_to.name!r} already")
@@ -394,6 +377,11 @@ def _new_instance(written_once: type, backend_name: str) -> Any:
 
 
 def _backend_in_construction(cls: type) -> Networks[Any]:
+    """Return the backend of the construction in progress, for a class that has none.
+
+    Raises:
+        UnboundNetwork: No network is being built.
+    """
     construction = current_construction()
     if construction is None:
         raise UnboundNetwork(
@@ -401,60 +389,3 @@ def _backend_in_construction(cls: type) -> Networks[Any]:
             f"{cls.__name__}.on('torch')(...), or create it inside the __init__ of another network"
         )
     return construction.backend
-
-
-def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
-    """The arguments by name; defaults are left out, since they may change."""
-    written: Any = getattr(cls, "written_once", cls)
-    construction = current_construction()
-    signature = (inspect if construction is None else construction).signature(written.__init__)
-    try:
-        bound = signature.bind(None, *args, **kwargs)
-    except TypeError as error:
-        names = [name for name in signature.parameters if name != "self"]
-        wrong = next((name for name in kwargs if name not in names), None)
-        hint = "" if wrong is None else f" {suggestion(wrong, names)}"
-        raise ArgumentError(
-            f"{cls.__name__}: {error}.{hint} Its arguments are {', '.join(names)}."
-        ) from None
-    recorded = dict(list(bound.arguments.items())[1:])
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            recorded.update(recorded.pop(name, {}))
-    return InitKwargs({name: _described(cls, value) for name, value in recorded.items()})
-
-
-def _described(cls: Any, value: Any) -> Any:
-    """The value, with a `Block` in the place of every network."""
-    if cls.backend.is_native(value):
-        return Block(type(value).__name__, getattr(value, "init_kwargs", None))
-    if type(value) in (list, tuple):
-        return type(value)(_described(cls, item) for item in value)
-    if type(value) is dict:
-        return {name: _described(cls, item) for name, item in value.items()}
-    return value
-
-
-def _plainly_equal(first: Any, second: Any) -> bool:
-    try:
-        return bool(first == second)
-    except Exception:  # noqa: BLE001
-        return False
-
-
-def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
-    """Raise an error when an attribute is a plain list, tuple or dict of networks.
-
-    A framework would overlook the networks in it.
-    """
-    if type(value) not in (list, tuple, dict) or name.startswith("_"):
-        return
-    if any(
-        owner.backend.is_native(item)
-        for item in (value.values() if isinstance(value, dict) else value)
-    ):
-        instead = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
-        raise ConstructionError(
-            f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of "
-            f"layers, whose parameters would be overlooked: use {instead}"
-        )

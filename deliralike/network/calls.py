@@ -18,8 +18,8 @@ def called_through(
 
     Args:
         blocks: The blocks by path.
-        have_forward: Whether calls of a block end in its method ``forward``. All other blocks are
-            followed by ``__call__`` of their class, as Python looks it up nowhere else.
+        have_forward: Returns whether calls of a block end in its method ``forward``. All other
+            blocks are followed by ``__call__`` of their class: Python looks it up nowhere else.
     """
     with ExitStack() as stack:
         by_class: dict[type, dict[int, tuple[str, Any]]] = {}
@@ -35,6 +35,7 @@ def called_through(
 
 @contextmanager
 def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
+    """Let `around` make the calls of one block, by an attribute ``forward`` of its own."""
     call = block.forward
     own = vars(block).get("forward")
     vars(block)["forward"] = lambda *args, **kwargs: around(path, block, call, args, kwargs)
@@ -50,6 +51,7 @@ def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
 def _through_class(
     kind: type, known: Mapping[int, tuple[str, Any]], around: Around
 ) -> Iterator[None]:
+    """Let `around` make the calls of the known blocks of a class, by its ``__call__``."""
     original = kind.__call__
     own = vars(kind).get("__call__")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ class TotalLoss:
     def __call__(
         self, network: Any, data: Any, label: Any
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """The total, each loss by its name, and the predictions."""
+        """Return the total, each loss by its name, and the predictions."""
         predictions = named_predictions(network(data))
-        prediction = predictions.get(PREDICTION, next(iter(predictions.values())))
+        first = next(iter(predictions.values()))
+        prediction = predictions.get(PREDICTION, first)
         total, each = sum_of_losses(self.names, self.functions, prediction, label)
         return total, each, predictions
 
@@ -37,9 +39,10 @@ class TotalLoss:
 def sum_of_losses(
     names: Sequence[str], functions: Sequence[Callable[..., Any]], prediction: Any, target: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """The sum of losses ``function(prediction, target)``, and each of them by name."""
-    first, *others = [function(prediction, target) for function in functions]
-    return sum(others, start=first), dict(zip(names, [first, *others], strict=True))
+    """Return the sum of losses ``function(prediction, target)``, and each of them by name."""
+    values = [function(prediction, target) for function in functions]
+    total = sum(values[1:], start=values[0])
+    return total, dict(zip(names, values, strict=True))
 
 
 def closure(
@@ -51,17 +54,18 @@ def closure(
     fold: int = 0,
     **kwargs: Any,
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """One step on a batch: predict, sum the losses, and (with an optimizer) update.
+    """Make one step on a batch: predict, sum the losses, and (with an optimizer) update.
 
     Args:
         model: The network, replicated or not.
         data_dict: ``"data"`` for the network and ``"label"`` for the losses.
-        optimizers: ``"default"`` makes the update. Empty or None to evaluate, which builds no
-            graph, leaves no trace.
-        losses: Functions ``loss(prediction, label)``; their sum is minimised. Of a network that
-            gives a dict, the prediction is what it calls ``"pred"``, or else its first entry.
+        optimizers: The one called ``"default"`` makes the update. Empty or None to evaluate, which
+            builds no graph and changes nothing.
+        losses: Functions ``loss(prediction, label)``; their sum is minimised. If the network
+            returns a dict, the prediction is its entry ``"pred"``, or else the first one.
         iter_num: The number of this step, for subclasses.
         fold: The number of this fold, for subclasses.
+        kwargs: Further arguments, for subclasses.
 
     Returns:
         The losses as numbers, with their sum as ``"total"``; the predictions by name (``"pred"``
@@ -72,22 +76,25 @@ def closure(
         SettingError: There is no loss, one of several has the name of their sum, or optimizers
             without ``"default"``.
     """
-    data, label = (taken(data_dict, key) for key in (INPUT, LABEL))
+    data, label = entry(data_dict, INPUT), entry(data_dict, LABEL)
     if not losses:
         raise SettingError(
             "closure needs at least one loss: losses={'name': function of (prediction, label)}"
         )
     refuse_loss_named(TOTAL, losses)
-    total_loss, backend = TotalLoss(tuple(losses), tuple(losses.values())), model.backend
+    backend = model.backend
+    total_loss = TotalLoss(tuple(losses), tuple(losses.values()))
     if optimizers:
         total, each, predictions = _optimizer(model, optimizers).update(total_loss, data, label)
     else:
-        with model.training_mode(False), backend.evaluating():
+        with model.training_mode(training=False), backend.evaluating():
             total, each, predictions = total_loss(model, *backend.prepare((data, label), model))
     values = {name: float(backend.numpy(value)) for name, value in {TOTAL: total, **each}.items()}
-    return values, nest.map(
-        lambda leaf: model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf, predictions
-    )
+
+    def without_graph(leaf: Any) -> Any:
+        return model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf
+
+    return values, nest.map(without_graph, predictions)
 
 
 def prepare_batch(
@@ -104,39 +111,37 @@ def prepare_batch(
     Floating arrays take the type `dtype`; whole numbers (labels) and truth values keep theirs; what
     is no array stays.
     """
+    arrays = {}
+    for key, value in batch.items():
+        device = input_device if key == INPUT else output_device
+        to_device = partial(_to_device, backend, device, dtype)
+        arrays[key] = nest.map(to_device, value)
+    return arrays
 
-    def moved(key: str, leaf: Any) -> Any:
-        if (
-            not (isinstance(leaf, np.ndarray | np.generic) or backend.is_array(leaf))
-            or _kind(leaf) in "OSU"
-        ):
-            return leaf
-        leaf = plain(leaf) if isinstance(leaf, np.ndarray) else leaf
-        device = backend.check_device(input_device if key == INPUT else output_device)
-        return backend.array(leaf, dtype=dtype if _kind(leaf) == "f" else None, device=device)
 
-    return {
-        key: nest.map(lambda leaf, key=key: moved(key, leaf), value) for key, value in batch.items()
-    }
+def _to_device(backend: Arrays, device: Any, dtype: str, leaf: Any) -> Any:
+    """Return a leaf of a batch as a native array, floating ones in a type; others as they are."""
+    is_host_array = isinstance(leaf, np.ndarray | np.generic)
+    if not is_host_array and not backend.is_array(leaf):
+        return leaf
+    if is_host_array and leaf.dtype.kind in "OSU":  # objects and texts
+        return leaf
+    if isinstance(leaf, np.ndarray):
+        leaf = plain(leaf)
+    is_floating = leaf.dtype.kind == "f" if is_host_array else "float" in str(leaf.dtype)
+    wanted = dtype if is_floating else None
+    return backend.array(leaf, dtype=wanted, device=backend.check_device(device))
 
 
 def named_predictions(outputs: Any) -> dict[str, Any]:
-    """A network's outputs by name."""
-    return dict(outputs) if isinstance(outputs, Mapping) else {PREDICTION: outputs}
+    """Return a network's outputs by name."""
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    return {PREDICTION: outputs}
 
 
-def _kind(leaf: Any) -> str:
-    return (
-        leaf.dtype.kind
-        if isinstance(leaf, np.ndarray | np.generic)
-        else "f"
-        if "float" in str(leaf.dtype)
-        else "i"
-    )
-
-
-def taken(data_dict: Mapping[str, Any], key: str) -> Any:
-    """What a batch has under a key.
+def entry(data_dict: Mapping[str, Any], key: str) -> Any:
+    """Return the entry of a batch under a key.
 
     Raises:
         BatchError: There is no such key; the nearest is given.
@@ -147,7 +152,7 @@ def taken(data_dict: Mapping[str, Any], key: str) -> Any:
 
 
 def refuse_loss_named(total: str, losses: Mapping[str, Any]) -> None:
-    """An error when one of several losses has the name under which their sum comes back.
+    """Refuse several losses of which one has the name under which their sum is returned.
 
     Raises:
         SettingError: Names the loss.
@@ -160,17 +165,22 @@ def refuse_loss_named(total: str, losses: Mapping[str, Any]) -> None:
 
 
 def _optimizer(model: Any, optimizers: Mapping[str, Any]) -> Any:
+    """Return the optimizer that makes the update; one of the framework's own is wrapped.
+
+    Raises:
+        SettingError: There is none called ``"default"``.
+        ArgumentError: Wrapping it here would lose its state.
+    """
     if MAIN not in optimizers:
-        raise SettingError(
-            f"closure updates by optimizers['{MAIN}']; there is {', '.join(map(repr, optimizers))}"
-        )
-    given, backend = optimizers[MAIN], model.backend
-    if hasattr(given, "pre_update_hooks"):
-        return given
+        names = ", ".join(map(repr, optimizers))
+        raise SettingError(f"closure updates by optimizers['{MAIN}']; there is {names}")
+    optimizer, backend = optimizers[MAIN], model.backend
+    if hasattr(optimizer, "pre_update_hooks"):
+        return optimizer
     if not backend.optimizers_hold_state:
         raise ArgumentError(
             f"an optimizer of backend {backend.name!r} does not hold its state, which each step "
             "would begin anew: wrap it once, backend.wrap_optimizer(optimizer, network), and pass "
             "that"
         )
-    return backend.wrap_optimizer(given, model)
+    return backend.wrap_optimizer(optimizer, model)

@@ -22,7 +22,7 @@ from deliralike.nn.start import Distribution
 
 @dataclass
 class Construction:
-    """One network being built."""
+    """The settings and declared start values of a network that is being built."""
 
     backend: Networks[Any]
     seed: int = 0
@@ -32,7 +32,7 @@ class Construction:
     _signatures: dict[Any, inspect.Signature] = field(default_factory=dict)
 
     def declare(self, parameter: Any, start: Distribution) -> Any:
-        """Note the distribution of a native parameter; returns the parameter."""
+        """Record the distribution of a native parameter, and return the parameter."""
         self._starts[id(parameter)] = (parameter, start)
         return parameter
 
@@ -41,10 +41,11 @@ class Construction:
 
         It is None when the value of the parameter is to be kept.
         """
-        return self._starts.get(id(parameter), (None, None))[1]
+        _, start = self._starts.get(id(parameter), (None, None))
+        return start
 
     def signature(self, function: Any) -> inspect.Signature:
-        """A function's arguments, looked up once: a network has many blocks of few classes."""
+        """Return a function's signature; it is cached: many blocks are of few classes."""
         if function not in self._signatures:
             self._signatures[function] = inspect.signature(function)
         return self._signatures[function]
@@ -54,12 +55,19 @@ _current: ContextVar[Construction | None] = ContextVar("deliralike_construction"
 
 
 def current_construction() -> Construction | None:
-    """The construction in progress, or None."""
+    """Return the construction in progress, or None."""
     return _current.get()
 
 
 def require_construction(what: str) -> Construction:
-    """The construction in progress; an error that names `what` needs one otherwise."""
+    """Return the construction in progress.
+
+    Args:
+        what: What is to be created, for the message.
+
+    Raises:
+        ConstructionError: No network is being built.
+    """
     construction = _current.get()
     if construction is None:
         raise ConstructionError(f"{what} can only be created inside the __init__ of a network")
@@ -68,7 +76,7 @@ def require_construction(what: str) -> Construction:
 
 @contextmanager
 def constructing(construction: Construction) -> Iterator[Construction]:
-    """Hold a construction for a ``with`` block."""
+    """Make a construction the current one for a ``with`` block."""
     token = _current.set(construction)
     try:
         yield construction

@@ -1,4 +1,4 @@
-"""What optimizers and steps need of a network: its weights, its blocks and its mode."""
+"""The part of a network that optimizers and steps use: its weights, its blocks and its mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import numpy as np
 from deliralike.errors import StateError, UnknownName, suggestion
 from deliralike.nest.arrays import Arrays
 from deliralike.network.parallelism import Single
-from deliralike.network.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
+from deliralike.network.state import (
+    LoadReport,
+    Slot,
+    each_once,
+    host_array,
+    plan_load,
+    refuse_torn_ties,
+)
 
 
 class NetworkCore:
@@ -31,7 +38,7 @@ class NetworkCore:
     training: bool
     dtype_built: str = "float32"
 
-    # What a backend provides
+    # Methods of each backend
     # -------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -43,7 +50,7 @@ class NetworkCore:
 
     @abstractmethod
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
-        """Every native block with its dotted path, this network first (with the empty path)."""
+        """Yield every native block with its dotted path; this network, with ``""``, is first."""
 
     @abstractmethod
     def train(self, mode: bool = True) -> Any:
@@ -65,12 +72,12 @@ class NetworkCore:
         A network without any has the type that it was built with.
         """
 
-    # What follows from it
+    # Methods of every network
     # ----------------------------------------------------------------------------------------
 
     def eval(self) -> Any:
         """Set evaluation mode; returns the network."""
-        return self.train(False)
+        return self.train(mode=False)
 
     @contextmanager
     def training_mode(self, training: bool) -> Iterator[Any]:
@@ -78,16 +85,15 @@ class NetworkCore:
 
         Afterwards every block has the mode that it had before.
         """
-        before = [
-            (block, block.training)
-            for _, block in self.named_blocks()
-            if hasattr(block, "training")
-        ]
+        modes = []
+        for _, block in self.named_blocks():
+            if hasattr(block, "training"):
+                modes.append((block, block.training))
         self.train(training)
         try:
             yield self
         finally:
-            for block, was_training in before:
+            for block, was_training in modes:
                 block.training = was_training
 
     def neutral_state(self) -> dict[str, np.ndarray]:
@@ -117,14 +123,14 @@ class NetworkCore:
         """
         slots = self.neutral_slots()
         report = plan_load(slots, state)
-        nothing = not report.loaded and (slots or state)
-        if report.mismatched or (strict and not report.complete) or nothing:
+        is_incomplete = strict and not report.complete
+        loads_nothing = not report.loaded and (slots or state)
+        if report.mismatched or is_incomplete or loads_nothing:
             raise StateError(
                 f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}"
             )
-        arrays = {
-            name: host_array(name, state[name]) for name in report.loaded
-        }  # all of them before the first write
+        # All arrays are converted before the first write: an error leaves the network unchanged.
+        arrays = {name: host_array(name, state[name]) for name in report.loaded}
         refuse_torn_ties(slots, arrays)
         for name, array in arrays.items():
             slots[name].write(array)
@@ -146,18 +152,20 @@ class NetworkCore:
         Raises:
             UnknownName: No parameter matches.
         """
-        slots = {name: slot for name, slot in self.neutral_slots().items() if slot.is_parameter}
-        names = fnmatch.filter(slots, pattern)
+        slots = self.neutral_slots()
+        parameters = [name for name, slot in slots.items() if slot.is_parameter]
+        names = fnmatch.filter(parameters, pattern)
         if not names:
-            hint = suggestion(pattern, slots)
+            hint = suggestion(pattern, parameters)
             raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {hint}")
         for name in names:
             slots[name].trainable = trainable
         return names
 
     def count_parameters(self, trainable_only: bool = False) -> int:
-        """The number of scalar parameters, shared ones counted once; buffers do not count."""
-        slots = {
-            id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter
-        }
-        return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
+        """Return the number of scalar parameters; tied ones count once, buffers do not count."""
+        count = 0
+        for slot in each_once(self.neutral_slots()).values():
+            if slot.trainable or (slot.is_parameter and not trainable_only):
+                count += slot.size
+        return count

@@ -17,11 +17,12 @@ def detect_anomalous_params(
 
     The network stays as it is.
 
-    Of a network in several processes every one of them makes the call, with its share; all get the
-    same answer, which names the processes. PyTorch's own wrappers, which would wait for parameters
-    that one process does not use, take no part in it.
+    Where a network trains in several processes, every process makes the call with its own share of
+    the batch, and all get the same result, which names the processes. PyTorch's own wrappers are
+    left out: they would wait for parameters that one process does not use.
 
     Example:
+        >>> import numpy as np
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=())
         >>> def loss(network, x):
@@ -29,20 +30,19 @@ def detect_anomalous_params(
         >>> print(detect_anomalous_params(net, loss, np.ones((4, 3))))
         took part, but have a gradient of zero: layers.0.weight, layers.0.bias
     """
-    with kept(network):
+    with unchanged_state(network):
         return network.parallelism.find_anomalies(loss_function, *batch)
 
 
 @contextmanager
-def kept(network: NetworkCore) -> Iterator[None]:
-    """Let the network have its buffers again, and its random layers go on where they were."""
-    buffers = {
-        name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter
-    }
-    chance = network.backend.random_state(network)
+def unchanged_state(network: NetworkCore) -> Iterator[None]:
+    """Restore the buffers and the random state of a network at the end of a ``with`` block."""
+    slots = network.neutral_slots()
+    buffers = {name: slot.read() for name, slot in slots.items() if not slot.is_parameter}
+    random_state = network.backend.random_state(network)
     try:
         yield
     finally:
-        network.backend.load_random_state(network, chance)
+        network.backend.load_random_state(network, random_state)
         if buffers:
             network.load_neutral_state(buffers, strict=False)

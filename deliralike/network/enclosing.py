@@ -1,4 +1,4 @@
-"""A network around another one, which a wrapped native network and a replicated one are."""
+"""The base of networks around another network: wrapped native ones and replicated ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from deliralike.network.base import AbstractNetwork
 
 
-class Written:
-    """Written is a descriptor of a method that an enclosing network takes from the inner one.
+class InnerMethod:
+    """InnerMethod is a descriptor of a method that an enclosing network takes from the inner one.
 
-    Asked of the class, it gives the method of every network.
+    On the class itself it is the method of every network.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -20,12 +20,10 @@ class Written:
         self.name = name
 
     def __get__(self, network: Any, owner: type) -> Callable[..., Any]:
-        """The method, of a network or of its class."""
-        return (
-            getattr(super(EnclosingNetwork, owner), self.name)
-            if network is None
-            else network._written(self.name)
-        )
+        """Return the method of a network or of its class."""
+        if network is None:
+            return getattr(super(EnclosingNetwork, owner), self.name)
+        return network._inner_method(self.name)
 
 
 class EnclosingNetwork(AbstractNetwork):
@@ -33,22 +31,22 @@ class EnclosingNetwork(AbstractNetwork):
 
     Its steps, `closure` and `prepare_batch` are those that the inner network was written with.
 
-    A public attribute that only the inner network has is found here, too, so that a loss which
-    reads ``network.critic`` computes with the network as it was written, wrapped and in each
-    replica.
+    A public attribute that only the inner network has is an attribute of the enclosing network too:
+    a loss that reads ``network.critic`` works with the network as it was written, with the wrapped
+    one and in each replica.
 
     Attributes:
         enclosed: The name of the attribute that holds the inner network.
     """
 
     enclosed: str
-    closure: Any = Written()
-    prepare_batch: Any = Written()
+    closure: Any = InnerMethod()
+    prepare_batch: Any = InnerMethod()
 
     def train_step(
         self, batch: Any, optimizers: Any, *losses: Any, **options: Any
     ) -> dict[str, Any]:
-        """The step that the inner network was written with, or that of every network.
+        """Make the training step of the inner network's class, or that of every network.
 
         A native network's own step gets the arrays of the batch as native ones, on the network's
         device.
@@ -56,19 +54,19 @@ class EnclosingNetwork(AbstractNetwork):
         return self._step("train_step", batch, optimizers, *losses, **options)
 
     def val_step(self, batch: Any, *losses: Any, **options: Any) -> Any:
-        """The step that the inner network was written with; see `train_step`."""
+        """Make the validation step of the inner network's class; see `train_step`."""
         return self._step("val_step", batch, *losses, **options)
 
     def test_step(self, batch: Any, *losses: Any, **options: Any) -> Any:
-        """The step that the inner network was written with; see `train_step`."""
+        """Make the test step of the inner network's class; see `train_step`."""
         return self._step("test_step", batch, *losses, **options)
 
     def _step(self, name: str, batch: Any, *arguments: Any, **options: Any) -> Any:
         if has_own(self, name) and not isinstance(innermost(self), AbstractNetwork):
             batch = self.backend.prepare(batch, self)
-        return self._written(name)(batch, *arguments, **options)
+        return self._inner_method(name)(batch, *arguments, **options)
 
-    def _written(self, name: str) -> Callable[..., Any]:
+    def _inner_method(self, name: str) -> Callable[..., Any]:
         """Return the method of that name that the inner network was written with.
 
         Otherwise it is the one that every network has.
@@ -80,11 +78,15 @@ class EnclosingNetwork(AbstractNetwork):
         return inspect.getattr_static(owner, name).__get__(self._self_in_steps(), owner)
 
     def _self_in_steps(self) -> Any:
-        """What a step that the inner network was written with has as ``self``."""
+        """Return what a step that the inner network was written with has as ``self``."""
         return innermost(self)
 
     def __getattr__(self, name: str) -> Any:
-        """A public attribute of the inner network."""
+        """Return a public attribute of the inner network.
+
+        Raises:
+            AttributeError: The name is private, or the inner network has no such attribute.
+        """
         try:
             return super().__getattr__(name)  # type: ignore[misc]  # that of a framework
         except AttributeError:
@@ -98,7 +100,7 @@ class EnclosingNetwork(AbstractNetwork):
 def innermost(network: Any) -> Any:
     """Return the network as it was written, native or not.
 
-    It is the given one, or the one inside of all wrappers.
+    It is the given network, or the one inside of all wrappers.
     """
     while isinstance(network, EnclosingNetwork):
         network = getattr(network, network.enclosed)
@@ -106,44 +108,42 @@ def innermost(network: Any) -> Any:
 
 
 def has_own(network: Any, name: str) -> bool:
-    """Whether a network was written with a method of its own where every network has one."""
+    """Return whether a network's class has its own version of a method of every network."""
     own = inspect.getattr_static(type(innermost(network)), name, None)
     return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
 
-class Inside:
-    """Inside is what a replicated network's own step has as ``self``.
+class StepSelf:
+    """StepSelf is what a replicated network's own step has as ``self``.
 
-    It is the network as it was written, which runs as replicas.
-
-    What every network of the backend answers, calls above all, is answered by the replicated
-    network. Attributes are those of the network that was written, and its other methods get this
-    object, too.
+    It looks like the network as it was written, and runs as replicas: calls, and whatever else
+    every network of the backend has, go to the replicated network. Other attributes are those of
+    the network as it was written, whose methods get this object, too.
     """
 
     def __init__(self, network: EnclosingNetwork) -> None:
         """Stand for a replicated network."""
         object.__setattr__(self, "_network", network)
 
-    @property  # type: ignore[misc]  # it is asked for, and not set
+    @property  # type: ignore[misc]  # it is read, and never set
     def __class__(self) -> Any:
-        """The class of the network that was written: ``super()`` in a step asks for it."""
+        """The class of the network as it was written: ``super()`` in a step reads it."""
         return type(innermost(self._network))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of the replicas, gathered."""
+        """Return the outputs of the replicas, gathered."""
         return self._network(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """See the class."""
-        network, written = self._network, innermost(self._network)
-        if hasattr(network.backend.network_base, name) or not hasattr(written, name):
+        """Return an attribute of the replicated network or of the one inside; see the class."""
+        network, inner = self._network, innermost(self._network)
+        if hasattr(network.backend.network_base, name) or not hasattr(inner, name):
             return getattr(network, name)
-        own = inspect.getattr_static(type(written), name, None)
-        return (
-            own.__get__(self, type(written)) if hasattr(own, "__get__") else getattr(written, name)
-        )
+        own = inspect.getattr_static(type(inner), name, None)
+        if hasattr(own, "__get__"):
+            return own.__get__(self, type(inner))
+        return getattr(inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the network that was written."""
+        """Set an attribute of the network as it was written."""
         setattr(innermost(self._network), name, value)

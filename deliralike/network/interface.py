@@ -32,7 +32,7 @@ class Gradients:
             it.
         inputs: The gradient with respect to each input: a nest like it, None at leaves that are not
             floating arrays.
-        beside: What the function returned after the loss, where it returned a tuple; arrays as
+        beside: The results of the function after the loss, where it returned a tuple; arrays as
             NumPy ones.
     """
 
@@ -61,10 +61,10 @@ class Networks(Arrays, Generic[N]):
 
     @abstractmethod
     def is_native(self, value: Any) -> bool:
-        """Whether a value is a network or layer of the framework."""
+        """Return whether a value is a network or layer of the framework."""
 
     def is_parameter(self, value: Any) -> bool:
-        """Whether a value is a parameter of the framework."""
+        """Return whether a value is a parameter of the framework."""
         return False
 
     def wrappers(self) -> tuple[type, ...]:
@@ -87,7 +87,7 @@ class Networks(Arrays, Generic[N]):
 
         Running statistics move, weights do not.
 
-        The function is taken to be called once; see `compiling_quickly`.
+        The call is compiled as one that is made once; see `compiling_quickly`.
         """
 
     def in_dtype(self, network: N, dtype: str) -> N:
@@ -102,7 +102,7 @@ class Networks(Arrays, Generic[N]):
         name = self.check_dtype(dtype)
         try:
             twin = deepcopy(network)
-        except Exception as error:  # of whatever the network holds
+        except Exception as error:  # a network may hold anything
             raise StateError(f"{type(network).__name__} cannot be copied: {error}") from error
         self.set_dtype(twin, name)
         for _, block in twin.named_blocks():
@@ -113,7 +113,10 @@ class Networks(Arrays, Generic[N]):
     def set_dtype(self, network: N, dtype: str) -> None:
         """Convert the floating parameters and buffers of a network to a type.
 
-        The type is one that `check_dtype` has named.
+        The type is a name that `check_dtype` returned.
+
+        Raises:
+            CapabilityError: The backend cannot change the type of a network.
         """
         raise CapabilityError(
             f"backend {self.name!r} cannot change the type of a network: build it in {dtype}"
@@ -124,8 +127,7 @@ class Networks(Arrays, Generic[N]):
 
         A block may be written once or native.
 
-        Within a function given to `gradients`, it is the network that the function gets which is to
-        be followed.
+        Within a loss function that `gradients` calls, follow the network that is its argument.
 
         Args:
             around: Called with the block's dotted path, the block, the call that it makes, and the
@@ -136,13 +138,13 @@ class Networks(Arrays, Generic[N]):
         return called_through(blocks, around, self.calls_forward)
 
     def calls_forward(self, block: Any) -> bool:
-        """Whether calling a block of the framework ends in its method ``forward``."""
+        """Return whether a call of a block of the framework ends in its method ``forward``."""
         return hasattr(block, "forward")
 
     def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
-        """The layer of `nn` that a layer of the framework's own is, and its settings there.
+        """Return the layer of `nn` that equals a layer of the framework, and its settings there.
 
-        None for all others, and for layers with the names and settings of those of `nn`.
+        None where no layer of `nn` does, or where its name and settings are the same.
         """
         return None
 
@@ -157,7 +159,7 @@ class Networks(Arrays, Generic[N]):
         parameters: str | None = None,
         groups: Settings | None = None,
     ) -> AbstractOptimizer:
-        """An optimizer that follows one of the neutral update rules.
+        """Return an optimizer that follows one of the neutral update rules.
 
         Args:
             parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable
@@ -175,4 +177,4 @@ class Networks(Arrays, Generic[N]):
 
     @abstractmethod
     def wrap_optimizer(self, native: Any, network: N) -> AbstractOptimizer:
-        """Any optimizer of the framework as an abstract one."""
+        """Wrap any optimizer of the framework as an abstract one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -18,11 +17,11 @@ _NOT_SEARCHED = "init_kwargs"  # a record, not a place for layers
 
 
 def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
-    """An error when a finished network holds a layer or parameter that would be lost.
+    """Refuse a finished network that holds a layer or parameter that would not be trained.
 
-    That is one of another framework, anywhere; and one of its own in a container that the framework
-    does not look into. A container whose name begins with an underscore may hold layers of the
-    network's own framework on purpose.
+    Layers of another framework are refused anywhere, those of the network's own framework in a
+    container that the framework does not look into. A container whose name begins with an
+    underscore may hold layers of the network's own framework on purpose.
 
     Args:
         blocks: Every block of the network by its path; those of the framework's own are not
@@ -32,13 +31,35 @@ def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
         ConstructionError: Names the path, the layer, and what to do.
     """
     for path, block in blocks.items():
-        held = vars(block) if isinstance(block, network.backend.network_base) else {}
-        for name, value in held.items():
+        if not isinstance(block, network.backend.network_base):
+            continue
+        for name, value in vars(block).items():
             if name != _NOT_SEARCHED:
                 _refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
 
 
+def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
+    """Refuse an attribute that is a plain list, tuple or dict of networks.
+
+    A framework would overlook the networks in it.
+
+    Raises:
+        ConstructionError: Names the attribute, and the container to use instead.
+    """
+    if type(value) not in (list, tuple, dict) or name.startswith("_"):
+        return
+    items, instead = value, "nn.ModuleList"
+    if isinstance(value, dict):
+        items, instead = value.values(), "nn.ModuleDict"
+    if any(owner.backend.is_native(item) for item in items):
+        raise ConstructionError(
+            f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of "
+            f"layers, whose parameters would be overlooked: use {instead}"
+        )
+
+
 def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
+    """Refuse layers and parameters in one attribute, as `refuse_overlooked` says."""
     is_private = path.rpartition(".")[2].startswith("_")
     for place, leaf in _leaves(path, value, ()):
         owner = _backend_of(leaf, network.backend)
@@ -55,14 +76,18 @@ def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -
 
 
 def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
-    """Whether a layer or parameter is a part of the network by another name."""
-    is_block = any(block is leaf for block in blocks.values())
-    return is_block or any(slot.native is leaf for slot in network.neutral_slots().values())
+    """Return whether a layer or parameter is a part of the network by another name."""
+    if any(block is leaf for block in blocks.values()):
+        return True
+    return any(slot.native is leaf for slot in network.neutral_slots().values())
 
 
 def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
+    """Return the message for a layer of another backend, its owner."""
     kind = type(leaf).__name__
-    instead = f"self.nn.{kind}" if hasattr(backend.nn, kind) else "a layer of self.nn"
+    instead = "a layer of self.nn"
+    if hasattr(backend.nn, kind):
+        instead = f"self.nn.{kind}"
     return (
         f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend "
         f"{backend.name!r}, which would overlook its parameters: use {instead}, or write the whole "
@@ -94,14 +119,22 @@ def _backend_of(value: Any, own: Any) -> Any:
     `own` is tried before any other; None stands for anything else.
     """
     kind: Any = type(value)
-    if (name := _framework_of(kind)) is None:
+    name = _framework_of(kind)
+    if name is None:
         return None
-    if own.is_native(value) or own.is_parameter(value):
+    if _belongs_to(own, value):
         return own
-    with suppress(BackendUnavailable):  # its framework is here, but cannot be used
+    try:
         backend = importlib.import_module("deliralike.backends").get(name)
-        return backend if backend.is_native(value) or backend.is_parameter(value) else None
+    except BackendUnavailable:  # the framework is installed, but cannot be used
+        return None
+    if _belongs_to(backend, value):
+        return backend
     return None
+
+
+def _belongs_to(backend: Any, value: Any) -> bool:
+    return backend.is_native(value) or backend.is_parameter(value)
 
 
 @cache

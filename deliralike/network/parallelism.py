@@ -1,6 +1,6 @@
-"""The interface to how a network computes in parallel.
+"""The interface of the ways in which a network computes in parallel.
 
-`Single`, which a plain network has, is the interface of every other way.
+`Single`, which a plain network has, is the base class of the others.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Hooks = tuple[list[Any], list[Any]]
 
 
 class UpdateState(Protocol):
-    """What a network's parallelism reads of an optimizer at an update."""
+    """The attributes of an optimizer that a network's parallelism reads at an update."""
 
     steps: int
     loss_scale: Any
 
 
 class Single:
-    """A network that computes once, in one process.
+    """Single is the parallelism of a network that computes once, in one process.
 
-    Optimizers, training and evaluation ask ``network.parallelism`` to do what depends on replicas
-    and processes; this class answers for a network without any, and its subclasses for the others.
+    Optimizers, training and evaluation call ``network.parallelism`` for everything that depends on
+    replicas and processes. This class serves networks without any, its subclasses serve the others.
 
-    The object is a view: it holds the network alone, and is made anew whenever it is asked for. So
-    a copy of a network never leads back to the network that it was copied from.
+    The object is a view: it holds nothing but the network, and each access to the attribute creates
+    a new one. So a copy of a network never refers to the network that it was copied from.
 
     Attributes:
         network: The network.
@@ -45,7 +45,7 @@ class Single:
     evaluation_is_collective: ClassVar[bool] = False
 
     def __init__(self, network: Any) -> None:
-        """Look at a network; nothing of it changes."""
+        """Refer to a network, which does not change."""
         self.network = network
 
     @property
@@ -60,7 +60,7 @@ class Single:
 
     @property
     def state_is_collective(self) -> bool:
-        """Whether every process makes each call that reads or writes the state of the network."""
+        """Return whether each call that reads or writes the state is made by every process."""
         return False
 
     @property
@@ -75,15 +75,15 @@ class Single:
     # ----------------------------------------------------------------------------------------------
 
     def adapt_loss(self, loss: Loss) -> Loss:
-        """The loss that an optimizer over this network computes for a given one: the same."""
+        """Return the loss that an optimizer over this network computes for a given one."""
         return loss
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The value of a per-replica loss on the whole batch."""
+        """Return the result of a per-replica loss on the whole batch."""
         return loss.whole(self.network, *batch)
 
     def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`compute_loss`, and the backward pass from its value.
+        """Return the result of `compute_loss` after the backward pass from its value.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass.
@@ -93,26 +93,28 @@ class Single:
         return result
 
     def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        """A block in which only the gradients of these parameters need to be right."""
+        """Return a block in which only the gradients of these parameters need to be right."""
         return nullcontext()
 
     def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
-        """`detect_anomalous_params`; buffers and random state are not put back."""
+        """Return the result of `detect_anomalous_params`, without restoring the state."""
         network = self.network
         arrays = network.backend.prepare(batch, network)
-        return anomalies_of(network.backend.gradients(loss_function, network, *arrays).parameters)
+        gradients = network.backend.gradients(loss_function, network, *arrays)
+        return anomalies_of(gradients.parameters)
 
     # Updates
     # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """What an optimizer calls before and after each update of this network: nothing.
+        """Return the hooks that an optimizer calls before and after each update: none here.
 
         Raises:
             CapabilityError: A block within is replicated by itself, and the backend cannot keep it
                 in step.
         """
-        if path := next(self.replicated_blocks(), ""):
+        path = next(self.replicated_blocks(), "")
+        if path:
             raise CapabilityError(
                 f"the block {path!r} of {type(self.network).__name__} is replicated by itself, and "
                 "an optimizer over the whole network would not keep its replicas in step: "
@@ -142,15 +144,15 @@ class Single:
         return nullcontext()
 
     def empty_share(self) -> AbstractContextManager[Any]:
-        """A block in which this process has no samples: what it is called with does not count."""
+        """Return a block in which this process has no samples: its batch does not count."""
         return nullcontext()
 
     def count_samples(self, batch: Any) -> int:
-        """The number of samples in a batch that an optimizer is given."""
+        """Return the number of samples in a batch that an optimizer is given."""
         return count_samples(batch)
 
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients in each replica but the root: none."""
+        """Return the gradients in each replica but the root: none."""
         return iter(())
 
     def train_over(self, processes: ProcessGroup) -> None:
@@ -178,7 +180,7 @@ class Single:
     # --------------------------------------------------------------------------------------------
 
     def replicated_blocks(self) -> Iterator[str]:
-        """The paths of blocks that are replicated networks themselves."""
+        """Yield the paths of blocks that are replicated networks themselves."""
         for path, block in self.network.named_blocks():
             if is_replicated(block):
                 yield path
@@ -205,6 +207,6 @@ class Single:
 
 
 def is_replicated(block: Any) -> bool:
-    """Whether a block, native or not, is a replicated network."""
+    """Return whether a block, native or not, is a replicated network."""
     parallelism = getattr(block, "parallelism", None)
     return isinstance(parallelism, Single) and parallelism.is_replicated

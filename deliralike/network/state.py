@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from deliralike.errors import StateError
 
-_COUNTER = (
-    "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it, as do the layers of flax's own
-)
+# Files from before PyTorch 0.4.1 lack this buffer, as do flax's own layers.
+_COUNTER = "num_batches_tracked"
 
 
 class Slot(ABC):
@@ -67,7 +66,7 @@ class Slot(ABC):
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What loading weights does, name by name.
+    """LoadReport says what became of each name when weights were loaded.
 
     Attributes:
         loaded: Names that are taken over.
@@ -87,28 +86,52 @@ class LoadReport:
 
         A norm's ``num_batches_tracked`` does not count.
         """
-        norms = {
-            name.removesuffix("running_mean")
-            for name in self.loaded
-            if name.endswith("running_mean")
-        }
+        means = [name for name in self.loaded if name.endswith("running_mean")]
+        norms = {name.removesuffix("running_mean") for name in means}
         unexpected = [name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms]
         missing = [name for name in self.missing if not name.endswith(_COUNTER)]
         return not (missing or unexpected or self.mismatched)
 
     def __str__(self) -> str:
         """One sentence for each kind of name that there is."""
-        wrong = [
-            f"{name} has shape {came}, wanted {wanted}" for name, came, wanted in self.mismatched
-        ]
-        parts = [
-            f"{len(self.loaded)} of {len(self.loaded) + len(self.missing) + len(wrong)} names "
-            "loaded"
-        ]
-        parts += [f"missing: {_some(self.missing)}"] if self.missing else []
-        parts += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
-        parts += [f"wrong shape: {_some(wrong)}"] if wrong else []
+        loaded = len(self.loaded)
+        total = loaded + len(self.missing) + len(self.mismatched)
+        parts = [f"{loaded} of {total} names loaded"]
+        if self.missing:
+            parts.append(f"missing: {_some(self.missing)}")
+        if self.unexpected:
+            parts.append(f"unexpected: {_some(self.unexpected)}")
+        if self.mismatched:
+            wrong = []
+            for name, given, wanted in self.mismatched:
+                wrong.append(f"{name} has shape {given}, wanted {wanted}")
+            parts.append(f"wrong shape: {_some(wrong)}")
         return "; ".join(parts)
+
+
+AnySlot = TypeVar("AnySlot", bound=Slot)
+
+
+def first_names(slots: Mapping[str, Slot]) -> dict[int, str]:
+    """Return the first name of each parameter, by the ``id`` of the native object.
+
+    Tied parameters are one native object with several names. Buffers are left out.
+    """
+    names: dict[int, str] = {}
+    for name, slot in slots.items():
+        if slot.is_parameter:
+            names.setdefault(id(slot.native), name)
+    return names
+
+
+def each_once(slots: Mapping[str, AnySlot]) -> dict[str, AnySlot]:
+    """Return the slots with each tied parameter under its first name only; buffers all stay."""
+    names = first_names(slots)
+    unique = {}
+    for name, slot in slots.items():
+        if not slot.is_parameter or names[id(slot.native)] == name:
+            unique[name] = slot
+    return unique
 
 
 def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport:
@@ -117,29 +140,30 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
     A tied parameter is not missing when it comes under another of its names.
     """
     shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
-    given = {
-        id(slot.native) for name, slot in slots.items() if slot.is_parameter and name in shapes
-    }
-    wrong = {name for name in slots if name in shapes and shapes[name] != slots[name].shape}
-    return LoadReport(
-        loaded=tuple(name for name in slots if name in shapes and name not in wrong),
-        missing=tuple(
-            name
-            for name, slot in slots.items()
-            if name not in shapes and id(slot.native) not in given
-        ),
-        unexpected=tuple(name for name in shapes if name not in slots),
-        mismatched=tuple(
-            (name, shapes[name], slots[name].shape) for name in slots if name in wrong
-        ),
-    )
+    given = first_names({name: slot for name, slot in slots.items() if name in shapes})
+    loaded, missing, mismatched = [], [], []
+    for name, slot in slots.items():
+        if name not in shapes:
+            if id(slot.native) not in given:
+                missing.append(name)
+        elif shapes[name] == slot.shape:
+            loaded.append(name)
+        else:
+            mismatched.append((name, shapes[name], slot.shape))
+    unexpected = [name for name in shapes if name not in slots]
+    return LoadReport(tuple(loaded), tuple(missing), tuple(unexpected), tuple(mismatched))
 
 
 def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]) -> None:
-    """An error when one parameter comes under two of its names with different values."""
-    first: dict[int, str] = {}
-    for name in (name for name in arrays if slots[name].is_parameter):
-        other = first.setdefault(id(slots[name].native), name)
+    """Refuse arrays that give one parameter different values under two of its names.
+
+    Raises:
+        StateError: Names both; the network has not been changed.
+    """
+    given = {name: slots[name] for name in arrays}
+    names = first_names(given)
+    for name, slot in given.items():
+        other = names.get(id(slot.native), name)
         if other != name and not np.array_equal(arrays[other], arrays[name], equal_nan=True):
             raise StateError(
                 f"{other!r} and {name!r} are one tied parameter of the network, but come with "
@@ -172,6 +196,8 @@ def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _some(names: Any, limit: int = 8) -> str:
-    shown = ", ".join(list(names)[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+def _some(names: Sequence[str], limit: int = 8) -> str:
+    text = ", ".join(names[:limit])
+    if len(names) > limit:
+        text += f" and {len(names) - limit} more"
+    return text

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
-from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, sum_of_losses, taken
+from deliralike.network.closure import INPUT, LABEL, MAIN, entry, refuse_loss_named, sum_of_losses
 from deliralike.network.core import NetworkCore
 from deliralike.optim.loss import LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -21,7 +21,7 @@ TOTAL = "loss"
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
-    """The inputs of a network and the target of its losses, from a batch.
+    """Return the inputs of a network and the target of its losses, from a batch.
 
     A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and
     ``"label"``, the data being one input or a tuple of several.
@@ -37,8 +37,10 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         (('image', 'age'), 'mask')
     """
     if isinstance(batch, Mapping):
-        data, label = (taken(batch, key) for key in (INPUT, LABEL))
-        return data if type(data) is tuple else (data,), label
+        data, label = entry(batch, INPUT), entry(batch, LABEL)
+        if type(data) is not tuple:
+            data = (data,)
+        return data, label
     if not isinstance(batch, tuple | list):
         raise BatchTypeError(
             f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
@@ -53,13 +55,10 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
 
 
 def default_loss(prediction: Any, target: Any, *, network: NetworkCore) -> Any:
-    """Mean cross-entropy for targets of whole numbers, mean squared error for floating ones."""
-    floating = "float" in str(target.dtype)
-    return (
-        network.nn.mse_loss(prediction, target)
-        if floating
-        else network.nn.cross_entropy(prediction, target)
-    )
+    """Return mean cross-entropy for targets of whole numbers, mean squared error for floats."""
+    if "float" in str(target.dtype):
+        return network.nn.mse_loss(prediction, target)
+    return network.nn.cross_entropy(prediction, target)
 
 
 @dataclass(frozen=True)
@@ -81,15 +80,17 @@ class StepLoss:
         return self.of(network, network(*inputs), target)
 
     def of(self, network: Any, prediction: Any, target: Any) -> Any:
-        """The same from a prediction that is there already."""
+        """Return the same as a call, from the network's prediction."""
         if not self.functions:
             return default_loss(prediction, target, network=network)
         total, each = sum_of_losses(self.names, self.functions, prediction, target)
-        return total if len(each) == 1 else (total, each)
+        if len(each) == 1:
+            return total
+        return total, each
 
 
 def step_loss(losses: Losses | None) -> Callable[..., Any]:
-    """The loss function of a step.
+    """Return the loss function of a step.
 
     Args:
         losses: Functions ``(prediction, target)`` by name, whose sum is minimised; one function
@@ -97,7 +98,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
 
     Raises:
         SettingError: There is no loss in the mapping, or one of several has the name of their sum.
-        ArgumentError: It is something else.
+        ArgumentError: `losses` is something else.
     """
     if losses is None:
         return StepLoss()
@@ -117,18 +118,20 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
 def train_step(
     network: NetworkCore, batch: Any, optimizers: Optimizers, losses: Losses | None = None
 ) -> dict[str, Any]:
-    """One update on a batch; see `AbstractNetwork.train_step`."""
+    """Make one update on a batch; see `AbstractNetwork.train_step`."""
     loss, optimizer = step_loss(losses), the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
-    return named_losses(network, optimizer.update(loss, *inputs, target))
+    result = optimizer.update(loss, *inputs, target)
+    return named_losses(network, result)
 
 
 def val_step(network: NetworkCore, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
-    """The losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
+    """Return the losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
     loss, backend = step_loss(losses), network.backend
     inputs, target = inputs_and_target(batch)
-    with network.training_mode(False), backend.evaluating():
-        return named_losses(network, loss(network, *backend.prepare((*inputs, target), network)))
+    with network.training_mode(training=False), backend.evaluating():
+        arrays = backend.prepare((*inputs, target), network)
+        return named_losses(network, loss(network, *arrays))
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
@@ -137,7 +140,7 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
     It is the optimizer itself, the only one of a mapping, or the one called ``"default"``.
 
     Raises:
-        SettingError: There are several, and none of them is called so.
+        SettingError: There are several, and none of them is called ``"default"``.
     """
     if not isinstance(optimizers, Mapping):
         return optimizers
@@ -153,15 +156,24 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
 
 
 def named_losses(network: NetworkCore, result: Any) -> dict[str, Any]:
-    """The total first; then the losses by name, where the loss function gave them."""
+    """Return the total as ``"loss"``, then each loss by name where the function returned them.
+
+    They are without a graph.
+
+    Args:
+        result: What the loss function returned: the total, or a tuple of it and anything else, of
+            which the first mapping has the losses by name.
+    """
     parts = LossResult.of(result)
-    each = next((extra for extra in parts.extras or () if isinstance(extra, Mapping)), {})
-    graphless = {
-        name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
-        for name, value in each.items()
-        if name != TOTAL
-    }
-    return {TOTAL: parts.value, **graphless}
+    mappings = [extra for extra in parts.extras or () if isinstance(extra, Mapping)]
+    losses = {TOTAL: parts.value}
+    for name, value in mappings[0].items() if mappings else ():
+        if name == TOTAL:
+            continue
+        if network.backend.is_array(value):
+            value = network.nn.stop_gradient(value)
+        losses[name] = value
+    return losses
 
 
 def _named(value: Any) -> str:

@@ -19,12 +19,12 @@ Gradients = dict[str, Any]
 
 @dataclass(frozen=True)
 class Weight:
-    """What one micro-batch counts for.
+    """The weight of one micro-batch in a window.
 
     Attributes:
-        samples: Its samples.
-        factor: What its gradients are multiplied by.
-        divisor: What it adds to the divisor of the window.
+        samples: The number of its samples.
+        factor: The number that its gradients are multiplied by.
+        divisor: The number that it adds to the divisor of the window.
     """
 
     samples: int
@@ -33,15 +33,16 @@ class Weight:
 
 
 @dataclass
-class Window:
+class AccumulationWindow:
     """The micro-batches since the last update.
 
     Attributes:
-        micro_batches: How many there are.
-        samples: How many samples they have.
-        divisor: What their sum is to be divided by; 0 for losses that are sums.
-        of_replicas: One dict of gradients for each replica, the root's first, on the replicas' own
-            devices: they are brought together once, at the update.
+        micro_batches: The number of micro-batches.
+        samples: The number of their samples.
+        divisor: The number that the sum of their gradients is to be divided by; 0 for losses that
+            are sums.
+        of_replicas: One dict of gradients for each replica, the root's first. They stay on the
+            replicas' own devices and are reduced once, at the update.
     """
 
     micro_batches: int = 0
@@ -52,74 +53,82 @@ class Window:
     def add(
         self, backend: Arrays, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0
     ) -> None:
-        """Add the gradients of one micro-batch, each replica's, times its weight.
+        """Add the gradients of one micro-batch, times its weight.
 
-        They are divided by the scale of the loss.
-
-        A replica that had no share of it is not among them.
+        Args:
+            backend: The backend of the gradients.
+            gradients: Those of each replica that had a share of the micro-batch, the root's first.
+            weight: The weight of the micro-batch.
+            scale: The scale of the loss, by which the gradients are divided.
         """
         self.micro_batches += 1
-        self.samples, self.divisor = self.samples + weight.samples, self.divisor + weight.divisor
-        self.of_replicas += [{} for _ in gradients[len(self.of_replicas) :]]
+        self.samples += weight.samples
+        self.divisor += weight.divisor
+        while len(self.of_replicas) < len(gradients):
+            self.of_replicas.append({})
         for total, addition in zip(self.of_replicas, gradients, strict=False):
             _add(backend, total, addition, weight.factor / scale)
 
-    def divided(self, backend: Arrays) -> list[Gradients]:
-        """Each replica's gradients of the whole window, which holds them no longer."""
-        sums, self.of_replicas = self.of_replicas, []
-        for gradients in sums:
-            names = _present(gradients)
-            quotients = backend.weighted(
-                [gradients[name] for name in names], 1.0 / or_one(self.divisor)
-            )
-            gradients.update(zip(names, quotients, strict=True))
-        return sums
+    def take_gradients(self, backend: Arrays) -> list[Gradients]:
+        """Return each replica's gradients of the whole window, and hold them no longer."""
+        replicas, self.of_replicas = self.of_replicas, []
+        factor = 1.0 / or_one(self.divisor)
+        for gradients in replicas:
+            sums = _present(gradients)
+            quotients = backend.weighted(list(sums.values()), factor)
+            gradients.update(zip(sums, quotients, strict=True))
+        return replicas
+
+
+Window = AccumulationWindow  # deprecated alias
 
 
 def _add(backend: Arrays, total: Gradients, addition: Gradients, factor: float) -> None:
-    """Add gradients times a factor to a replica's gradients.
+    """Add gradients times a factor to a replica's gradients, in place.
 
-    Where both are None the parameter has taken no part so far.
+    A parameter with None in both has taken no part in the loss so far.
     """
-    present = _present(addition)
-    known = [name for name in present if total.get(name) is not None]
-    fresh = [name for name in present if total.get(name) is None]
-    total.update({name: None for name in addition if name not in total})
-    total.update(
-        zip(fresh, backend.weighted([addition[name] for name in fresh], factor), strict=True)
-    )
-    sums = backend.weighted(
-        [addition[name] for name in known], factor, [total[name] for name in known]
-    )
-    total.update(zip(known, sums, strict=True))
+    first, further, sums = {}, {}, []
+    for name, gradient in addition.items():
+        so_far = total.setdefault(name)
+        if gradient is None:
+            continue
+        if so_far is None:
+            first[name] = gradient
+        else:
+            further[name] = gradient
+            sums.append(so_far)
+    total.update(zip(first, backend.weighted(list(first.values()), factor), strict=True))
+    total.update(zip(further, backend.weighted(list(further.values()), factor, sums), strict=True))
 
 
-def _present(gradients: Gradients) -> list[str]:
-    return [name for name, gradient in gradients.items() if gradient is not None]
+def _present(gradients: Gradients) -> Gradients:
+    """Return the gradients of the parameters that took part in the loss."""
+    return {name: gradient for name, gradient in gradients.items() if gradient is not None}
 
 
 def weight_of(
     loss: Loss, result: Any, samples: int, number: Callable[[Any], float]
 ) -> tuple[LossResult, Weight]:
-    """The parts of a micro-batch's loss, and what it counts for in a window.
+    """Return the parts of a micro-batch's loss, and the weight of the micro-batch in a window.
 
     Args:
         loss: The loss before `Loss.with_denominator`.
         result: What the loss has returned with it.
-        samples: The samples of the micro-batch.
+        samples: The number of samples in the micro-batch.
         number: Turns a native scalar into a number.
     """
     if loss.reduction == "sum":
-        return LossResult.of(result), Weight(samples, 1.0, 0.0)
+        return LossResult.of(result), Weight(samples, factor=1.0, divisor=0.0)
     if loss.reduction != "denominator":
-        return LossResult.of(result), Weight(samples, samples, samples)
+        return LossResult.of(result), Weight(samples, factor=samples, divisor=samples)
     parts = loss.parts(result)
     divisor = number(parts.denominator)
-    return parts, Weight(samples, divisor, divisor)
+    return parts, Weight(samples, factor=divisor, divisor=divisor)
 
 
 def count_samples(batch: Any, dim: int = 0) -> int:
-    """The number of samples in a batch: the size of its first array along `dim`.
+    """Return the number of samples in a batch: the size of its first array along `dim`.
 
     Raises:
         BatchError: There is no array with such an axis.

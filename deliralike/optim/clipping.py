@@ -42,7 +42,11 @@ class ClipNorm:
     norm_type: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse a bound or an order that is none."""
+        """Refuse a bound or an order that makes no sense.
+
+        Raises:
+            SettingError: `max_norm` or `norm_type` is not above 0.
+        """
         _refuse_no_bound("max_norm", self.max_norm)
         if not _is_number(self.norm_type) or not self.norm_type > 0:
             raise SettingError(
@@ -56,7 +60,7 @@ class ClipNorm:
         That is a bound, a mapping of both settings, or a hook.
 
         Raises:
-            SettingError: It is something else.
+            SettingError: The value is something else.
             ArgumentError: The mapping has other settings.
 
         Example:
@@ -77,21 +81,18 @@ class ClipNorm:
         )
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
-        """The gradients, scaled."""
+        """Return the gradients, scaled."""
         present = {name: gradient for name, gradient in gradients.items() if gradient is not None}
         if not present:
             return gradients
         norm = _joint_norm(list(present.values()), self.norm_type)
-        one = (
-            norm**0
-        )  # in the gradients' type, which NumPy's whole numbers and flags would not keep
+        # One in the gradients' type, which NumPy's whole numbers and flags would not keep.
+        one = norm**0
+        # A compiled program cannot branch: the larger of norm and bound is a sum of products.
         above = (norm > self.max_norm) * one
-        factor = self.max_norm / (
-            norm * above + self.max_norm * (one - above)
-        )  # 1 where the norm is within bounds
-        factor = factor + (
-            norm - norm
-        )  # 0, or NaN: XLA turns products with flags into choices, which drop NaN
+        larger = norm * above + self.max_norm * (one - above)
+        # `norm - norm` is 0 or NaN: XLA turns products with flags into choices, which drop NaN.
+        factor = self.max_norm / larger + (norm - norm)
         return gradients | {name: gradient * factor for name, gradient in present.items()}
 
 
@@ -102,27 +103,28 @@ class ClipValue:
     max_value: float
 
     def __post_init__(self) -> None:
-        """Refuse a bound that is none."""
+        """Refuse a bound that is not above 0 and finite."""
         _refuse_no_bound("max_value", self.max_value)
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
-        """The gradients, bounded."""
-        bound = self.max_value
-        return {
-            name: None if gradient is None else gradient.clip(-bound, bound)
-            for name, gradient in gradients.items()
-        }
+        """Return the gradients, bounded."""
+        clipped = {}
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                gradient = gradient.clip(-self.max_value, self.max_value)
+            clipped[name] = gradient
+        return clipped
 
 
 def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
-    """The norm of all elements of all gradients, as a native scalar."""
+    """Return the norm of all elements of all gradients, as a native scalar."""
     if norm_type == 2:
         return sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
     if norm_type == math.inf:
-        return reduce(
-            _larger, [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
-        )
-    return sum((abs(gradient) ** norm_type).sum() for gradient in gradients) ** (1.0 / norm_type)
+        maxima = [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape]
+        return reduce(_larger, maxima)
+    total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
+    return total ** (1.0 / norm_type)
 
 
 def _larger(one: Any, other: Any) -> Any:

@@ -49,10 +49,10 @@ class Groups:
 
     @classmethod
     def of(cls, rule: Rule, settings: Settings | None = None) -> Groups:
-        """Groups from a pattern's settings that differ from the rule's.
+        """Return groups from the settings that differ from the rule's, by patterns of names.
 
         Raises:
-            ArgumentError: The rule has no such setting, or these are no settings.
+            ArgumentError: The rule has no such setting, or `settings` is no mapping of mappings.
             SettingError: A setting makes no sense, or the rule's learning rate is 0 and a group's
                 is not.
         """
@@ -60,9 +60,12 @@ class Groups:
             raise ArgumentError(
                 f"groups={settings!r}: wanted patterns with settings, {{'*.bias': {{...}}}}"
             )
-        own = [_differing(rule, pattern, given) for pattern, given in (settings or {}).items()]
-        rules = (rule, *own)
-        return cls(rules, tuple(settings or {}), tuple(each.lr for each in rules))
+        settings = settings or {}
+        rules = [rule]
+        for pattern, differing in settings.items():
+            rules.append(_variant(rule, pattern, differing))
+        rates = tuple(each.lr for each in rules)
+        return cls(tuple(rules), tuple(settings), rates)
 
     @property
     def lr(self) -> float:
@@ -74,9 +77,10 @@ class Groups:
 
         A group's own learning rate keeps its ratio to it.
         """
-        rules = zip(self.rules, self.first, strict=True)
-        scaled = tuple(rule.with_lr(scaled_lr(own, self.first[0], lr)) for rule, own in rules)
-        return replace(self, rules=scaled)
+        rules = []
+        for rule, own in zip(self.rules, self.first, strict=True):
+            rules.append(rule.with_lr(scaled_lr(own, self.first[0], lr)))
+        return replace(self, rules=tuple(rules))
 
     def without_lr(self) -> tuple[Rule, ...]:
         """Return the rules with a learning rate of 0.
@@ -86,31 +90,31 @@ class Groups:
         return tuple(rule.with_lr(0.0) for rule in self.rules)
 
     def index(self, *names: str) -> int:
-        """The place in `rules` of a parameter that has these names (several, where it is tied)."""
-        matches = (
-            any(fnmatch.fnmatchcase(name, pattern) for name in names) for pattern in self.patterns
-        )
-        return next((place for place, is_match in enumerate(matches, start=1) if is_match), 0)
+        """Return the place in `rules` of a parameter by its names (several, where it is tied)."""
+        for place, pattern in enumerate(self.patterns, start=1):
+            if any(fnmatch.fnmatchcase(name, pattern) for name in names):
+                return place
+        return 0
 
-    def assigned(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """Return the place in `rules` of each of these parameters by name.
+    def indices(self, slots: Mapping[str, Slot]) -> dict[str, int]:
+        """Return the place in `rules` of each parameter, by the names of `slots`.
 
-        A tied one has one place under all its names.
+        A tied parameter has one place under all its names.
 
         Raises:
-            UnknownName: A pattern matches none of them.
+            UnknownName: A pattern matches no parameter.
         """
         for pattern in self.patterns:
             if not fnmatch.filter(slots, pattern):
                 raise UnknownName(
                     f"groups: no parameter matches {pattern!r}. {suggestion(pattern, slots)}"
                 )
-        names: dict[int, list[str]] = {}
+        names: dict[int, list[str]] = {}  # of each native parameter
         for name, slot in slots.items():
             names.setdefault(id(slot.native), []).append(name)
-        return {
-            name: place for tied in names.values() for place in [self.index(*tied)] for name in tied
-        }
+        return {name: self.index(*names[id(slot.native)]) for name, slot in slots.items()}
+
+    assigned = indices  # deprecated alias
 
 
 def scaled_lr(own: float, first: float, lr: float) -> float:
@@ -119,7 +123,8 @@ def scaled_lr(own: float, first: float, lr: float) -> float:
     The ratio they started with is kept.
 
     Raises:
-        SettingError: The first one started at 0, which has no ratio to another.
+        SettingError: The learning rate of the first group started at 0, which has no ratio to
+            another.
     """
     if own == first:
         return number(lr)
@@ -128,10 +133,13 @@ def scaled_lr(own: float, first: float, lr: float) -> float:
 
 
 def refuse_lost_ratio(own: float, first: float, where: str) -> None:
-    """An error where a learning rate has no ratio to that of the first group, since that one is 0.
+    """Refuse a learning rate that has no ratio to that of the first group, since that is 0.
+
+    Args:
+        where: What has the learning rate, for the message.
 
     Raises:
-        SettingError: Says where.
+        SettingError: Names `where`.
     """
     if own and not first:
         raise SettingError(
@@ -140,7 +148,8 @@ def refuse_lost_ratio(own: float, first: float, where: str) -> None:
         )
 
 
-def _differing(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
+def _variant(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
+    """Return the rule with the settings of one group."""
     where = f"groups[{pattern!r}]"
     if not isinstance(settings, Mapping):
         raise ArgumentError(
@@ -148,8 +157,8 @@ def _differing(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
         )
     refuse_unknown_settings(where, settings, rule.settings())
     try:
-        differing = replace(rule, **settings)
+        variant = replace(rule, **settings)
     except SettingError as error:
         raise SettingError(f"{where}: {error}") from None
-    refuse_lost_ratio(differing.lr, rule.lr, where)
-    return differing
+    refuse_lost_ratio(variant.lr, rule.lr, where)
+    return variant

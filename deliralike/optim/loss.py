@@ -13,7 +13,7 @@ LossFunction = Callable[..., Any]
 
 
 def no_scalar(shape: Sequence[int]) -> ShapeError:
-    """The error for a loss that is an array."""
+    """Return the error for a loss that is an array."""
     return ShapeError(
         f"the loss function gave an array of shape {tuple(shape)}, wanted a scalar: take its mean; "
         "where the network itself gives its loss, each replica gives one: "
@@ -27,8 +27,8 @@ class LossResult:
 
     Attributes:
         value: The loss, a native scalar.
-        extras: What came beside it; None where the function returned the loss alone.
-        denominator: What a sum is to be divided by; None unless the loss declares one.
+        extras: What the function returned after the loss; None where it returned the loss alone.
+        denominator: The number to divide a sum by; None unless the loss declares one.
     """
 
     value: Any
@@ -37,26 +37,26 @@ class LossResult:
 
     @classmethod
     def of(cls, result: Any) -> LossResult:
-        """The parts of a loss, or of a tuple of a loss and anything else."""
+        """Return the parts of a loss, or of a tuple of a loss and anything else."""
         if isinstance(result, tuple):
             return cls(result[0], result[1:])
         return cls(result)
 
     @property
     def returned(self) -> Any:
-        """What a loss function returns that has these parts; the denominator is not among them."""
+        """Return what a loss function with these parts returns, without the denominator."""
         if self.extras is None:
             return self.value
         return (self.value, *self.extras)
 
     def with_value(self, value: Any) -> LossResult:
-        """The same parts with another loss."""
+        """Return the same parts with another loss."""
         return replace(self, value=value)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss function with everything that an update must know of it.
+    """A loss function with all that an update needs to know about it.
 
     Equal ones share a compiled program.
 
@@ -80,13 +80,13 @@ class Loss:
     reports_denominator: bool = False
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """The loss of the whole batch, or a tuple of it and what else the function returned."""
+        """Return the loss of the whole batch, or a tuple of it and the function's other results."""
         if self.per_replica:
             return network.parallelism.compute_loss(self, *batch)
         return self.compute(network, *batch)
 
     def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """The same as a call, after a backward pass from the loss.
+        """Return the same as a call, after a backward pass from the loss.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass.
@@ -98,7 +98,7 @@ class Loss:
         return result
 
     def compute(self, network: Any, *batch: Any) -> Any:
-        """What the function returns for this batch, its loss scaled and in the network's type."""
+        """Return the function's result for a batch, its loss scaled and in the network's type."""
         if not self.is_scaled:
             return self._unscaled(network, *batch)
         scale, *rest = batch
@@ -113,7 +113,7 @@ class Loss:
         return parts.with_value(network.nn.cast(parts.value, network.dtype_name)).returned
 
     def whole(self, network: Any, *batch: Any) -> Any:
-        """The loss on one network that sees the whole batch."""
+        """Return the loss on one network that sees the whole batch."""
         result = self.compute(network, *batch)
         if not self.per_replica:
             return result
@@ -125,10 +125,10 @@ class Loss:
         return self.result(LossResult(value, parts.extras, denominator))
 
     def parts(self, result: Any) -> LossResult:
-        """The parts of what `compute` returned on a share.
+        """Return the parts of what `compute` returned on a share.
 
         Raises:
-            ArgumentError: A denominator is declared, and the function gave none.
+            ArgumentError: A denominator is declared, and the function returned none.
             ShapeError: The loss is no scalar.
         """
         parts = LossResult.of(result)
@@ -147,34 +147,36 @@ class Loss:
         return LossResult(parts.value, tuple(extras) or None, denominator)
 
     def result(self, parts: LossResult) -> Any:
-        """What a call returns, from the parts of the whole batch."""
+        """Return what a call returns, from the parts of the whole batch."""
         if self.reports_denominator:
             return (parts.value, parts.denominator, *(parts.extras or ()))
         return parts.returned
 
     def weights(self, sizes: Sequence[int]) -> list[float]:
-        """What each share's loss counts for when no denominator is declared."""
+        """Return the weight of each share's loss where no denominator is declared."""
         samples = sum(sizes)
         if self.reduction != "mean" or not samples:
             return [1.0] * len(sizes)
         return [size / samples for size in sizes]
 
     def in_replicas(self) -> Loss:
-        """This loss, computed inside the replicas; without a declaration a mean over samples."""
-        return self if self.per_replica else in_replicas(self.function)
+        """Return this loss as one that the replicas compute; a mean over samples by default."""
+        if self.per_replica:
+            return self
+        return in_replicas(self.function)
 
     def with_denominator(self) -> Self:
-        """This loss, made to return the denominator that it declares after the loss."""
+        """Return this loss with the denominator that it declares among its results."""
         return replace(self, reports_denominator=self.reduction == "denominator")
 
     def with_precision(self, precision: str | None) -> Self:
-        """This loss with its forward pass in a shorter type; as it is for None."""
+        """Return this loss with its forward pass in a shorter type; as it is for None."""
         if precision is None:
             return self
         return replace(self, precision=precision)
 
     def with_scale(self) -> Self:
-        """This loss times a number, which is given before the batch and to all replicas alike."""
+        """Return this loss times a number, which comes before the batch and to every replica."""
         spec = self.spec
         if spec is not None:
             spec = ("keep", *spec)
@@ -182,7 +184,7 @@ class Loss:
 
 
 def as_loss(loss_function: Callable[..., Any]) -> Loss:
-    """A loss function as a `Loss`; a `Loss` is returned as it is.
+    """Return a loss function as a `Loss`; a `Loss` is returned as it is.
 
     The reduction is the one in the function's attribute ``reduction``, else a mean.
     """
@@ -194,10 +196,10 @@ def as_loss(loss_function: Callable[..., Any]) -> Loss:
 def in_replicas(
     loss_function: Callable[..., Any], reduction: str = "mean", spec: Any = None
 ) -> Loss:
-    """A loss function that each replica computes on its own share of the batch, backward included.
+    """Return a loss that each replica computes on its own share of the batch, backward included.
 
-    Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the
-    same loss.
+    Only the losses are gathered, and the backward passes run in parallel. On a plain network it is
+    the same loss.
 
     Args:
         loss_function: ``loss_function(network, *batch)`` as for `AbstractOptimizer.update`;
@@ -209,6 +211,9 @@ def in_replicas(
             sums over the sum of denominators. For class weights and ignored labels, whose means
             have no denominator of samples.
         spec: What to split, copy and keep of the tuple `batch`; see `scatter`.
+
+    Raises:
+        SettingError: There is no such reduction.
 
     Example:
         >>> from deliralike import zoo
@@ -228,17 +233,15 @@ def in_replicas(
 
 
 def constant(network: Any, denominator: Any) -> Any:
-    """A denominator without its graph."""
-    return (
-        network.nn.stop_gradient(denominator)
-        if network.backend.is_array(denominator)
-        else denominator
-    )
+    """Return a denominator without its graph."""
+    if network.backend.is_array(denominator):
+        return network.nn.stop_gradient(denominator)
+    return denominator
 
 
 def or_one(denominator: Any) -> Any:
     """Return the denominator, or one in the place of zero.
 
-    Where nothing counts the sum is zero already.
+    Where the denominator is zero the sum to be divided is zero, too.
     """
     return denominator + (denominator == 0)

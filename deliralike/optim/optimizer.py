@@ -1,4 +1,4 @@
-"""One optimizer step, stated as a function.
+"""The interface of optimizers, and the one order in which they make an update.
 
 The order is gradients, pre-update hooks, update, post-update hooks.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
-from deliralike.optim.accumulation import Window, weight_of
+from deliralike.optim.accumulation import AccumulationWindow, weight_of
 from deliralike.optim.groups import Groups
 from deliralike.optim.loss import Loss, LossFunction, as_loss
 from deliralike.optim.mixed_precision import check_mixed
@@ -32,9 +32,9 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         network: The network whose trainable parameters it updates.
-        groups: The neutral rules that it was made to follow, as they were then; None for one of the
-            framework's own.
-        pattern: Which of them: those whose neutral names match; all when None.
+        groups: The neutral rules that the optimizer was made with, as they were then; None for an
+            optimizer of the framework's own.
+        pattern: The parameters that are updated are those whose neutral names match; all when None.
         updated: The parameters that the last update changed.
         steps: The number of finished updates.
         pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by
@@ -43,15 +43,15 @@ class AbstractOptimizer(ABC):
             are over a replicated one.
         post_update_hooks: Called in order with the optimizer, after the parameters have changed;
             one with an attribute ``runs_last`` that is true comes after the others.
-        accumulate: How many calls of `update` make one update of the parameters, together; see
-            `update`.
+        accumulate: The number of calls of `update` that together make one update of the
+            parameters; see `update`.
         precision: The shorter type that the forward pass computes in, ``"bfloat16"`` or
             ``"float16"``; None for the network's own. See `compute_in`.
-        loss_scale: What float16 losses are multiplied by for backward; None without.
+        loss_scale: The factor of float16 losses for backward; None without one.
         keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the
             hooks left them.
-        latest_gradients: They, native arrays by neutral name; empty before the first update and
-            unless kept.
+        latest_gradients: The gradients of the last update, native arrays by neutral name; empty
+            before the first update and unless kept.
 
     Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that
     hooks added later see the whole gradient, and a post-update hook that runs last copies the
@@ -77,12 +77,13 @@ class AbstractOptimizer(ABC):
         self.loss_scale: LossScale | None = None
         self.keep_gradients = False
         self.latest_gradients: dict[str, Any] = {}
-        self._accumulate, self._window = 1, Window()
+        self._accumulate = 1
+        self._window = AccumulationWindow()
         self._of_replicas: list[dict[str, Any]] | None = None
         self._refuse_empty_pattern()
 
     def owns(self, name: str) -> bool:
-        """Whether a parameter is one of this optimizer's."""
+        """Return whether a parameter is one of this optimizer's."""
         return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
 
     def holds(self) -> list[str]:
@@ -90,17 +91,17 @@ class AbstractOptimizer(ABC):
 
         The list also has a text for each parameter that the network lacks.
         """
-        return [
-            name
-            for name, slot in self.network.neutral_slots().items()
-            if slot.is_parameter and self.owns(name)
-        ]
+        return [name for name in self._parameter_names() if self.owns(name)]
+
+    def _parameter_names(self) -> list[str]:
+        slots = self.network.neutral_slots()
+        return [name for name, slot in slots.items() if slot.is_parameter]
 
     def _refuse_empty_pattern(self) -> None:
         if self.pattern is None:
             return
-        names = [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter]
-        if not any(map(self.owns, names)):
+        names = self._parameter_names()
+        if not any(self.owns(name) for name in names):
             raise UnknownName(
                 f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}"
             )
@@ -108,7 +109,7 @@ class AbstractOptimizer(ABC):
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
         """Take one step on ``loss_function(network, *batch)``.
 
-        Returns the loss (or what the function returned).
+        The loss, or what else the function returned, is returned.
 
         With `accumulate` above one this is a micro-batch: the parameters change with every
         `accumulate`-th call, or with `flush`, by the gradient that all samples since the last
@@ -133,11 +134,11 @@ class AbstractOptimizer(ABC):
             return self.update_at_once(loss, batch)
 
     def prepared(self, batch: tuple) -> tuple:
-        """A batch as `gradients` wants it; see `Backend.prepare`."""
+        """Return a batch as `gradients` takes it; see `Backend.prepare`."""
         return self.network.backend.prepare(batch, self.network)
 
     def update_at_once(self, loss: Loss, batch: tuple) -> Any:
-        """`update` on a prepared batch that is a window of its own."""
+        """Make the update of a prepared batch that is a window of its own; see `update`."""
         result, gradients = self.gradients(loss, *batch)
         self.update_with(gradients)
         return result
@@ -147,10 +148,10 @@ class AbstractOptimizer(ABC):
 
         Nothing happens when it is empty.
         """
-        window, self._window = self._window, Window()
+        window, self._window = self._window, AccumulationWindow()
         if not window.micro_batches:
             return
-        of_root, *self._of_replicas = window.divided(self.network.backend)
+        of_root, *self._of_replicas = window.take_gradients(self.network.backend)
         try:
             self.update_with(of_root)
         finally:
@@ -158,12 +159,12 @@ class AbstractOptimizer(ABC):
 
     @property
     def window_is_open(self) -> bool:
-        """Whether there are micro-batches that wait for an update."""
+        """Return whether there are micro-batches that wait for an update."""
         return self._window.micro_batches > 0
 
     @property
     def accumulate(self) -> int:
-        """How many micro-batches make one update; may be set between two windows."""
+        """The number of micro-batches that make one update; may be set between two windows."""
         return self._accumulate
 
     @accumulate.setter
@@ -216,12 +217,13 @@ class AbstractOptimizer(ABC):
     def _add_micro_batch(self, loss: Loss, batch: tuple) -> Any:
         parallelism, backend = self.network.parallelism, self.network.backend
         samples = parallelism.count_samples(batch)
-        computed, scale = loss.with_denominator(), 1.0
+        full_loss, scale = loss.with_denominator(), 1.0
         if self.loss_scale is not None:
-            computed, scale = computed.with_scale(), self.loss_scale.value
+            full_loss = full_loss.with_scale()
+            scale = self.loss_scale.value
             batch = (scale, *batch)
         with random.shifted(self._window.samples), parallelism.no_sync():
-            result, of_root = self.gradients(computed, *batch)
+            result, of_root = self.gradients(full_loss, *batch)
         parts, weight = weight_of(loss, result, samples, backend.number)
         gradients = [of_root, *parallelism.replica_gradients()]
         self._window.add(backend, gradients, weight, scale)
@@ -239,18 +241,17 @@ class AbstractOptimizer(ABC):
         gradients = self.through_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
-            finite = self.network.backend.all_finite(
-                [g for g in gradients.values() if g is not None]
-            )
-            self.loss_scale.observe(finite)
-            if not finite:
+            present = [gradient for gradient in gradients.values() if gradient is not None]
+            is_finite = self.network.backend.all_finite(present)
+            self.loss_scale.observe(is_finite)
+            if not is_finite:
                 self.updated = ()
                 return
         self.apply(gradients)
         self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
 
     def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
-        """What the pre-update hooks make of gradients, one after the other."""
+        """Return what the pre-update hooks make of gradients, one after the other."""
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)
         return gradients
@@ -276,7 +277,7 @@ class AbstractOptimizer(ABC):
     def settings(self) -> dict[str, Any]:
         """Return the numbers of an optimizer of the framework's own.
 
-        The learning rate is left out; the result is empty where the optimizer does not tell.
+        The learning rate is left out; the result is empty where the optimizer does not show them.
         """
         return {}
 
@@ -291,11 +292,11 @@ class AbstractOptimizer(ABC):
 
     @abstractmethod
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The optimizer's state as NumPy arrays named ``"parameter/slot"``, with ``"steps"``."""
+        """Return the state as NumPy arrays named ``"parameter/slot"``, with ``"steps"``."""
 
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `neutral_state` gave, also from another backend."""
+        """Load a state that `neutral_state` returned, on any backend."""
 
 
 def _runs_last(hook: PostUpdateHook) -> bool:
@@ -303,15 +304,18 @@ def _runs_last(hook: PostUpdateHook) -> bool:
 
 
 def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
-    """Raise an error when a state belongs to parameters that the network lacks.
+    """Refuse a state of parameters that the network lacks.
 
     The names in a state are ``"parameter/slot"``.
 
     Raises:
         StateError: Names those parameters; nothing has been changed.
     """
-    unknown = sorted({key.rpartition("/")[0] for key in state if key != "steps"} - {""})
-    if unknown := [name for name in unknown if name not in owners]:
-        raise StateError(
-            f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}"
-        )
+    unknown = set()
+    for key in state:
+        owner = key.rpartition("/")[0]
+        if owner and owner not in owners:
+            unknown.add(owner)
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise StateError(f"the optimizer's state names parameters that the network lacks: {names}")

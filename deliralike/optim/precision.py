@@ -16,8 +16,9 @@ from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
 
 PRECISIONS = ("bfloat16", "float16")
 
-# What functions of the vocabulary do with arrays of float32 or a shorter type where forward passes
-# are mixed; others take what comes. Double precision is never shortened.
+# The functions of the vocabulary that cast arrays of float32 or a shorter type in mixed forward
+# passes: products compute in the shorter type, the others in float32. All further functions take
+# the types that they are given. Double precision is never shortened.
 PRODUCTS = (
     "matmul",
     "einsum",
@@ -65,13 +66,14 @@ class LossScale:
 
     Attributes:
         value: The scale of the next step; with powers of two, scaling is exact.
-        growth_factor: What the scale is multiplied by after `growth_interval` updates in a row
+        growth_factor: The scale is multiplied by it after `growth_interval` updates in a row
             without overflow.
-        backoff_factor: What it is multiplied by after an overflow.
-        growth_interval: After how many updates in a row without overflow it grows.
-        good_steps: How many there have been since it last changed.
-        dynamic: Whether it changes at all. Updates whose gradients overflow are left out in any
-            case.
+        backoff_factor: The scale is multiplied by it after an overflow.
+        growth_interval: The number of updates in a row without overflow after which the scale
+            grows.
+        good_steps: The number of updates without overflow since the scale last changed.
+        dynamic: Whether the scale changes at all. Updates whose gradients overflow are left out in
+            any case.
 
     Source: Micikevicius et al. 2018, arXiv 1710.03740.
     """
@@ -85,7 +87,7 @@ class LossScale:
 
     @classmethod
     def of(cls, value: Any = None) -> LossScale:
-        """A scale for what a trainer takes as ``loss_scale``.
+        """Return the scale for what a trainer takes as ``loss_scale``.
 
         Args:
             value: None or ``"dynamic"`` for the defaults; a number for a scale that stays; or a
@@ -104,33 +106,38 @@ class LossScale:
             return cls()
         if isinstance(value, Mapping):
             refuse_unknown_settings("loss_scale", value, _SCALER)
-            for name, given in value.items():
-                _check_scaler(name, given)
+            for name, setting in value.items():
+                _check_scaler(name, setting)
             settings = dict(value)
-            return cls(settings.pop("init_scale", cls.value), **settings)
+            initial = settings.pop("init_scale", cls.value)
+            return cls(initial, **settings)
         _check_scaler("loss_scale", value)
         return cls(float(value), dynamic=False)
 
     def observe(self, finite: bool) -> None:
-        """Take note of a step whose gradients were finite, or were not."""
+        """Change the scale after a step whose gradients were finite, or were not."""
         if not self.dynamic:
             return
-        self.good_steps = self.good_steps + 1 if finite else 0
         if not finite:
             self.value = max(self.value * self.backoff_factor, 1.0)
-        elif self.good_steps == self.growth_interval:
-            self.value, self.good_steps = min(self.value * self.growth_factor, 2.0**24), 0
+            self.good_steps = 0
+            return
+        self.good_steps += 1
+        if self.good_steps == self.growth_interval:
+            self.value = min(self.value * self.growth_factor, 2.0**24)
+            self.good_steps = 0
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         return {"value": self.value, "good_steps": self.good_steps}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave."""
-        self.value, self.good_steps = float(state["value"]), int(state["good_steps"])
+        """Load what `state` returned."""
+        self.value = float(state["value"])
+        self.good_steps = int(state["good_steps"])
 
 
-# What a mapping may say of a loss scale: the least value, and the values' type.
+# The least value and the type of each setting of a loss scale.
 _SCALER = {
     "loss_scale": (1.0, Real),
     "init_scale": (1.0, Real),
@@ -142,11 +149,8 @@ _SCALER = {
 
 def _check_scaler(name: str, value: Any) -> None:
     least, kind = _SCALER[name]
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, kind)
-        or not least <= float(value) < math.inf
-    ):
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not least <= float(value) < math.inf:
         whole = "whole " if kind is Integral else ""
         raise SettingError(
             f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is "
@@ -155,7 +159,7 @@ def _check_scaler(name: str, value: Any) -> None:
 
 
 def check_precision(precision: str | None) -> str | None:
-    """The name of a type to compute in, or None for the network's own.
+    """Return the name of a type to compute in, as it is given; None is the network's own type.
 
     Raises:
         SettingError: There is no such precision.
@@ -188,21 +192,20 @@ def autocast(
     """
 
     @wraps(function)
-    def computed(self: Any, *given: Any, **named: Any) -> Any:
+    def with_casts(self: Any, *args: Any, **kwargs: Any) -> Any:
         precision = current()
         if precision is None:
-            return function(self, *given, **named)
+            return function(self, *args, **kwargs)
         wanted = dtype or precision
-        result = function(
-            self,
-            *(cast(value, wanted) for value in given),
-            **{name: cast(value, wanted) for name, value in named.items()},
-        )
+        cast_args = [cast(value, wanted) for value in args]
+        cast_kwargs = {name: cast(value, wanted) for name, value in kwargs.items()}
+        result = function(self, *cast_args, **cast_kwargs)
         if not back:
             return result
-        own = next(str(value.dtype) for value in given if hasattr(value, "dtype"))
-        return (
-            (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
-        )
+        own = next(str(value.dtype) for value in args if hasattr(value, "dtype"))
+        if isinstance(result, tuple):
+            first, *others = result
+            return (cast(first, own), *others)
+        return cast(result, own)
 
-    return computed
+    return with_casts

@@ -1,4 +1,4 @@
-"""The neutral update rules, each written once: what one optimizer step does to one parameter.
+"""The neutral update rules: the arithmetic of one optimizer step on one parameter.
 
 A rule is a frozen value with its numbers. Its state for a parameter is a dict of arrays (its
 slots). Its arithmetic uses operators, ``** 0.5``, ``sum()`` and the functions ``sign``, ``maximum``
@@ -30,7 +30,7 @@ State = dict[str, Array]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What all rules share.
+    """The settings and methods that all rules share.
 
     Attributes:
         lr: The learning rate.
@@ -44,7 +44,11 @@ class Rule:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense; whole numbers become floats, lists become tuples."""
+        """Check the settings; whole numbers become floats, lists become tuples.
+
+        Raises:
+            SettingError: A setting makes no sense.
+        """
         for field in fields(self):
             check = _CHECKS.get(str(field.type))
             if check is not None:
@@ -60,18 +64,18 @@ class Rule:
         return ()
 
     def scalars(self, step: int) -> dict[str, float]:
-        """The numbers of update `step` (1 for the first), in double precision."""
+        """Return the numbers of update `step` (1 for the first), in double precision."""
         return {"lr": self.lr}
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step.
+        """Return a parameter and its state after one step.
 
         Args:
             p, g: A parameter and its gradient.
             state: One array for each of `slots`, zeros before the first update.
-            scalars: What `scalars` gave.
+            scalars: The numbers that `scalars` returned.
             xp: The framework's module of array functions: ``numpy``, ``cupy``, ``jax.numpy``,
                 ``torch``.
 
@@ -82,20 +86,24 @@ class Rule:
 
     @classmethod
     def settings(cls) -> list[str]:
-        """The names of its numbers."""
+        """Return the names of the rule's settings."""
         return [field.name for field in fields(cls)]
 
     def with_lr(self, lr: float) -> Rule:
-        """The same rule with another learning rate."""
+        """Return the same rule with another learning rate."""
         return replace(self, lr=lr)
 
     def _decayed(self, p: Array, g: Array) -> Array:
-        """The gradient with that of ``weight_decay / 2 * |p|^2``."""
-        return g + self.weight_decay * p if self.weight_decay else g
+        """Return the gradient plus that of ``weight_decay / 2 * |p|^2``."""
+        if not self.weight_decay:
+            return g
+        return g + self.weight_decay * p
 
     def _shrunk(self, p: Array, scalars: Mapping[str, Any]) -> Array:
-        """The parameter after decay that is decoupled from the gradient."""
-        return p * (1.0 - scalars["lr"] * self.weight_decay) if self.weight_decay else p
+        """Return the parameter after decay that is decoupled from the gradient."""
+        if not self.weight_decay:
+            return p
+        return p * (1.0 - scalars["lr"] * self.weight_decay)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +121,11 @@ class SGD(Rule):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        """Nesterov needs a momentum."""
+        """Check the settings.
+
+        Raises:
+            SettingError: `nesterov` is set without a momentum, or a setting makes no sense.
+        """
         super().__post_init__()
         if self.nesterov and not self.momentum:
             raise SettingError("SGD: nesterov=True needs a momentum above 0")
@@ -121,23 +133,27 @@ class SGD(Rule):
     @property
     def slots(self) -> tuple[str, ...]:
         """The velocity, where there is a momentum."""
-        return ("momentum_buffer",) if self.momentum else ()
+        if not self.momentum:
+            return ()
+        return ("momentum_buffer",)
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step; the velocity starts at the first gradient."""
+        """Make one step; the velocity starts at the first gradient."""
         g = self._decayed(p, g)
         if not self.momentum:
             return p - scalars["lr"] * g, state
         velocity = self.momentum * state["momentum_buffer"] + g
-        direction = g + self.momentum * velocity if self.nesterov else velocity
+        direction = velocity
+        if self.nesterov:
+            direction = g + self.momentum * velocity
         return p - scalars["lr"] * direction, {"momentum_buffer": velocity}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moments(Rule):
-    """What rules with running means of the gradient and of its square share.
+    """The base of rules with running means of the gradient and of its square.
 
     Attributes:
         betas: The weights of the old mean of gradients and of squares.
@@ -153,11 +169,12 @@ class Moments(Rule):
         return ("exp_avg", "exp_avg_sq")
 
     def scalars(self, step: int) -> dict[str, float]:
-        """Learning rate and bias corrections."""
+        """Return the learning rate and the bias corrections."""
         first, second = self.betas
         return {"lr": self.lr, "first": 1.0 - first**step, "scale": (1.0 - second**step) ** 0.5}
 
     def _moved(self, g: Array, state: State) -> State:
+        """Return the two means after this gradient."""
         beta1, beta2 = self.betas
         return {
             "exp_avg": beta1 * state["exp_avg"] + (1.0 - beta1) * g,
@@ -179,29 +196,30 @@ class Adam(Moments):
     @property
     def slots(self) -> tuple[str, ...]:
         """The two means, and the largest one."""
-        return (*super().slots, *(("max_exp_avg_sq",) if self.amsgrad else ()))
+        if not self.amsgrad:
+            return super().slots
+        return (*super().slots, "max_exp_avg_sq")
 
     def scalars(self, step: int) -> dict[str, float]:
-        """Learning rates and bias corrections."""
+        """Return the learning rates and the bias corrections."""
         numbers = super().scalars(step)
         return {"lr": self.lr, "step_size": self.lr / numbers["first"], "scale": numbers["scale"]}
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         return self._adam(p, self._decayed(p, g), state, scalars, xp)
 
     def _adam(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
         new = self._moved(g, state)
+        square = new["exp_avg_sq"]
         if self.amsgrad:
-            new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], new["exp_avg_sq"])
-        square = new["max_exp_avg_sq" if self.amsgrad else "exp_avg_sq"]
-        return p - scalars["step_size"] * new["exp_avg"] / (
-            square**0.5 / scalars["scale"] + self.eps
-        ), new
+            square = new["max_exp_avg_sq"] = xp.maximum(state["max_exp_avg_sq"], square)
+        root = square**0.5 / scalars["scale"] + self.eps
+        return p - scalars["step_size"] * new["exp_avg"] / root, new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +229,11 @@ class AMSGrad(Adam):
     amsgrad: bool = True
 
     def __post_init__(self) -> None:
-        """It is what its name says."""
+        """Check the settings.
+
+        Raises:
+            SettingError: `amsgrad` is False, or a setting makes no sense.
+        """
         super().__post_init__()
         if not self.amsgrad:
             raise SettingError("AMSGrad: amsgrad=False is Adam, take 'adam'")
@@ -226,7 +248,7 @@ class AdamW(Adam):
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         return self._adam(self._shrunk(p, scalars), g, state, scalars, xp)
 
 
@@ -246,20 +268,18 @@ class LAMB(Moments):
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         new = self._moved(g, state)
-        u = (
-            new["exp_avg"]
-            / scalars["first"]
-            / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps)
-        )
-        u = u + self.weight_decay * p if self.weight_decay else u
-        return p - scalars["lr"] * _ratio((p * p).sum() ** 0.5, (u * u).sum() ** 0.5, xp) * u, new
+        root = new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps
+        u = self._decayed(p, new["exp_avg"] / scalars["first"] / root)
+        ratio = _ratio((p * p).sum() ** 0.5, (u * u).sum() ** 0.5, xp)
+        return p - scalars["lr"] * ratio * u, new
 
 
 def _ratio(above: Array, below: Array, xp: Any) -> Array:
-    """One number over another, and 1 where either is 0."""
-    return xp.where((above > 0) & (below > 0), above / xp.where(below > 0, below, 1.0), 1.0)
+    """Return one number over another, and 1 where either is 0."""
+    divisor = xp.where(below > 0, below, 1.0)  # nothing is divided by zero
+    return xp.where((above > 0) & (below > 0), above / divisor, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,16 +303,14 @@ class Lion(Rule):
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
         towards = beta1 * mean + (1.0 - beta1) * g
-        direction = xp.where(
-            towards == towards, xp.sign(towards), towards
-        )  # PyTorch's sign of NaN is 0
-        return self._shrunk(p, scalars) - scalars["lr"] * direction, {
-            "exp_avg": beta2 * mean + (1.0 - beta2) * g
-        }
+        # A NaN stays NaN: PyTorch's sign of it would be 0.
+        direction = xp.where(towards == towards, xp.sign(towards), towards)
+        new = {"exp_avg": beta2 * mean + (1.0 - beta2) * g}
+        return self._shrunk(p, scalars) - scalars["lr"] * direction, new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,19 +327,21 @@ class RMSprop(Rule):
     @property
     def slots(self) -> tuple[str, ...]:
         """The mean of squares, and the velocity where there is a momentum."""
-        return ("square_avg", *(("momentum_buffer",) if self.momentum else ()))
+        if not self.momentum:
+            return ("square_avg",)
+        return ("square_avg", "momentum_buffer")
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         g = self._decayed(p, g)
         square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * (g * g)
-        direction, new = g / (square**0.5 + self.eps), {"square_avg": square}
+        direction = g / (square**0.5 + self.eps)
+        new = {"square_avg": square}
         if self.momentum:
-            direction = new["momentum_buffer"] = (
-                self.momentum * state["momentum_buffer"] + direction
-            )
+            direction = self.momentum * state["momentum_buffer"] + direction
+            new["momentum_buffer"] = direction
         return p - scalars["lr"] * direction, new
 
 
@@ -342,7 +362,7 @@ class Adagrad(Rule):
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         g = self._decayed(p, g)
         total = state["sum"] + g * g
         return p - scalars["lr"] * g / (total**0.5 + self.eps), {"sum": total}
@@ -372,10 +392,11 @@ class Adadelta(Rule):
     def update(
         self, p: Array, g: Array, state: State, scalars: Mapping[str, Any], xp: Any
     ) -> tuple[Array, State]:
-        """One step."""
+        """Make one step."""
         g = self._decayed(p, g)
         square = self.rho * state["square_avg"] + (1.0 - self.rho) * (g * g)
-        delta = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5 * g
+        ratio = (state["acc_delta"] + self.eps) ** 0.5 / (square + self.eps) ** 0.5
+        delta = ratio * g
         acc_delta = self.rho * state["acc_delta"] + (1.0 - self.rho) * (delta * delta)
         return p - scalars["lr"] * delta, {"square_avg": square, "acc_delta": acc_delta}
 
@@ -394,7 +415,7 @@ RULES: dict[str, type[Rule]] = {
 
 
 def rule(name: str, **settings: Any) -> Rule:
-    """The rule of that name.
+    """Return the rule of that name.
 
     Raises:
         UnknownName: There is no such rule.
@@ -414,10 +435,13 @@ def rule(name: str, **settings: Any) -> Rule:
 
 
 def number(value: Any, where: str = "lr") -> float:
-    """A setting that is a number: finite, and at least 0.
+    """Return a setting as a float.
+
+    Args:
+        where: The name of the setting, for the message.
 
     Raises:
-        SettingError: It is none.
+        SettingError: The value is no number, not finite or below 0.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingError(f"{where}={value!r} must be a number")

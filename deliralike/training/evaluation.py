@@ -15,7 +15,7 @@ import numpy as np
 from deliralike import backends, data
 from deliralike.errors import BatchError, SettingError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.closure import INPUT, LABEL, taken
+from deliralike.network.closure import INPUT, LABEL, entry
 from deliralike.parallel import ProcessGroup, SingleProcess
 from deliralike.training.metrics import (
     Accuracy,
@@ -239,7 +239,7 @@ def _batches(source: Any, batch_size: int) -> Iterator[Any]:
 def _pair(batch: Any) -> tuple[Any, Any]:
     """Return the inputs and the targets of a batch."""
     if isinstance(batch, Mapping):
-        return taken(batch, INPUT), taken(batch, LABEL)
+        return entry(batch, INPUT), entry(batch, LABEL)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         *inputs, targets = batch
         if len(inputs) == 1:

@@ -14,6 +14,7 @@ from deliralike.backends.chainer.owned_parameters import OwnedParameters
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import first_names
 from deliralike.optim.loss import LossResult, as_loss, no_scalar
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
@@ -66,19 +67,12 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def holds(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = self._first_names()
+        names = first_names(self._owned.slots)
         result = []
         for parameter in self.native.target.params():
             unknown = f"a parameter of shape {parameter.shape}"
             result.append(names.get(id(parameter), unknown))
         return result
-
-    def _first_names(self) -> dict[int, str]:
-        """Return the first name of each parameter, by the identity of the parameter."""
-        names: dict[int, str] = {}
-        for name, parameter in self._owned.parameters.items():
-            names.setdefault(id(parameter), name)
-        return names
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
@@ -142,7 +136,7 @@ class ChainerOptimizer(AbstractOptimizer):
         """
         state = {"steps": np.array(self.steps)}
         self._owned.refresh()
-        for name in self._first_names().values():
+        for name in first_names(self._owned.slots).values():
             rule = self._rules.get(name)
             if rule is None or not rule.t:
                 continue

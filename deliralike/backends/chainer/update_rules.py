@@ -53,7 +53,7 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
 
     def group_numbers(self, slots: Mapping[str, Slot]) -> dict[str, int]:
         """Return the group numbers of parameters, by name."""
-        return self.hyperparam.groups.assigned(slots)
+        return self.hyperparam.groups.indices(slots)
 
     @property
     def lr(self) -> float:

@@ -79,7 +79,7 @@ class NeutralRule(UpdateRule):
         self._kinds = groups.without_lr()
 
     def assign(self, slots):
-        self.places = self.groups.assigned(slots)
+        self.places = self.groups.indices(slots)
 
     def rule_of(self, name: str) -> Rule:
         """The rule that a parameter follows."""

@@ -39,7 +39,7 @@ class TorchOptimizer(AbstractOptimizer):
 
     def holds(self):
         """Return the names of the parameters in the parameter groups."""
-        first_names = {id(p): name for name, p in reversed(self._owned.parameters.items())}
+        first_names = {id(p): name for name, p in self._owned.each_once.items()}
         names = []
         for group in self.native.param_groups:
             for parameter in group["params"]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import each_once
 
 
 class OwnedParameters:
@@ -37,14 +38,12 @@ class OwnedParameters:
         """Find the parameters again if the network's modules have changed."""
         if self._tables and all(_is_unchanged(*entry) for entry in self._tables):
             return
-        self.parameters = {}
+        slots = {}
         for name, slot in self._network.neutral_slots().items():
             if slot.is_parameter and self._owns(name):
-                self.parameters[name] = slot.native
-        first_names = {id(p): name for name, p in reversed(self.parameters.items())}
-        self.each_once = {
-            name: p for name, p in self.parameters.items() if first_names[id(p)] == name
-        }
+                slots[name] = slot
+        self.parameters = {name: slot.native for name, slot in slots.items()}
+        self.each_once = {name: slot.native for name, slot in each_once(slots).items()}
         root: Any = getattr(self._network, "root", self._network)
         self._tables = []
         for module in root.modules():

@@ -103,7 +103,7 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
     if kind is None:
         raise ArgumentError(f"backend 'torch' has no optimizer for {type(first_rule).__name__}")
     members: list[dict[int, torch.Tensor]] = [{} for _ in groups.rules]
-    for name, index in groups.assigned(slots).items():
+    for name, index in groups.indices(slots).items():
         parameter = slots[name].native
         members[index][id(parameter)] = parameter  # a tied one once
     param_groups = []

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
@@ -179,7 +180,7 @@ class Averaging:
 
     def average(self, network: EnclosingNetwork, size: int) -> None:
         """Average parameters and buffers over groups of this size."""
-        names, slots = zip(*_each_once(network).items(), strict=True)
+        names, slots = zip(*each_once(network.neutral_slots()).items(), strict=True)
         arrays = [slot.read() for slot in slots]
         means = weighted_mean(self.group(size), arrays, self.weights[size])
         if means is not None:
@@ -209,12 +210,3 @@ class AverageParameters:
         size = averaging.plan.group_after(optimizer.steps, averaging.processes.count)
         if size:
             averaging.average(self.network, size)
-
-
-def _each_once(network: Any) -> dict[str, Any]:
-    """Return parameters and buffers, tied ones under their first name."""
-    unique: dict[Any, tuple[str, Any]] = {}
-    for name, slot in network.neutral_slots().items():
-        key = id(slot.native) if slot.is_parameter else name
-        unique.setdefault(key, (name, slot))
-    return dict(unique.values())

@@ -23,7 +23,7 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
-from deliralike.network.enclosing import EnclosingNetwork, Inside
+from deliralike.network.enclosing import EnclosingNetwork, StepSelf
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.optim.accumulation import count_samples
@@ -474,7 +474,7 @@ class ReplicatedNetwork(EnclosingNetwork):
         return self._parallelism(self)
 
     def _self_in_steps(self) -> Any:
-        return Inside(self)
+        return StepSelf(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Scatter the arguments, run the replicas, gather their outputs."""

@@ -74,7 +74,7 @@ class StrangerOptimizer(AbstractOptimizer):
             for name, slot in network.neutral_slots().items()
             if slot.is_parameter and self.owns(name)
         }
-        self._places = groups.assigned(owned)
+        self._places = groups.indices(owned)
 
     def gradients(self, loss_function, *batch):
         slots = trainable(self.network)

@@ -15,6 +15,7 @@ import chainer
 
 from deliralike.backends.chainer import arrays
 from deliralike.errors import CapabilityError
+from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
 from deliralike.parallel.processes.buckets import described
@@ -61,10 +62,8 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
 
     def trainable(self):
         self._own = {}
-        owned: set[int] = set()
-        for name, slot in self.network.neutral_slots().items():
-            if slot.trainable and id(slot.native) not in owned:
-                owned.add(id(slot.native))
+        for name, slot in each_once(self.network.neutral_slots()).items():
+            if slot.trainable:
                 self._own[name] = slot.native
         return {name: described(parameter.array) for name, parameter in self._own.items()}
 

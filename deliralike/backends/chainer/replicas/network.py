@@ -24,7 +24,7 @@ from deliralike.backends.chainer.replicas.batch_norm import all_sum, batch_norms
 from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, equal_start_values
 from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
 from deliralike.errors import DeviceError, SettingError
-from deliralike.network.base import _bind_arguments
+from deliralike.network.arguments import bind_arguments
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import Shares, split_batch
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -43,7 +43,7 @@ class _ReplicatedType(ChainerNetworkType):
     """The metaclass of the wrapper; the network inside has its paths and start values already."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
+        return cls._create(bind_arguments(cls, args, kwargs), args, kwargs)
 
 
 class ChainerReplicas(Replicas, ChainerSingle):

@@ -27,6 +27,7 @@ from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.compiled.channels_last import channels_last
 from deliralike.backends.jax.network import JaxSlot, holds, walk
+from deliralike.network.state import each_once
 from deliralike.optim.loss import LossResult, no_scalar
 
 _KEPT = 16
@@ -52,7 +53,7 @@ class ModuleVariables:
         """Search a network; nothing is copied."""
         self.network = network
         slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
-        self.slots = _each_once(slots)
+        self.slots = each_once(slots)
         # by any name of a tied one
         owned = {id(slot.native) for name, slot in slots.items() if owns(name)}
         self.owned: dict[str, JaxSlot] = {}
@@ -553,14 +554,6 @@ def copy_around(
         return copy
 
     return visit(root)
-
-
-def _each_once(slots: dict[str, JaxSlot]) -> dict[str, JaxSlot]:
-    """The slots without further names of tied parameters."""
-    first: dict[int, str] = {}
-    for name, slot in slots.items():
-        first.setdefault(id(slot.native), name)
-    return {name: slots[name] for name in first.values()}
 
 
 def _keep(kept: OrderedDict, key: Any, value: Any) -> None:

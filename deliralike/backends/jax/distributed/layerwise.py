@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from deliralike.backends.jax import arrays
+from deliralike.network.state import each_once
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set, entries_set
 from deliralike.parallel.processes.buckets import described
 
@@ -27,12 +28,11 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
         super().__init__(*args, **settings)
 
     def trainable(self):
-        values: dict[int, Any] = {}
         self._types: dict[str, str] = {}
         descriptions = {}
-        for name, slot in self.network.neutral_slots().items():
-            if slot.trainable and id(slot.native) not in values:  # tied parameters appear once
-                value = values[id(slot.native)] = slot.value
+        for name, slot in each_once(self.network.neutral_slots()).items():
+            if slot.trainable:
+                value = slot.value
                 self._types[name] = str(value.dtype)
                 descriptions[name] = described(value)
         return descriptions

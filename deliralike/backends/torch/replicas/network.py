@@ -25,6 +25,7 @@ from deliralike.backends.torch.replicas.thread_context import (
 )
 from deliralike.errors import DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
+from deliralike.network.state import each_once
 from deliralike.optim.loss import Loss
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
@@ -345,13 +346,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        parameters = {}
-        visited = set()
-        for name, slot in self.root.neutral_slots().items():
-            if slot.is_parameter and id(slot.native) not in visited:
-                visited.add(id(slot.native))
-                parameters[name] = slot.native
-        return parameters
+        slots = each_once(self.root.neutral_slots())
+        return {name: slot.native for name, slot in slots.items() if slot.is_parameter}
 
     # A module of PyTorch's
 
