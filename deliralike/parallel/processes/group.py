@@ -188,7 +188,8 @@ class ProcessGroup(ABC):
                     )
                 values.append(other_value)
                 requests.append(request)
-            self.agreed = next(filter(None, [self.agreed, *requests]), "")
+            if not self.agreed:
+                self.agreed = next(filter(None, requests), "")
             return values
 
         return finish
