@@ -18,7 +18,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.processes.buckets import Bucket, Described, bucketed, finish_all
+from deliralike.parallel.processes.buckets import Bucket, GradientSpec, assign_buckets, finish_all
 from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
@@ -74,7 +74,7 @@ class LayerwiseNetwork(ABC):
         self.blocking = blocking
         self._limit = bucket_bytes
         self._wire = wire
-        self._described: dict[str, Described] = {}
+        self._described: dict[str, GradientSpec] = {}
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
         self._begun = 0  # how many buckets were sent in this round
@@ -92,7 +92,7 @@ class LayerwiseNetwork(ABC):
     # ------------------------------------------------------------
 
     @abstractmethod
-    def trainable(self) -> dict[str, Described]:
+    def trainable(self) -> dict[str, GradientSpec]:
         """Return the parameters that take a gradient, each once, in the order of the network."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class LayerwiseNetwork(ABC):
         self._described = described
         self._buckets.clear()
         self._bucket_of = {}
-        for names in bucketed(described, self._limit):
+        for names in assign_buckets(described, self._limit):
             bucket = Bucket({name: described[name] for name in names})
             self._buckets.append(bucket)
             self._bucket_of.update(dict.fromkeys(names, bucket))

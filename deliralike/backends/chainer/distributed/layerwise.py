@@ -17,7 +17,7 @@ from deliralike.backends.chainer import arrays
 from deliralike.errors import CapabilityError
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
-from deliralike.parallel.processes.buckets import described
+from deliralike.parallel.processes.buckets import gradient_spec
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):
@@ -66,7 +66,7 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             if slot.trainable and id(slot.native) not in owned:
                 owned.add(id(slot.native))
                 self._own[name] = slot.native
-        return {name: described(parameter.array) for name, parameter in self._own.items()}
+        return {name: gradient_spec(parameter.array) for name, parameter in self._own.items()}
 
     def gradient(self, name):
         return self._own[name].grad

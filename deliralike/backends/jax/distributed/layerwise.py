@@ -11,7 +11,7 @@ from typing import Any
 
 from deliralike.backends.jax import arrays
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set, entries_set
-from deliralike.parallel.processes.buckets import described
+from deliralike.parallel.processes.buckets import gradient_spec
 
 
 class LayerwiseJaxNetwork(LayerwiseNetwork):
@@ -34,7 +34,7 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
             if slot.trainable and id(slot.native) not in values:  # tied parameters appear once
                 value = values[id(slot.native)] = slot.value
                 self._types[name] = str(value.dtype)
-                descriptions[name] = described(value)
+                descriptions[name] = gradient_spec(value)
         return descriptions
 
     def gradient(self, name):
