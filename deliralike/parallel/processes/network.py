@@ -442,7 +442,7 @@ class ReplicasOverProcesses(Replicas):
         rank = self.processes.rank
         devices = [self.network.device_name] * count
         dim = self.settings.dim
-        shares = split_batch(arguments, devices, dim, spec, self.network.backend, root)
+        shares = split_batch(arguments, devices, dim, spec, self.network.backend, root=root)
         sizes = shares.sizes + (0,) * (count - len(shares.sizes))
         return Shares(shares.nests[rank : rank + 1], sizes)
 

@@ -251,7 +251,7 @@ class Replicas(Single):
         settings = self.settings
         spec, root = self.spec_of(loss)
         return split_batch(
-            arguments, settings.places, settings.dim, spec, self.network.backend, root
+            arguments, settings.places, settings.dim, spec, self.network.backend, root=root
         )
 
     def spec_of(self, loss: Loss | None) -> tuple[Any, str]:

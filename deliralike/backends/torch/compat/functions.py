@@ -63,7 +63,7 @@ def scatter_kwargs(
     devices = [device_name(device) for device in target_gpus]
     arguments = (inputs, kwargs or {})
     shares = split_batch(
-        arguments, devices, dim, None, AbstractTorchNetwork.backend, "arguments"
+        arguments, devices, dim, None, AbstractTorchNetwork.backend, root="arguments"
     ).nests
     return tuple(args for args, _ in shares), tuple(keywords for _, keywords in shares)
 
