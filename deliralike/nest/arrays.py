@@ -179,7 +179,9 @@ class Arrays(ABC):
         `total` may be None, and its storage may be used for the result.
         """
         moved = self.array(addition, device=device)
-        return moved if total is None else total + moved
+        if total is None:
+            return moved
+        return total + moved
 
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
@@ -214,7 +216,9 @@ class Arrays(ABC):
         Raises:
             DtypeError: They cannot compute in this type.
         """
-        name = dtype if isinstance(dtype, str) else str(np.dtype(dtype))
+        name = dtype
+        if not isinstance(dtype, str):
+            name = str(np.dtype(dtype))
         if name not in self.dtypes:
             raise DtypeError(
                 f"backend {self.name!r} cannot compute in {dtype!r}. "
@@ -233,7 +237,9 @@ class Arrays(ABC):
         present = self.devices()
         if device is None:
             return present[0]
-        name = device if device in present else self.name_of_device(device)
+        name = device
+        if device not in present:
+            name = self.name_of_device(device)
         if name not in present:
             raise DeviceError(
                 f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}"

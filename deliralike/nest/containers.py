@@ -73,7 +73,9 @@ class Builder:
         self.cls = cls
         self.base = base
         self.cached: set[str] = set()  # the names of cached properties
-        names = [field.name for field in fields(cls)] if is_dataclass(cls) else []
+        names: list[str] = []
+        if is_dataclass(cls):
+            names += [field.name for field in fields(cls)]
         for parent in cls.__mro__:
             names += _slots(parent)
             for name, member in vars(parent).items():
@@ -110,7 +112,9 @@ class Builder:
         """Return a new instance of the same kind with other children."""
         new = self.base.__new__(self.cls)
         items = {}
-        attributes = {"__dict__": new} if build.own_dict else {}
+        attributes = {}
+        if build.own_dict:
+            attributes["__dict__"] = new
         for entry, child in zip(build.entries, children, strict=True):
             if entry.is_item:
                 items[entry.name] = child

@@ -241,8 +241,9 @@ def _extent(level: Any) -> str:
 
 
 def _article(name: str) -> str:
-    starts_with_vowel = name[:1].lower() in ("a", "e", "i", "o", "u")
-    return f"an {name}" if starts_with_vowel else f"a {name}"
+    if name[:1].lower() in ("a", "e", "i", "o", "u"):
+        return f"an {name}"
+    return f"a {name}"
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
