@@ -75,7 +75,9 @@ class AsynchronousAverages:
     all processes have the same values.
 
     Attributes:
-        network, nodes, plan: The averaged network, its nodes, and the schedule.
+        network: The averaged network.
+        nodes: The nodes of its processes.
+        plan: The schedule.
         batches: The number of batches of an epoch, the same in all processes. One more than that is
             allowed, if all processes have it, and is expected from the next epoch on.
         state: The position in the run.
@@ -129,8 +131,7 @@ class AsynchronousAverages:
 
         Raises:
             ProcessError: The epochs of processes differ in length, or there are more batches than
-                were
-                announced.
+                were announced.
             SettingError: The number of batches of an epoch is not set.
         """
         length = self._length()
@@ -226,16 +227,18 @@ class AsynchronousAverages:
     def _begin_sum(self, sent: Sent, flat: np.ndarray) -> list[Callable[[], Sequence[np.ndarray]]]:
         """Start the sum of one array in chunks; return the functions that wait for them."""
         size = self.chunk or flat.size
-        starts = range(0, flat.size, size)
+        wire = None  # the type to which the engine converts, which NumPy lacks
+        if self.wire in _NUMPY_TYPES:
+            wire = self.wire
         if self.wire is not None:
             flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
         topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
         waits: list[Callable[[], Sequence[np.ndarray]]] = []
-        for number, start in enumerate(starts):
+        for number, start in enumerate(range(0, flat.size, size)):
             pending = self.nodes.peers.begin_all_reduce(
                 f"{topic} {number}",
                 [flat[start : start + size]],
-                wire=self.wire if self.wire in _NUMPY_TYPES else None,
+                wire=wire,
                 at_once=not sent.wait,
             )
             waits.append(pending.wait)
@@ -249,7 +252,11 @@ class AsynchronousAverages:
         return sent.member == self.nodes.member and self.nodes.count > 1
 
     def _merge(self, sent: Sent) -> None:
-        """Merge a sum in the members that have sent, and broadcast the result within each node."""
+        """Merge a sum in the members that have sent, and broadcast the result within each node.
+
+        Raises:
+            ProcessError: A sum is not finite.
+        """
         values = self._values()
         flats = _flats(values)
         not_finite = ""
