@@ -277,11 +277,13 @@ class AsynchronousAverages:
         if _all_finite(sums):
             return sums, ""
         finite = self.nodes.peers.all_gather_object("whether parameters are finite", message.finite)
-        numbers = [number for number, is_finite in enumerate(finite) if not is_finite]
-        if not numbers:
+        names = []
+        for number, is_finite in enumerate(finite):
+            if not is_finite:
+                names.append(f"process {self.nodes.rank_of(number, sent.member)}")
+        if not names:
             return sums, f"the sum, in {self.wire or 'its type'}"
-        ranks = [self.nodes.rank_of(number, sent.member) for number in numbers]
-        return sums, ", ".join(f"process {rank}" for rank in ranks)
+        return sums, ", ".join(names)
 
     def _merged(
         self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
@@ -299,9 +301,12 @@ class AsynchronousAverages:
         for slot in self.network.neutral_slots().values():
             if slot.trainable or not slot.is_parameter:
                 unique[id(slot.native)] = slot
-        values = [(slot, slot.read()) for slot in unique.values()]
-        floating = [each for each in values if each[1].dtype.kind == "f"]
-        return sorted(floating, key=_type_of)
+        values = []
+        for slot in unique.values():
+            array = slot.read()
+            if array.dtype.kind == "f":
+                values.append((slot, array))
+        return sorted(values, key=_type_of)
 
     # Checkpoints
     # ------------------------------------------------------------

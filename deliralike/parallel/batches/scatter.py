@@ -256,15 +256,21 @@ def _pieces(value: Any, sizes: tuple[int, ...], dim: int) -> list[Any]:
 @lru_cache
 def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
     """Return the index of each share in an array of any number of axes."""
-    ends = zip(sizes, accumulate(sizes), strict=True)
-    ranges = [slice(stop - size, stop) for size, stop in ends]
+    indices = []
+    start = 0
+    for size in sizes:
+        indices.append(_index(slice(start, start + size), dim))
+        start += size
+    return indices
+
+
+def _index(samples: slice, dim: int) -> Any:
+    """Return the index of some samples along an axis of an array."""
     if dim == 0:
-        return ranges
-    if dim < 0:
-        after = (slice(None),) * (-dim - 1)
-        return [(..., each, *after) for each in ranges]
-    before = (slice(None),) * dim
-    return [(*before, each) for each in ranges]
+        return samples
+    if dim > 0:
+        return (*[slice(None)] * dim, samples)
+    return (..., samples, *[slice(None)] * (-dim - 1))
 
 
 def _batch_error(splitter: _Splitter, batch: Any, root: str) -> BatchError:

@@ -249,7 +249,11 @@ class ProcessGroup(ABC):
         return totals
 
     def _compare_arrays(self, topic: str, arrays: Sequence[np.ndarray]) -> None:
-        """Raise an error if the arrays of another process differ in type or shape."""
+        """Check that the arrays of all processes have the same types and shapes.
+
+        Raises:
+            ProcessError: Those of another process differ.
+        """
         own = [(array.dtype.str, array.shape) for array in arrays]
         of_all = self.all_gather_object(f"{topic}, their types and shapes", own)
         for rank, other in enumerate(of_all):

@@ -30,18 +30,24 @@ def begin_all_gather_bytes(
     wait_for_heads = begin_all_gather(_head(message))
 
     def finish() -> list[bytes]:
-        heads = [head.tobytes() for head in wait_for_heads()]
-        lengths = [int.from_bytes(head[:_LENGTH], "little") for head in heads]
+        heads = wait_for_heads()
+        lengths = [_length(head) for head in heads]
         longest = max(lengths)
         if longest <= _HEAD - _LENGTH:
             bodies = [head[_LENGTH:] for head in heads]
         else:
             own = np.zeros(longest, np.uint8)
             own[: len(message)] = np.frombuffer(message, np.uint8)
-            bodies = [body.tobytes() for body in begin_all_gather(own)()]
-        return [body[:length] for body, length in zip(bodies, lengths, strict=True)]
+            bodies = begin_all_gather(own)()
+        pairs = zip(bodies, lengths, strict=True)
+        return [body[:length].tobytes() for body, length in pairs]
 
     return finish
+
+
+def _length(head: np.ndarray) -> int:
+    """Return the length of the message that begins with a head."""
+    return int.from_bytes(head[:_LENGTH].tobytes(), "little")
 
 
 def _head(message: bytes) -> np.ndarray:

@@ -33,16 +33,20 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
         >>> second.context.seen, first.context is second.context
         ([0, 1], True)
     """
-    names_of_master = [type(block).__name__ for block in replicas[0]]
+    master = _class_names(replicas[0])
     for copy_id, blocks in enumerate(replicas):
-        names = [type(block).__name__ for block in blocks]
-        if names != names_of_master:
+        names = _class_names(blocks)
+        if names != master:
             raise StructureError(
                 f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the "
-                f"first replica has {', '.join(names_of_master)}: give copies of one network"
+                f"first replica has {', '.join(master)}: give copies of one network"
             )
-    contexts = [CallbackContext() for _ in names_of_master]
+    contexts = [CallbackContext() for _ in replicas[0]]
     for copy_id, blocks in enumerate(replicas):
         for block, context in zip(blocks, contexts, strict=True):
             if hasattr(block, CALLBACK):
                 getattr(block, CALLBACK)(context, copy_id)
+
+
+def _class_names(blocks: Sequence[Any]) -> list[str]:
+    return [type(block).__name__ for block in blocks]

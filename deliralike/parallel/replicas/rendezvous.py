@@ -85,7 +85,11 @@ class Rendezvous:
 
 
 def _compare_topics(index: int, topic: str, entries: dict[int, tuple[str, Any]]) -> None:
-    """Raise an error if another party is at another topic."""
+    """Check that all parties are at the same topic.
+
+    Raises:
+        ReplicaError: Another party is at another topic.
+    """
     for party in sorted(entries):
         other, _ = entries[party]
         if other != topic:
