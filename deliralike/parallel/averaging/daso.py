@@ -215,11 +215,13 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
     """
     batch = state.batch
     left = max(0, batches - 1 - batch)
-    merges = []
-    under_way = []
+    merges: list[Sent] = []
+    under_way: list[Sent] = []
     for sent in state.under_way:
-        is_due = sent.batch + sent.wait <= batch
-        (merges if is_due else under_way).append(sent)
+        if sent.batch + sent.wait <= batch:
+            merges.append(sent)
+        else:
+            under_way.append(sent)
     turn = state.turn
     sends = None
     if batch % state.pace.between == 0 or not left:

@@ -372,7 +372,7 @@ class ProcessGroup(ABC):
     exchange, of_root, sum = all_gather_object, broadcast_object, all_reduce
 
     def __str__(self) -> str:
-        """``process 1 of 4 (MPI)``."""
+        """Return ``process 1 of 4 (MPI)``."""
         return f"process {self.rank} of {self.count} ({self.engine})"
 
 

@@ -15,7 +15,7 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """One of several replicas that run side by side.
+    """One of several replicas of a network.
 
     Attributes:
         index: The number of the replica; 0 is the root.

@@ -55,7 +55,7 @@ class ReplicaSettings:
         virtual_shards: The number of shares of every batch, whatever the number of devices, so
             that results are bit-identical for any number of them. Each share has a replica of its
             own.
-        side_by_side: Whether to run the replicas in threads, or one after the other.
+        parallel: Whether to run the replicas in threads, or one after the other.
     """
 
     devices: tuple[str, ...]
@@ -66,7 +66,7 @@ class ReplicaSettings:
     others: str = "equal"
     spec: Any = None
     virtual_shards: int | None = None
-    side_by_side: bool = True
+    parallel: bool = True
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -85,14 +85,16 @@ class ReplicaSettings:
                 f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} "
                 "devices: give each at least one shard"
             )
-        if self.buffers == "sync" and not self.side_by_side:
+        if self.buffers == "sync" and not self.parallel:
             raise SettingError(
-                "buffers='sync' needs replicas that run side by side: they wait for each other"
+                "buffers='sync' needs parallel=True: the replicas wait for each other"
             )
 
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
         """Return the settings; the error for an unknown name suggests another."""
+        if "side_by_side" in settings:  # deprecated alias
+            settings["parallel"] = settings.pop("side_by_side")
         refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
         return cls(**settings)
 
@@ -281,7 +283,7 @@ class Replicas(Single):
             context = self.replica_context(position, shares, rendezvous, seed, in_threads)
             contexts.append(context)
             jobs.append(partial(self.run_replica, context, thread_context, function, share))
-        if self.settings.side_by_side and len(jobs) > 1:
+        if self.settings.parallel and len(jobs) > 1:
             with self.limit_threads(len(jobs)):
                 results = run_in_threads(jobs, contexts, rendezvous)
         else:
@@ -359,7 +361,7 @@ class Replicas(Single):
             The result of the loss function for the whole batch, without a graph.
         """
         network = self.network
-        if not network.settings.side_by_side:
+        if not network.settings.parallel:
             return self.forward_backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
 

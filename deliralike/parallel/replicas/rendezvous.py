@@ -9,7 +9,7 @@ from deliralike.errors import ReplicaError
 
 
 class ReplicaStopped(BaseException):
-    """Raised in a replica to end it because another one failed; never reaches the user."""
+    """An exception that ends a replica because another one failed; it never reaches the user."""
 
 
 class Rendezvous:
