@@ -200,7 +200,7 @@ class LayerwiseNetwork(ABC):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a sum was started that nobody has waited for."""
+        """Whether a sum is pending."""
         return any(bucket.is_under_way for bucket in self._buckets)
 
     def finish(self, names: Collection[str] | None = None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.spec import Part, marked, types_of
+from deliralike.parallel.batches.spec import Part, mark_leaves, types_of
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -75,7 +75,7 @@ def gather(
         backend=backend,
     )
     if spec is not None:
-        outputs = [marked(output, spec, joiner.is_array, "output") for output in outputs]
+        outputs = [mark_leaves(output, spec, joiner.is_array, "output") for output in outputs]
     first, structure = nest.flatten(outputs[0])
     rows = [first]
     for index, output in enumerate(outputs[1:], start=1):

@@ -16,7 +16,7 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.spec import ARGUMENTS, Part, marked, readable, types_of
+from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable, types_of
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -101,7 +101,7 @@ def split_batch(
     """
     splitter = _Splitter(_some(devices), _whole(dim), backend)
     if spec is not None:
-        batch = marked(batch, spec, splitter.is_array, root)
+        batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
     try:
         counts = splitter.counts(leaves)
@@ -126,7 +126,7 @@ def samples_of_leaves(
     """
     splitter = _Splitter((None,), _whole(dim), backend)
     if spec is not None:
-        batch = marked(batch, spec, splitter.is_array, root)
+        batch = mark_leaves(batch, spec, splitter.is_array, root)
     return splitter.counts(nest.leaves(batch))
 
 

@@ -345,12 +345,13 @@ class ReplicasOverProcesses(Replicas):
         loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
-        tell: Callable[[], None],
+        begin_exchange: Callable[[], None],
     ) -> None:
         """Do what a process without samples has to do while the others compute: nothing.
 
         Args:
-            tell: Called between forward and backward, where the others begin to send their loss.
+            begin_exchange: Called between forward and backward, where the others begin to send
+                their loss.
         """
 
     def combine_losses(self, parts: Sequence[LossResult], sizes: Sequence[int]) -> LossResult:
