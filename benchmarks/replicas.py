@@ -68,7 +68,7 @@ def _against_one(name: str) -> Ratio:
 
 def _against_one_after_the_other(name: str) -> Ratio:
     rounds, pairs = ROUNDS[name]
-    make = lambda: (_step(name, True), _step(name, True, side_by_side=False))  # noqa: E731
+    make = lambda: (_step(name, True), _step(name, True, parallel=False))  # noqa: E731
     what = f"ResNet-18 step, {name}: two replicas, the same one after the other"
     return compare_fresh(what, make, rounds=rounds, pairs=pairs)
 

@@ -1,4 +1,4 @@
-"""The interface of a backend's arrays: making, moving, joining and computing them."""
+"""The interface of a backend's arrays: how to create, move, join and compute them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deliralike.nest import host_arrays
 
 
 class Located(Protocol):
-    """What a batch is prepared for: a network, or anything else with a device and a type."""
+    """A network, or anything else with a device and a type, for which a batch is prepared."""
 
     @property
     def device_name(self) -> str:
@@ -30,10 +30,10 @@ class Arrays(ABC):
     """The arrays of one framework.
 
     Attributes:
-        name: What users call the backend.
+        name: The name by which users choose the backend.
         dtypes: The floating types that networks can compute in.
-        capabilities: What it declares to have beyond the minimum: ``"double_backward"``,
-            ``"compile"``, ``"threads"`` …
+        capabilities: The features beyond the minimum: ``"double_backward"``, ``"compile"``,
+            ``"threads"`` …
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
     """
 
@@ -47,11 +47,11 @@ class Arrays(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """The framework's version, for example ``"torch 2.13.0"``."""
+        """Return the framework's version, for example ``"torch 2.13.0"``."""
 
     @abstractmethod
     def devices(self) -> list[str]:
-        """The devices present on this machine, the default one first."""
+        """Return the devices present on this machine, the default one first."""
 
     @abstractmethod
     def precision(self) -> dict[str, str]:
@@ -61,11 +61,15 @@ class Arrays(ABC):
         """
 
     def require(self, capability: str) -> None:
-        """An error when the backend does not declare a capability."""
+        """Check that the backend declares a capability.
+
+        Raises:
+            CapabilityError: It does not.
+        """
         if capability not in self.capabilities:
-            have: Sequence[str] = sorted(self.capabilities)
+            declared = ", ".join(sorted(self.capabilities))
             raise CapabilityError(
-                f"backend {self.name!r} does not have {capability!r}; it has {', '.join(have)}"
+                f"backend {self.name!r} does not have {capability!r}; it has {declared}"
             )
 
     # Arrays
@@ -80,19 +84,23 @@ class Arrays(ABC):
 
     @abstractmethod
     def numpy(self, array: Any) -> np.ndarray:
-        """A native array as a NumPy array that the caller owns."""
+        """Return a native array as a NumPy array that the caller owns."""
 
     @abstractmethod
     def is_array(self, value: Any) -> bool:
-        """Whether a value is one of the backend's own arrays."""
+        """Return whether a value is one of the backend's own arrays."""
 
     def number(self, value: Any) -> float:
-        """A native scalar, or a plain number, as a number."""
-        return float(self.numpy(value)) if self.is_array(value) else float(value)
+        """Return a native scalar, or a plain number, as a number."""
+        return float(self.numpy(value) if self.is_array(value) else value)
 
     def to_numpy(self, outputs: Any) -> Any:
-        """A nest with every native array as a NumPy array."""
-        return nest.map(lambda leaf: self.numpy(leaf) if self.is_array(leaf) else leaf, outputs)
+        """Return a nest with every native array as a NumPy array."""
+
+        def convert(leaf: Any) -> Any:
+            return self.numpy(leaf) if self.is_array(leaf) else leaf
+
+        return nest.map(convert, outputs)
 
     def prepare(self, batch: Any, network: Located) -> Any:
         """Prepare a batch for a network: move its arrays to the network's device.
@@ -104,22 +112,24 @@ class Arrays(ABC):
                 another framework's.
             IndexRangeError: A whole number does not fit the type that the backend has for it.
         """
-        device, dtype = network.device_name, network.dtype_name
+        device = network.device_name
+        floating_type = network.dtype_name
 
-        def leaf(value: Any) -> Any:
-            if isinstance(value, np.ndarray):
-                value = host_arrays.plain(value)
-                own_type = dtype if value.dtype.kind == "f" else None
-                return self.array(value, dtype=own_type, device=device)
-            if self.is_array(value):
-                return self.array(value, device=device)
-            return host_arrays.refuse_foreign(value, self.is_array)
+        def prepare_leaf(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                array = host_arrays.plain(leaf)
+                dtype = floating_type if array.dtype.kind == "f" else None
+                return self.array(array, dtype=dtype, device=device)
+            if self.is_array(leaf):
+                return self.array(leaf, device=device)
+            return host_arrays.refuse_foreign(leaf, self.is_array)
 
+        # Most batches are tuples of arrays: flattening a nest costs more than a small step.
+        is_flat = type(batch) is tuple and all(isinstance(leaf, np.ndarray) for leaf in batch)
         try:
-            # Most batches are tuples of arrays: flattening a nest costs more than a small step.
-            if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
-                return tuple(map(leaf, batch))
-            return nest.map(leaf, batch)
+            if is_flat:
+                return tuple(map(prepare_leaf, batch))
+            return nest.map(prepare_leaf, batch)
         except DtypeError as error:
             raise host_arrays.explained(error, batch, self.is_array) from None
 
@@ -134,7 +144,7 @@ class Arrays(ABC):
     def split(
         self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
     ) -> list[Any]:
-        """Contiguous pieces of an array, piece i on device i; differentiable.
+        """Return contiguous pieces of an array, piece i on device i; they are differentiable.
 
         Pieces that stay on the device of the array may be views of it. With one size the array
         stays whole, so that one without axes can be moved.
@@ -144,22 +154,20 @@ class Arrays(ABC):
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         """Concatenate arrays along an axis, on a device; the result is differentiable.
 
-        The device is that of the first array when None.
-
-        One array alone may come back as it is.
+        The device is that of the first array when None. A single array may be returned itself.
         """
 
     def concatenate_all(
         self, columns: Sequence[Sequence[Any]], dim: int, device: Any = None
     ) -> list[Any]:
-        """`concatenate` of each column; all arrays have at least one axis."""
+        """Concatenate the arrays of each column; all arrays have at least one axis."""
         return [self.concatenate(column, dim, device) for column in columns]
 
     @abstractmethod
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         """Stack arrays of one shape along a new first axis; the result is differentiable.
 
-        The result is in new storage, on a device as for `concatenate`.
+        It is in new storage, on a device as for `concatenate`.
         """
 
     # Gradients and averages
@@ -171,7 +179,9 @@ class Arrays(ABC):
         `total` may be None, and its storage may be used for the result.
         """
         moved = self.array(addition, device=device)
-        return moved if total is None else total + moved
+        if total is None:
+            return moved
+        return total + moved
 
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
@@ -186,20 +196,16 @@ class Arrays(ABC):
         return [total + product for total, product in zip(totals, products, strict=True)]
 
     def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
-        """Return each average moved towards its value, on their device.
-
-        The result is ``average + weight * (value - average)``.
+        """Return ``average + weight * (value - average)`` for each average, on its device.
 
         The averages' storage may be used for the result.
         """
-        return [
-            average + (value - average) * weight
-            for average, value in zip(averages, values, strict=True)
-        ]
+        pairs = zip(averages, values, strict=True)
+        return [average + (value - average) * weight for average, value in pairs]
 
     def all_finite(self, values: Sequence[Any]) -> bool:
-        """Whether no array holds a NaN or an infinity."""
-        return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
+        """Return whether no array holds a NaN or an infinity."""
+        return all(np.isfinite(self.numpy(value)).all() for value in values)
 
     # Types and devices
     # ----------------------------------------------------------------------------------------------
@@ -207,9 +213,12 @@ class Arrays(ABC):
     def check_dtype(self, dtype: str) -> str:
         """Return the name of a floating type that networks can compute in.
 
-        An error names the types that there are.
+        Raises:
+            DtypeError: They cannot compute in this type.
         """
-        name = str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
+        name = dtype
+        if not isinstance(dtype, str):
+            name = str(np.dtype(dtype))
         if name not in self.dtypes:
             raise DtypeError(
                 f"backend {self.name!r} cannot compute in {dtype!r}. "
@@ -228,7 +237,9 @@ class Arrays(ABC):
         present = self.devices()
         if device is None:
             return present[0]
-        name = device if device in present else self.name_of_device(device)
+        name = device
+        if device not in present:
+            name = self.name_of_device(device)
         if name not in present:
             raise DeviceError(
                 f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}"
@@ -246,18 +257,16 @@ class Arrays(ABC):
     # ----------------------------------------------------------------------------------------------
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """A context in which no graph for gradients is built."""
+        """Return a context in which no graph for gradients is built."""
         return nullcontext()
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
-        """Return a context in which forward passes compute in a shorter floating type.
+        """Return a context in which forward passes compute in a shorter type where that is safe.
 
-        It applies to float32 networks, where a shorter type is safe.
-
-        Matrix products and convolutions take it; sums, exponentials and losses are computed in
-        float32, and so are norms, which give back the type of their input. Double precision stays
-        as it is. Where PyTorch's own layers and functions are called, its own lists of
-        ``torch.autocast`` decide.
+        In float32 networks matrix products and convolutions take the shorter type. Sums,
+        exponentials and losses are computed in float32, and so are norms, which return the type of
+        their input. Double precision stays as it is. Where PyTorch's own layers and functions are
+        called, the lists of ``torch.autocast`` decide.
 
         Raises:
             CapabilityError: The backend does not declare ``"mixed <precision>"``.
@@ -294,9 +303,7 @@ class Arrays(ABC):
         return {}
 
     def load_random_state(self, network: Any, state: Mapping[str, Any]) -> None:
-        """Let the generators go on from what `random_state` gave.
-
-        Those of devices that are not here are left out.
+        """Restore the state of `random_state`; that of devices that are not present is left out.
 
         Raises:
             StateError: It is the state of another network; nothing has changed.

@@ -9,6 +9,7 @@ import functools
 import threading
 from collections import OrderedDict, UserDict, UserList, defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -71,29 +72,33 @@ class Builder:
         """Inspect a class; `base` is the built-in container that it is a subclass of, or object."""
         self.cls = cls
         self.base = base
-        self.stored: dict[str, None] = {}  # an ordered set of names
+        self.cached: set[str] = set()  # the names of cached properties
+        names: list[str] = []
         if is_dataclass(cls):
-            self.stored.update(dict.fromkeys(field.name for field in fields(cls)))
-        self.cached: set[str] = set()
+            names += [field.name for field in fields(cls)]
         for parent in cls.__mro__:
-            self.stored.update(dict.fromkeys(_slots(parent)))
+            names += _slots(parent)
             for name, member in vars(parent).items():
                 if isinstance(member, functools.cached_property):
                     self.cached.add(name)
+        self.stored = dict.fromkeys(names)  # an ordered set
 
     def flatten(self, instance: Any) -> tuple[list[Any], Build, tuple[Entry, ...]]:
         """Return the children, everything else, and the entries of the children."""
         items = self._items(instance)
+        keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
+        children = []
+        entries = []
+        for key in keys:
+            children.append(items[key])
+            entries.append(Entry(key, is_item=True))
         mirrored = []
-        attributes = {}
         for name, value in self._attributes(instance).items():
             if name in items and items[name] is value:
                 mirrored.append(name)
-            else:
-                attributes[name] = value
-        keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
-        children = [*(items[key] for key in keys), *attributes.values()]
-        entries = [Entry(key, True) for key in keys] + [Entry(name, False) for name in attributes]
+                continue
+            children.append(value)
+            entries.append(Entry(name, is_item=False))
         build = Build(
             entries=tuple(entries),
             mirrored=tuple(mirrored),
@@ -107,13 +112,16 @@ class Builder:
         """Return a new instance of the same kind with other children."""
         new = self.base.__new__(self.cls)
         items = {}
-        attributes = {"__dict__": new} if build.own_dict else {}
+        attributes = {}
+        if build.own_dict:
+            attributes["__dict__"] = new
         for entry, child in zip(build.entries, children, strict=True):
             if entry.is_item:
                 items[entry.name] = child
             else:
                 attributes[entry.name] = child
-        attributes.update((name, items[name]) for name in build.mirrored)
+        for name in build.mirrored:
+            attributes[name] = items[name]
         self._fill(new, {key: items[key] for key in build.order}, build.factory)
         for name, value in attributes.items():
             object.__setattr__(new, name, value)
@@ -135,46 +143,45 @@ class Builder:
         names = self.stored if own is instance else {**self.stored, **own}
         values = {}
         for name in names:
-            value = _NOTHING if name in self.cached else _stored(instance, name)
-            if value is not _NOTHING:
-                values[name] = value
+            if name in self.cached:
+                continue
+            with suppress(AttributeError):  # an empty slot
+                values[name] = object.__getattribute__(instance, name)
         return values
 
     def _fill(self, new: Any, items: dict[Any, Any], factory: Any) -> None:
+        """Put items into a new instance."""
+        if self.base is object:
+            return
         if self.base is list:
             list.extend(new, items.values())
-        elif self.base is not object:
-            if self.base is defaultdict:
-                new.default_factory = factory
-            for key, value in items.items():
-                self.base.__setitem__(new, key, value)
-
-
-_NOTHING = object()
-
-
-def _stored(instance: Any, name: str) -> Any:
-    try:
-        return object.__getattribute__(instance, name)
-    except AttributeError:
-        return _NOTHING
+            return
+        if self.base is defaultdict:
+            new.default_factory = factory
+        for key, value in items.items():
+            self.base.__setitem__(new, key, value)
 
 
 def _own_dict(instance: Any) -> dict[str, Any]:
-    attributes = _stored(instance, "__dict__")
-    return {} if attributes is _NOTHING else attributes
+    """Return the ``__dict__`` of an instance; an empty one where the class has slots only."""
+    try:
+        return object.__getattribute__(instance, "__dict__")
+    except AttributeError:
+        return {}
 
 
 def _slots(cls: type) -> list[str]:
     """Return the names of a class's slots, private ones as they are stored."""
     slots = vars(cls).get("__slots__", ())
-    result = []
-    for name in [slots] if isinstance(slots, str) else slots:
+    if isinstance(slots, str):
+        slots = [slots]
+    names = []
+    for name in slots:
         if name.startswith("__") and not name.endswith("__"):
-            result.append(f"_{cls.__name__.lstrip('_')}{name}")
+            names.append(f"_{cls.__name__.lstrip('_')}{name}")
         elif name not in ("__dict__", "__weakref__"):
-            result.append(name)
-    return result
+            names.append(name)
+    return names
 
 
 def register(classes: set[type]) -> None:
@@ -202,8 +209,10 @@ def _base(cls: type) -> Any:
 
     None where instances of the class are leaves.
     """
-    bases = (OrderedDict, defaultdict, dict, list)
-    base: Any = next((base for base in bases if issubclass(cls, base)), object)
+    base: Any = object
+    for container in (list, dict, defaultdict, OrderedDict):
+        if issubclass(cls, container):
+            base = container
     if base is object and not is_dataclass(cls) and not issubclass(cls, UserDict | UserList):
         return None
     is_callable = any("__call__" in vars(parent) for parent in cls.__mro__)

@@ -26,7 +26,8 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         True
     """
     dtype = array.dtype
-    if type(array) is np.ndarray and dtype.kind in _KEPT and dtype.isnative and dtype.itemsize <= 8:
+    is_plain_type = dtype.kind in _KEPT and dtype.isnative and dtype.itemsize <= 8
+    if type(array) is np.ndarray and is_plain_type:
         return array
     if np.ma.is_masked(array):
         raise DtypeError(
@@ -68,7 +69,8 @@ def refuse_foreign(value: Any, is_native: Callable[[Any], bool], where: str = "a
     Raises:
         DtypeError: The value is an array of another framework.
     """
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic) and not is_native(value):
+    is_array = hasattr(value, "__dlpack__") and not isinstance(value, np.generic)
+    if is_array and not is_native(value):
         raise DtypeError(
             f"{where} is {nest.described(value)}, which this backend does not compute on: convert "
             "it to a NumPy array"

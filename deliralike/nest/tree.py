@@ -16,6 +16,7 @@ import optree
 from deliralike.errors import StructureError
 from deliralike.nest.containers import LEAVES, NAMESPACE, Build, Entry, register
 
+_DICTS = (dict, OrderedDict, defaultdict)
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
@@ -119,7 +120,7 @@ def first_difference(
         "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1."
     """
     flatten((first, second))  # so that every class is known
-    return _difference(first, second, root, where, prefix)
+    return _difference(first, second, root, where, prefix=prefix)
 
 
 def described(value: Any) -> str:
@@ -156,13 +157,17 @@ def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
 
 
 def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
+    """Return the subtrees of another nest in place of the leaves of a structure.
+
+    Raises:
+        StructureError: The other nest is built differently.
+    """
     flatten(other)
     try:
         return structure.flatten_up_to(other)
     except ValueError as error:
-        difference = first_difference(
-            nest, other, "nest", ("in the first", "in another"), prefix=True
-        )
+        where = ("in the first", "in another")
+        difference = first_difference(nest, other, "nest", where, prefix=True)
         raise StructureError(f"nests differ in structure: {difference or error}") from error
 
 
@@ -178,12 +183,12 @@ def _step(level: Any, entry: Any, path: str) -> str:
     return level.path_entry_type(entry, level.type, level.kind).codify(path)
 
 
-def _difference(first: Any, second: Any, path: str, where: tuple[str, str], prefix: bool) -> str:
+def _difference(first: Any, second: Any, path: str, where: tuple[str, str], *, prefix: bool) -> str:
     level = _level(first)
     other = _level(second)
     if level is None and (prefix or other is None):
         return ""
-    if level is None or other is None or _kind(level, prefix) is not _kind(other, prefix):
+    if level is None or other is None or not _are_of_one_kind(level, other, prefix=prefix):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
     # In a prefix the keys of an ordered dict may stand in any order.
     keys: Any = set if prefix else tuple
@@ -193,17 +198,17 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
     others = dict(zip(other.entries, other.children, strict=True))
     for entry, child in zip(level.entries, level.children, strict=True):
         child_path = _step(other, entry, path)
-        difference = _difference(child, others[entry], child_path, where, prefix)
+        difference = _difference(child, others[entry], child_path, where, prefix=prefix)
         if difference:
             return difference
     return _other_difference(level, other, path, where)
 
 
-def _kind(level: Any, prefix: bool) -> Any:
-    """Return what must be equal: the type; for a prefix any dict may stand for another."""
-    if prefix and level.type in (OrderedDict, defaultdict):
-        return dict
-    return level.type
+def _are_of_one_kind(level: Any, other: Any, *, prefix: bool) -> bool:
+    """Return whether containers have the same type; in a prefix any dict stands for another."""
+    if prefix and level.type in _DICTS and other.type in _DICTS:
+        return True
+    return level.type is other.type
 
 
 def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str]) -> str:
@@ -220,9 +225,15 @@ def _other_difference(level: Any, other: Any, path: str, where: tuple[str, str])
 
 def _extent(level: Any) -> str:
     """Describe how large a container is, in words."""
-    entries = [each if isinstance(each, Entry) else Entry(each, True) for each in level.entries]
-    names = [entry.name for entry in entries]
-    if not all(entry.is_item for entry in entries):
+    names = []
+    has_fields = False
+    for entry in level.entries:
+        if isinstance(entry, Entry):
+            names.append(entry.name)
+            has_fields = has_fields or not entry.is_item
+        else:
+            names.append(entry)
+    if has_fields:
         return f"with fields {names}"
     if issubclass(level.type, dict) or names != list(range(len(names))):
         return f"with keys {names}"
@@ -230,8 +241,9 @@ def _extent(level: Any) -> str:
 
 
 def _article(name: str) -> str:
-    starts_with_vowel = name[:1].lower() in ("a", "e", "i", "o", "u")
-    return f"an {name}" if starts_with_vowel else f"a {name}"
+    if name[:1].lower() in ("a", "e", "i", "o", "u"):
+        return f"an {name}"
+    return f"a {name}"
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The interface of a framework's replicas and processes."""
+"""The interface by which a backend offers replicas and networks in several processes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from deliralike.parallel.replicas.network import ReplicaSettings, ReplicatedNetw
 
 
 class Processes:
-    """Networks over several devices and processes; what a backend lacks, it inherits from here.
+    """Networks over several devices and processes; backends override what they have.
 
     Attributes:
-        name: What users call the backend.
+        name: The name by which users choose the backend.
         holder: The class of a native network that holds another one, calls it, and has its names.
     """
 
@@ -27,34 +27,38 @@ class Processes:
     def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
         """Apply settings that a framework reads when it starts.
 
-        Once something was computed it is too late, and the settings are then left alone.
+        After the first computation it is too late, and the settings stay as they are.
 
         Args:
-            devices: How many CPU devices replicas are to find, where a CPU can be split into
-                several.
-            quickly: Whether all of the process is like `compiling_quickly`, single operations too.
+            devices: The number of CPU devices for replicas, where a CPU can be split into several.
+            quickly: Whether the whole process compiles as in `compiling_quickly`, single operations
+                too.
         """
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
-        """A network as several replicas; its weights and the random state stay as they are."""
+        """Return a network as several replicas, with its weights and the random state unchanged.
+
+        Raises:
+            CapabilityError: The backend has no replicated networks.
+        """
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
     def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
-        """The processes that the framework's own runtime connects; see `deliralike.join`.
+        """Return the processes that the framework's own runtime connects; see `deliralike.join`.
 
         Args:
             timeout: Seconds.
-            rank_info: Which of them this is; what the framework's own launcher says when None.
+            rank_info: The rank of this process; None takes it from the framework's own launcher.
+
+        Raises:
+            CapabilityError: The framework has no such runtime.
         """
         raise CapabilityError(
             f"backend {self.name!r} has no runtime of its own for several processes: use MPI"
         )
 
     def is_connected(self) -> bool:
-        """Return whether the framework's own runtime already connects several processes.
-
-        The connection is one that the user's program has made.
-        """
+        """Return whether the user's program has connected processes by the framework's runtime."""
         return False
 
     def distribute(
@@ -64,7 +68,11 @@ class Processes:
         processes: ProcessGroup,
         takes_whole: bool,
     ) -> DistributedNetwork:
-        """A network that trains in several processes; all of them start with the root's weights."""
+        """Return a network that trains in several processes, with the root's weights in all.
+
+        Raises:
+            CapabilityError: The backend has no such networks.
+        """
         raise CapabilityError(
             f"backend {self.name!r} has no networks that train in several processes: use one "
             "process"
@@ -73,16 +81,21 @@ class Processes:
     def shard(
         self, network: AbstractNetwork, processes: ProcessGroup, **keywords: Any
     ) -> AbstractNetwork:
-        """A network whose parameters, gradients and optimizer states are spread over processes."""
+        """Return a network whose parameters, gradients and optimizer states are sharded.
+
+        Raises:
+            CapabilityError: The backend has no fully sharded networks.
+        """
         raise CapabilityError(
             f"backend {self.name!r} has no fully sharded networks: DistributedDataParallel keeps "
             "the whole network in each process"
         )
 
     def layerwise(self) -> type[LayerwiseNetwork]:
-        """Return the class of networks whose updates wait until they are needed.
+        """Return the class of networks that average gradients and delay their updates.
 
-        The gradients of these networks are averaged.
+        Raises:
+            CapabilityError: The backend has no such networks.
         """
         raise CapabilityError(
             f"backend {self.name!r} has no networks whose updates wait for other processes: use "
@@ -95,7 +108,7 @@ class Processes:
         Anything else is returned as it is.
 
         Args:
-            seed: Keys the order of the samples.
-            processes: Those that train with it together.
+            seed: The key of the order of the samples.
+            processes: The processes that share the data.
         """
         return source

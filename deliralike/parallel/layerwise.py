@@ -18,7 +18,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.processes.buckets import Bucket, Described, bucketed, finish_all
+from deliralike.parallel.processes.buckets import Bucket, GradientSpec, assign_buckets, finish_all
 from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
@@ -60,6 +60,9 @@ class LayerwiseNetwork(ABC):
         """Distribute the network; all processes start with the root's weights and buffers.
 
         No random state changes.
+
+        Raises:
+            SettingError: `wire` is unknown.
         """
         state = processes.broadcast_object("weights", network.neutral_state())
         if not processes.is_root:
@@ -74,7 +77,7 @@ class LayerwiseNetwork(ABC):
         self.blocking = blocking
         self._limit = bucket_bytes
         self._wire = wire
-        self._described: dict[str, Described] = {}
+        self._described: dict[str, GradientSpec] = {}
         self._buckets: list[Bucket] = []
         self._bucket_of: dict[str, Bucket] = {}
         self._begun = 0  # how many buckets were sent in this round
@@ -92,7 +95,7 @@ class LayerwiseNetwork(ABC):
     # ------------------------------------------------------------
 
     @abstractmethod
-    def trainable(self) -> dict[str, Described]:
+    def trainable(self) -> dict[str, GradientSpec]:
         """Return the parameters that take a gradient, each once, in the order of the network."""
 
     @abstractmethod
@@ -150,7 +153,7 @@ class LayerwiseNetwork(ABC):
         self._described = described
         self._buckets.clear()
         self._bucket_of = {}
-        for names in bucketed(described, self._limit):
+        for names in assign_buckets(described, self._limit):
             bucket = Bucket({name: described[name] for name in names})
             self._buckets.append(bucket)
             self._bucket_of.update(dict.fromkeys(names, bucket))
@@ -191,11 +194,13 @@ class LayerwiseNetwork(ABC):
 
     def _sent(self, name: str) -> np.ndarray | None:
         gradient = self.gradient(name)
-        return None if gradient is None else self.on_host(gradient)
+        if gradient is None:
+            return None
+        return self.on_host(gradient)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a sum was started that nobody has waited for."""
+        """Whether a sum is pending."""
         return any(bucket.is_under_way for bucket in self._buckets)
 
     def finish(self, names: Collection[str] | None = None) -> None:
@@ -234,10 +239,15 @@ class LayerwiseNetwork(ABC):
         Gradients that others have touched since they were sent are restored afterwards.
         """
         touched = {name: self.gradient(name) for name in averages if self.is_touched(name)}
+        names = []
         for name, average in averages.items():
-            self.put_gradient(name, None if average is None else self.from_host(name, average))
+            if average is None:
+                self.put_gradient(name, None)
+            else:
+                self.put_gradient(name, self.from_host(name, average))
+                names.append(name)
         if self._update is not None:
-            self._update([name for name, average in averages.items() if average is not None])
+            self._update(names)
         for name, gradient in touched.items():
             self.put_gradient(name, gradient)
 
@@ -248,7 +258,8 @@ class LayerwiseNetwork(ABC):
         self._update = None
         self._optimizer_to_finish = None
         if optimizer is not None:
-            updated, self._updated = self._updated, []
+            updated = self._updated
+            self._updated = []
             optimizer.finish_update(updated)
 
     def end_backward(self) -> None:
@@ -291,7 +302,8 @@ class LayerwiseNetwork(ABC):
                     self.update_now(optimizer)
 
         self._update = update
-        self._optimizer_to_finish = optimizer if self.by_layer else None
+        if self.by_layer:
+            self._optimizer_to_finish = optimizer
 
     def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
         """Clear the gradients of an optimizer's parameters; a pending update keeps its own."""
@@ -337,7 +349,11 @@ class LayerwiseNetwork(ABC):
         return self.given
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the given network, or else of the abstract one."""
+        """Return an attribute of the given network, or else of the abstract one.
+
+        Raises:
+            AttributeError: Neither has it.
+        """
         if name.startswith("__") or "network" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         self.finish()

@@ -267,8 +267,8 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
             f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]"
         )
     named: dict[str, Metric | MetricFunction] = {}
-    for entry in metrics:
-        each = _metric(entry)
+    for one in metrics:
+        each = _metric(one)
         name = Evidence(each).metric.name
         if name in named:
             raise SettingError(
@@ -278,10 +278,10 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
     return named
 
 
-def _metric(entry: AnyMetric) -> Metric | MetricFunction:
-    if isinstance(entry, str):
-        return metric(entry)
-    return entry
+def _metric(one: AnyMetric) -> Metric | MetricFunction:
+    if isinstance(one, str):
+        return metric(one)
+    return one
 
 
 def figure_names(metrics: Metrics | None) -> list[str]:

@@ -468,14 +468,14 @@ def test_the_callers_settings_reach_each_thread(name, value):
         assert seen_in_replicas(lambda: getattr(chainer.config, name)) == [value, value]
 
 
-@pytest.mark.parametrize("side_by_side", [True, False])
-def test_what_a_replica_sets_is_not_left_behind(side_by_side):
+@pytest.mark.parametrize("parallel", [True, False])
+def test_what_a_replica_sets_is_not_left_behind(parallel):
     def look():
         before = getattr(chainer.config, "left_behind", None)
         chainer.config.left_behind = 1
         return before
 
-    assert seen_in_replicas(look, side_by_side=side_by_side) == [None, None]
+    assert seen_in_replicas(look, parallel=parallel) == [None, None]
     assert not hasattr(chainer.config, "left_behind")
 
 

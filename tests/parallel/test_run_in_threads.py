@@ -20,14 +20,14 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
     all_of,
     blas_threads,
-    one_after_the_other,
-    side_by_side,
+    run_in_threads,
+    run_in_turn,
 )
 
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
-side_by_side_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
+run_in_threads_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
 VARIABLE = ContextVar("variable", default="unset")
-IN_TURN = lambda jobs, places, rendezvous: one_after_the_other(jobs, places)  # noqa: E731
+IN_TURN = lambda jobs, places, rendezvous: run_in_turn(jobs, places)  # noqa: E731
 
 
 class Torn(Exception):
@@ -63,13 +63,13 @@ def endless(log=None):
 def run(within):
     """``run(jobs)``: their results side by side, within two minutes."""
 
-    def bounded(jobs, way=side_by_side, rendezvous=None):
+    def bounded(jobs, way=run_in_threads, rendezvous=None):
         return within(way, jobs, PLACES[: len(jobs)], rendezvous or Rendezvous(len(jobs)))
 
     return bounded
 
 
-@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+@pytest.mark.parametrize("way", [run_in_threads, IN_TURN])
 def test_results_come_in_the_order_of_jobs(run, way):
     jobs = [
         lambda wait=wait, name=name: (time.sleep(wait), name)[1]
@@ -89,7 +89,7 @@ def test_each_job_has_a_thread_of_its_own(run):
     assert len(set(threads) - {threading.current_thread()}) == 3
 
 
-@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+@pytest.mark.parametrize("way", [run_in_threads, IN_TURN])
 def test_a_failure_keeps_its_type_its_attributes_and_names_its_place(run, way):
     with pytest.raises(Torn, match="fc: wanted 3, came 4") as caught:
         run([lambda: 1, tear, lambda: 3], way)
@@ -135,7 +135,7 @@ def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurri
             tear()
 
         with pytest.raises(Torn) as caught:
-            within(side_by_side, [fail] * 6, range(6), Rendezvous(6))
+            within(run_in_threads, [fail] * 6, range(6), Rendezvous(6))
         assert len(caught.value.__notes__) == 1
 
 
@@ -146,7 +146,7 @@ def test_those_who_wait_are_stopped_when_one_fails(run):
     with pytest.raises(Torn):
         run(
             [partial(waiting, 0), tear, partial(waiting, 2)],
-            lambda jobs, places, _: side_by_side(jobs, places, rendezvous),
+            lambda jobs, places, _: run_in_threads(jobs, places, rendezvous),
         )
     assert time.monotonic() - begin < SOON
 
@@ -190,13 +190,13 @@ def test_results_are_freed_at_once(run):
 
 
 def test_a_job_that_had_not_begun_when_another_failed_does_not_begin(run, monkeypatch):
-    started = side_by_side_module._Worker.start
+    started = run_in_threads_module._Worker.start
 
     def slowly(worker):
         started(worker)
         worker.ended.wait(SOON if worker.index == 0 else 0)
 
-    monkeypatch.setattr(side_by_side_module._Worker, "start", slowly)
+    monkeypatch.setattr(run_in_threads_module._Worker, "start", slowly)
     begun = []
     with pytest.raises(Torn):
         run([tear, lambda: begun.append(1)])
@@ -233,13 +233,13 @@ def test_an_interrupt_of_the_caller_stops_the_jobs():
     timer.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2))
+        run_in_threads([partial(endless, log), partial(endless, log)], PLACES[:2], Rendezvous(2))
     assert time.monotonic() - begin < SOON
     assert log == ["ended", "ended"]
     timer.join()
 
 
-@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+@pytest.mark.parametrize("way", [run_in_threads, IN_TURN])
 def test_context_variables_reach_the_jobs_and_do_not_come_back(run, way):
     def job(name):
         seen = VARIABLE.get()
@@ -344,9 +344,9 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, 
             tear()
 
         with pytest.raises(Torn):
-            within(side_by_side, [ends, fails, ends], range(3), Rendezvous(3))
+            within(run_in_threads, [ends, fails, ends], range(3), Rendezvous(3))
         assert (
-            within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Rendezvous(3))
+            within(run_in_threads, [lambda: sum(range(50))] * 3, range(3), Rendezvous(3))
             == [1225] * 3
         )
 
@@ -354,8 +354,8 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, 
 FORKING = """
 import os, signal
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import side_by_side
-run = lambda: side_by_side([lambda: 1, lambda: 2], "ab", Rendezvous(2))
+from deliralike.parallel.replicas.run_in_threads import run_in_threads
+run = lambda: run_in_threads([lambda: 1, lambda: 2], "ab", Rendezvous(2))
 assert run() == [1, 2]
 child = os.fork()
 if child == 0:

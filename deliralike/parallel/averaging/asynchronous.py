@@ -75,7 +75,9 @@ class AsynchronousAverages:
     all processes have the same values.
 
     Attributes:
-        network, nodes, plan: The averaged network, its nodes, and the schedule.
+        network: The averaged network.
+        nodes: The nodes of its processes.
+        plan: The schedule.
         batches: The number of batches of an epoch, the same in all processes. One more than that is
             allowed, if all processes have it, and is expected from the next epoch on.
         state: The position in the run.
@@ -129,8 +131,7 @@ class AsynchronousAverages:
 
         Raises:
             ProcessError: The epochs of processes differ in length, or there are more batches than
-                were
-                announced.
+                were announced.
             SettingError: The number of batches of an epoch is not set.
         """
         length = self._length()
@@ -255,16 +256,18 @@ class AsynchronousAverages:
     def _begin_sum(self, sent: Sent, flat: np.ndarray) -> list[Callable[[], Sequence[np.ndarray]]]:
         """Start the sum of one array in chunks; return the functions that wait for them."""
         size = self.chunk or flat.size
-        starts = range(0, flat.size, size)
+        wire = None  # the type to which the engine converts, which NumPy lacks
+        if self.wire in _NUMPY_TYPES:
+            wire = self.wire
         if self.wire is not None:
             flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
         topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
         waits: list[Callable[[], Sequence[np.ndarray]]] = []
-        for number, start in enumerate(starts):
+        for number, start in enumerate(range(0, flat.size, size)):
             pending = self.nodes.peers.begin_all_reduce(
                 f"{topic} {number}",
                 [flat[start : start + size]],
-                wire=self.wire if self.wire in _NUMPY_TYPES else None,
+                wire=wire,
                 at_once=not sent.wait,
             )
             waits.append(pending.wait)
@@ -278,7 +281,11 @@ class AsynchronousAverages:
         return sent.member == self.nodes.member and self.nodes.count > 1
 
     def _merge(self, sent: Sent) -> None:
-        """Merge a sum in the members that have sent, and broadcast the result within each node."""
+        """Merge a sum in the members that have sent, and broadcast the result within each node.
+
+        Raises:
+            ProcessError: A sum is not finite.
+        """
         values = self._values()
         flats = _flats(values)
         not_finite = ""
@@ -299,11 +306,13 @@ class AsynchronousAverages:
         if _all_finite(sums):
             return sums, ""
         finite = self.nodes.peers.all_gather_object("whether parameters are finite", message.finite)
-        numbers = [number for number, is_finite in enumerate(finite) if not is_finite]
-        if not numbers:
+        names = []
+        for number, is_finite in enumerate(finite):
+            if not is_finite:
+                names.append(f"process {self.nodes.rank_of(number, sent.member)}")
+        if not names:
             return sums, f"the sum, in {self.wire or 'its type'}"
-        ranks = [self.nodes.rank_of(number, sent.member) for number in numbers]
-        return sums, ", ".join(f"process {rank}" for rank in ranks)
+        return sums, ", ".join(names)
 
     def _merged(
         self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
@@ -321,9 +330,12 @@ class AsynchronousAverages:
         for slot in self.network.neutral_slots().values():
             if slot.trainable or not slot.is_parameter:
                 unique[id(slot.native)] = slot
-        values = [(slot, slot.read()) for slot in unique.values()]
-        floating = [each for each in values if each[1].dtype.kind == "f"]
-        return sorted(floating, key=_type_of)
+        values = []
+        for slot in unique.values():
+            array = slot.read()
+            if array.dtype.kind == "f":
+                values.append((slot, array))
+        return sorted(values, key=_type_of)
 
     # Checkpoints
     # ------------------------------------------------------------

@@ -52,7 +52,7 @@ class AveragedUpdates(AsynchronousAverages):
         self._optimized = optimizer.network
         root = getattr(optimizer.network, "root", optimizer.network)
         super().__init__(root, nodes, plan, batches, **keywords)
-        optimizer.post_update_hooks.append(_AfterUpdate(self))
+        optimizer.post_update_hooks.append(_AverageAfterUpdate(self))
         self.prepare()
 
     def prepare(self) -> None:
@@ -60,16 +60,18 @@ class AveragedUpdates(AsynchronousAverages):
 
         After the last batch of an epoch it is none.
         """
-        group: ProcessGroup = SingleProcess()
+        self._optimized.parallelism.train_over(self._group_of_batch())
+
+    def _group_of_batch(self) -> ProcessGroup:
         if self.state.batch == self.batches:
-            group = _Ended(self.nodes.node)
-        elif self.within:
-            group = self.nodes.node
-        self._optimized.parallelism.train_over(group)
+            return _EndedEpoch(self.nodes.node)
+        if self.within:
+            return self.nodes.node
+        return SingleProcess()
 
 
-class _AfterUpdate:
-    """A post-update hook that calls `AsynchronousAverages` after all other hooks."""
+class _AverageAfterUpdate:
+    """Post-update hook that calls `AsynchronousAverages` after all other hooks."""
 
     runs_last = True
 
@@ -86,21 +88,25 @@ class _AfterUpdate:
         self.averages.after_update()
 
 
-class _Ended(ProcessGroup):
+class _EndedEpoch(ProcessGroup):
     """The processes of a node after an epoch, which must be ended before the next batch."""
 
     def __init__(self, node: ProcessGroup) -> None:
         super().__init__(node.rank, node.count)
 
     def all_gather_bytes(self, message: bytes) -> NoReturn:
-        """Raise an error."""
+        """Refuse every message.
+
+        Raises:
+            ProcessError: The epoch was not ended.
+        """
         raise ProcessError(
             f"{self}: all batches of the epoch were made: call end_epoch(loss) before the next "
             "one, with the same number of batches in every process"
         )
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """Raise an error."""
+        """Refuse every sum, as `all_gather_bytes` does."""
         return self.all_gather_bytes(b"")
 
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:

@@ -36,6 +36,17 @@ class Pace:
 
 
 BLOCKING = Pace()
+# The smallest allowed settings of a `Plan`.
+_LEAST = {
+    "epochs": 1,
+    "warmup": 0,
+    "cooldown": 0,
+    "largest": 1,
+    "reduction": 1,
+    "local_factor": 1,
+    "stability": 0,
+    "patience": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,9 @@ class Plan:
 
     Attributes:
         epochs: The epochs of the whole run.
-        warmup, cooldown: Epochs with blocking averages at the beginning and at the end.
-        largest: The most batches between two messages.
+        warmup: The epochs with blocking averages at the beginning.
+        cooldown: The epochs with blocking averages at the end.
+        largest: The largest number of batches between two messages.
         reduction: The divisor of `between` and `local` on a plateau.
         local_factor: The divisor that gives `wait` and `local` from `largest` where a cycle begins.
         stability: A loss that is less than this fraction below the best one so far is no progress.
@@ -69,17 +81,7 @@ class Plan:
         Raises:
             SettingError: A setting is too small; the error names it.
         """
-        at_least = {
-            "epochs": 1,
-            "warmup": 0,
-            "cooldown": 0,
-            "largest": 1,
-            "reduction": 1,
-            "local_factor": 1,
-            "stability": 0,
-            "patience": 0,
-        }
-        for name, least in at_least.items():
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if value < least:
                 raise SettingError(f"{name}={value!r} must be at least {least}")
@@ -139,11 +141,12 @@ class State:
 
     Attributes:
         pace: The present pace.
-        epoch, batch: The next ones, counted from 0.
-        turn: How many messages were sent between nodes so far, which determines the next sender.
+        epoch: The next epoch, counted from 0.
+        batch: The next batch of it, counted from 0.
+        turn: The number of messages sent between nodes so far, which determines the next sender.
         under_way: The messages that are not merged yet.
-        best, bad: The best loss of an epoch that counts, and the number of epochs without progress
-            since.
+        best: The best loss of an epoch since the warm-up.
+        bad: The number of epochs without progress since.
     """
 
     pace: Pace
@@ -157,11 +160,15 @@ class State:
     @classmethod
     def of(cls, plan: Plan) -> State:
         """Return the state at the start of a run."""
-        return cls(plan.opening if plan.cycles(0) else BLOCKING)
+        if plan.cycles(0):
+            return cls(plan.opening)
+        return cls(BLOCKING)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state as numbers, lists and dicts, for a checkpoint."""
-        return asdict(self) | {"under_way": [asdict(sent) for sent in self.under_way]}
+        values = asdict(self)
+        values["under_way"] = [asdict(sent) for sent in self.under_way]
+        return values
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
@@ -208,17 +215,22 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
     """
     batch = state.batch
     left = max(0, batches - 1 - batch)
-    merges = tuple(sent for sent in state.under_way if sent.batch + sent.wait <= batch)
-    under_way = tuple(sent for sent in state.under_way if sent not in merges)
+    merges: list[Sent] = []
+    under_way: list[Sent] = []
+    for sent in state.under_way:
+        if sent.batch + sent.wait <= batch:
+            merges.append(sent)
+        else:
+            under_way.append(sent)
     turn = state.turn
     sends = None
     if batch % state.pace.between == 0 or not left:
         sends = Sent(batch, min(state.pace.wait, left), turn % members)
         turn += 1
         if sends.wait:
-            under_way = (*under_way, sends)
-    decision = Decision(averages_within(state, batches), merges, sends)
-    return decision, replace(state, batch=batch + 1, turn=turn, under_way=under_way)
+            under_way.append(sends)
+    decision = Decision(averages_within(state, batches), tuple(merges), sends)
+    return decision, replace(state, batch=batch + 1, turn=turn, under_way=tuple(under_way))
 
 
 def averages_within(state: State, batches: int) -> bool:
@@ -255,7 +267,9 @@ def next_epoch(plan: Plan, state: State, loss: float) -> State:
     following = replace(state, epoch=epoch, batch=0)
     if not plan.cycles(epoch):
         return replace(following, pace=BLOCKING)
-    pace = plan.opening if epoch == plan.warmup else state.pace
+    pace = state.pace
+    if epoch == plan.warmup:
+        pace = plan.opening
     if _is_better(loss, state.best, plan.stability):
         return replace(following, pace=pace, best=loss, bad=0)
     if state.bad < plan.patience:

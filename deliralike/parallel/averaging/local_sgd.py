@@ -52,7 +52,11 @@ class LocalSGD:
     together: int = 1
 
     def __post_init__(self) -> None:
-        """Check the settings that are wrong for any number of processes."""
+        """Check the settings that do not depend on the number of processes.
+
+        Raises:
+            SettingError: A number of updates or processes is too small, or no whole number.
+        """
         numbers: list[Any] = [self.every]
         if isinstance(self.every, Mapping):
             numbers = [*self.every, *self.every.values()]
@@ -72,7 +76,11 @@ class LocalSGD:
         Raises:
             SettingError: `count` processes cannot be divided into such groups.
         """
-        periods = self.every if isinstance(self.every, Mapping) else {self.every: count}
+        periods: Mapping[int, int] = {}
+        if isinstance(self.every, Mapping):
+            periods = self.every
+        else:
+            periods = {self.every: count}
         levels = dict(sorted(periods.items()))
         sizes = [self.together, *levels.values()]
         are_nested = all(larger % size == 0 and larger > size for size, larger in pairwise(sizes))
@@ -88,8 +96,11 @@ class LocalSGD:
         local = update - self.warmup
         if local <= 0:
             return 0
-        due = [size for period, size in self.levels(count).items() if local % period == 0]
-        return max(due, default=0)
+        largest = 0
+        for period, size in self.levels(count).items():
+            if local % period == 0:
+                largest = max(largest, size)
+        return largest
 
 
 def _is_positive(number: Any) -> bool:
@@ -155,7 +166,9 @@ class Averaging:
     @property
     def batch_group(self) -> ProcessGroup:
         """The processes whose samples make up the batch of the next update."""
-        return self.group(self.plan.together) if self.is_local else self.processes
+        if not self.is_local:
+            return self.processes
+        return self.group(self.plan.together)
 
     @property
     def first_sample(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from itertools import compress
 from operator import add, attrgetter
@@ -14,7 +15,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.spec import Part, marked, types_of
+from deliralike.parallel.batches.spec import Part, mark_leaves, types_of
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
@@ -65,18 +66,25 @@ def gather(
         (3, 3)
     """
     _check(outputs, scalars, others, sizes)
-    weights = _weights(scalars, sizes, len(outputs))
-    joiner = _Joiner(dim, device, scalars, others, weights, backend)
+    joiner = _Joiner(
+        dim=dim,
+        device=device,
+        scalars=scalars,
+        others=others,
+        weights=_weights(scalars, sizes, len(outputs)),
+        backend=backend,
+    )
     if spec is not None:
-        outputs = [marked(output, spec, joiner.is_array, "output") for output in outputs]
+        outputs = [mark_leaves(output, spec, joiner.is_array, "output") for output in outputs]
     first, structure = nest.flatten(outputs[0])
     rows = [first]
     for index, output in enumerate(outputs[1:], start=1):
         rows.append(_row(structure, outputs[0], output, index))
     try:
-        return structure.unflatten(joiner.join_all(rows))
+        leaves = joiner.join_all(rows)
     except _Refused:
-        raise _gather_error(joiner, outputs[0], rows) from None
+        raise _error_with_path(joiner, outputs[0], rows) from None
+    return structure.unflatten(leaves)
 
 
 class _Refused(Exception):
@@ -87,26 +95,24 @@ class _Refused(Exception):
         self.kind = kind
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Joiner:
-    """Joins one leaf of every replica into one leaf."""
+    """Joins one leaf of every replica into one leaf.
 
-    def __init__(
-        self,
-        dim: int,
-        device: Any,
-        scalars: str,
-        others: str,
-        weights: Sequence[float],
-        backend: Arrays | None,
-    ) -> None:
-        """State the axis, the device, the rules and the backend."""
-        self.dim = dim
-        self.device = device
-        self.backend = backend
-        self.weights = weights
-        self.scalars = scalars
-        self.others = others
-        self.is_native: Callable[[Any], bool] = _never if backend is None else backend.is_array
+    Attributes:
+        weights: The factors by which each replica's scalar is multiplied.
+    """
+
+    dim: int
+    device: Any
+    scalars: str
+    others: str
+    weights: Sequence[float]
+    backend: Arrays | None
+
+    def is_native(self, value: Any) -> bool:
+        """Return whether a value is an array of the backend."""
+        return self.backend is not None and self.backend.is_array(value)
 
     def is_array(self, value: Any) -> bool:
         """Return whether a value is an array of the backend or of NumPy, or a scalar of NumPy's."""
@@ -121,11 +127,19 @@ class _Joiner:
         array_types = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
         is_array = [type(leaf) in array_types for leaf in rows[0]]
         if all(_alike(rows[0], row, is_array, self.dim) for row in rows):
-            with suppress(Exception):  # arrays that do not fit raise again below, with their path
-                arrays = iter(self._concatenate_all([*compress(columns, is_array)]))
-                pairs = zip(is_array, columns, strict=True)
-                return [next(arrays) if done else self.join(column) for done, column in pairs]
+            # Arrays that do not fit raise again below, where the error gets their path.
+            with suppress(Exception):
+                return self._join_arrays_at_once(columns, is_array)
         return [self.join(column) for column in columns]
+
+    def _join_arrays_at_once(
+        self, columns: Sequence[Sequence[Any]], is_array: Sequence[bool]
+    ) -> list[Any]:
+        arrays = iter(self._concatenate_all([*compress(columns, is_array)]))
+        leaves = []
+        for column, is_joined in zip(columns, is_array, strict=True):
+            leaves.append(next(arrays) if is_joined else self.join(column))
+        return leaves
 
     def _concatenate_all(self, columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
         if self.backend is None:
@@ -133,32 +147,36 @@ class _Joiner:
         return self.backend.concatenate_all(columns, self.dim, self.device)
 
     def _concatenate_on_host(self, column: Sequence[Any]) -> Any:
-        return column[0] if len(column) == 1 else concatenate_on_host(column, self.dim)
+        if len(column) == 1:
+            return column[0]
+        return concatenate_on_host(column, self.dim)
 
     def join(self, column: Sequence[Any]) -> Any:
         """Return one leaf of all replicas joined into one."""
         first = column[0]
-        native = self.is_native(first)
-        if native or isinstance(first, _HOST):
-            return self._arrays(column, native, first.shape)
+        if self.is_native(first):
+            return self._join_arrays(column, is_native=True)
+        if isinstance(first, _HOST):
+            return self._join_arrays(column, is_native=False)
         if type(first) is Part:
-            return self._parts(first.word, [part.value for part in column])
-        return self._others(column)
+            return self._join_parts(first.word, [part.value for part in column])
+        return self._join_others(column)
 
-    def _arrays(self, column: Sequence[Any], native: bool, shape: tuple[int, ...]) -> Any:
+    def _join_arrays(self, column: Sequence[Any], *, is_native: bool) -> Any:
+        shape = column[0].shape
         for leaf in column:
             if type(leaf) is not type(column[0]) or leaf.shape != shape:
-                self._refuse_unlike(column, native)
+                self._refuse_unlike(column, is_native=is_native)
                 break
         if not shape:
-            return self._scalars(column, native)
+            return self._join_scalars(column, is_native=is_native)
         if not -len(shape) <= self.dim < len(shape):
             raise _Refused(
                 ShapeError,
                 f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
                 f"it along: reduce it in the network, or gather along another dim.",
             )
-        if native:
+        if is_native:
             return self._backend.concatenate(column, self.dim, self.device)
         return self._concatenate_on_host(column)
 
@@ -168,32 +186,32 @@ class _Joiner:
         assert self.backend is not None
         return self.backend
 
-    def _refuse_unlike(self, column: Sequence[Any], native: bool) -> None:
+    def _refuse_unlike(self, column: Sequence[Any], *, is_native: bool) -> None:
         for index, leaf in enumerate(column):
-            is_same_kind = self.is_native(leaf) if native else isinstance(leaf, _HOST)
+            is_same_kind = self.is_native(leaf) if is_native else isinstance(leaf, _HOST)
             if not is_same_kind:
                 raise _unlike(column, index)
         _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
 
-    def _scalars(self, column: Sequence[Any], native: bool) -> Any:
-        vector = self._backend.stack(column, self.device) if native else np.stack(column)
+    def _join_scalars(self, column: Sequence[Any], *, is_native: bool) -> Any:
+        vector = self._backend.stack(column, self.device) if is_native else np.stack(column)
         if self.scalars == "stack":
             return vector
         weighted = [vector[index] * weight for index, weight in enumerate(self.weights)]
         total = reduce(add, weighted)
         return np.asarray(total) if isinstance(total, np.generic) else total
 
-    def _parts(self, word: str | None, values: Sequence[Any]) -> Any:
+    def _join_parts(self, word: str | None, values: Sequence[Any]) -> Any:
+        value = values[0]
+        if word == "copy" and self.device is not None and self.is_native(value):
+            return self._backend.split(value, (1,), 0, [self.device])[0]
         if word in ("copy", "keep"):
-            value = values[0]
-            if word == "copy" and self.device is not None and self.is_native(value):
-                return self._backend.split(value, (1,), 0, [self.device])[0]
             return value
-        if word == "split" and type(values[0]) in (list, tuple):
+        if word == "split" and type(value) in (list, tuple):
             return reduce(add, values)
         return self.join(values)
 
-    def _others(self, column: Sequence[Any]) -> Any:
+    def _join_others(self, column: Sequence[Any]) -> Any:
         first = column[0]
         for index, leaf in enumerate(column):
             if type(leaf) is not type(first) and self._is_array_or_container(leaf):
@@ -213,10 +231,6 @@ class _Joiner:
 
 def _is_numpy(value: Any) -> bool:
     return isinstance(value, np.ndarray)
-
-
-def _never(value: Any) -> bool:
-    return False
 
 
 def concatenate_on_host(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
@@ -260,7 +274,11 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    """Raise an error when shapes differ in more than the size along an axis."""
+    """Check that shapes differ in their size along one axis only.
+
+    Raises:
+        _Refused: They differ otherwise.
+    """
     first = shapes[0]
     for index, shape in enumerate(shapes):
         if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
@@ -286,7 +304,11 @@ def _unlike(column: Sequence[Any], index: int) -> _Refused:
 
 
 def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
-    """Return the leaves of an output, in the order of the first output's."""
+    """Return the leaves of an output, in the order of the first output's.
+
+    Raises:
+        StructureError: The output is built differently.
+    """
     try:
         return structure.flatten_up_to(output)
     except ValueError:
@@ -297,10 +319,13 @@ def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
         return nest.leaves(output)  # only default factories and the like differ
 
 
-def _gather_error(joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
-    """Return the error for leaves that cannot be joined, with the path of the first such leaf."""
-    paths = [path for path, _ in nest.leaves_with_paths(output, "output")]
-    for path, *column in zip(paths, *rows, strict=True):
+def _error_with_path(joiner: _Joiner, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
+    """Return the public error for leaves that cannot be joined, with the path of the first one.
+
+    Raises:
+        AssertionError: All leaves can be joined.
+    """
+    for (path, _), *column in zip(nest.leaves_with_paths(output, "output"), *rows, strict=True):
         try:
             joiner.join(column)
         except _Refused as refused:

@@ -18,7 +18,8 @@ def partition(size: int, parts: int) -> tuple[int, ...]:
         >>> partition(7, 3), partition(2, 4), partition(0, 2)
         ((3, 2, 2), (1, 1), (0,))
     """
-    size, parts = _whole("size", size, 0), _whole("parts", parts, 1)
+    size = _whole("size", size, 0)
+    parts = _whole("parts", parts, 1)
     count = max(1, min(parts, size))
     share, larger = divmod(size, count)
     return (share + 1,) * larger + (share,) * (count - larger)

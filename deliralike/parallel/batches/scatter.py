@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -16,7 +16,7 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.spec import ARGUMENTS, Part, marked, readable, types_of
+from deliralike.parallel.batches.spec import ARGUMENTS, Part, mark_leaves, readable, types_of
 
 __all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
 
@@ -86,6 +86,7 @@ def split_batch(
     dim: int = 0,
     spec: Any = None,
     backend: Arrays | None = None,
+    *,
     root: str = "batch",
 ) -> Shares:
     """Split a batch like `scatter`, and return the number of samples in each share too.
@@ -93,23 +94,27 @@ def split_batch(
     Args:
         root: The name of the batch in errors; with `ARGUMENTS` the batch is a pair
             ``(args, kwargs)``.
+
+    Raises:
+        BatchError: Two leaves differ in size along `dim`, or one that is to be split cannot be.
+        StructureError: The `spec` is not built like the batch.
     """
     splitter = _Splitter(_some(devices), _whole(dim), backend)
     if spec is not None:
-        batch = marked(batch, spec, splitter.is_array, root)
+        batch = mark_leaves(batch, spec, splitter.is_array, root)
     leaves, structure = nest.flatten(batch)
     try:
         counts = splitter.counts(leaves)
     except (IndexError, _Refused):
         raise _batch_error(splitter, batch, root) from None
-    different = {*counts} - {None}
-    if len(different) > 1:
+    totals = {count for count in counts if count is not None}
+    if len(totals) > 1:
         raise _batch_error(splitter, batch, root)
-    samples = different.pop() if different else 0
-    sizes = partition(samples or 0, len(devices))
-    columns = splitter.columns(leaves, counts, sizes)
-    shares = zip(*columns, strict=True) if columns else [()]
-    return Shares([structure.unflatten(share) for share in shares], sizes)
+    sizes = partition(totals.pop() if totals else 0, len(devices))
+    if not leaves:
+        return Shares([structure.unflatten(())], sizes)
+    rows = zip(*splitter.columns(leaves, counts, sizes), strict=True)
+    return Shares([structure.unflatten(row) for row in rows], sizes)
 
 
 def samples_of_leaves(
@@ -121,7 +126,7 @@ def samples_of_leaves(
     """
     splitter = _Splitter((None,), _whole(dim), backend)
     if spec is not None:
-        batch = marked(batch, spec, splitter.is_array, root)
+        batch = mark_leaves(batch, spec, splitter.is_array, root)
     return splitter.counts(nest.leaves(batch))
 
 
@@ -133,11 +138,14 @@ class _Splitter:
     """Splits or copies the leaves of a batch."""
 
     def __init__(self, devices: Sequence[Any], dim: int, backend: Arrays | None) -> None:
-        """State the devices, the axis and the backend."""
+        """Take the devices, the axis and the backend."""
         self.devices = tuple(devices)
         self.dim = dim
         self.backend = backend
-        self.is_native: Callable[[Any], bool] = _never if backend is None else backend.is_array
+
+    def is_native(self, leaf: Any) -> bool:
+        """Return whether a leaf is an array of the backend."""
+        return self.backend is not None and self.backend.is_array(leaf)
 
     def is_array(self, leaf: Any) -> bool:
         """Return whether a leaf is an array of the backend or of NumPy."""
@@ -159,21 +167,25 @@ class _Splitter:
     ) -> list[Sequence[Any]]:
         """Return the pieces of each leaf, one for each device."""
         native_types = types_of(leaves, self.is_native)
-        split = self._pieces if self.backend is None else self.backend.split
-        indices = _indices(sizes, self.dim)
         columns: list[Sequence[Any]] = []
         for leaf, count in zip(leaves, counts, strict=True):
             if count is None:
                 columns.append(self._copies(leaf, len(sizes)))
             elif type(leaf) in native_types:
-                columns.append(split(leaf, sizes, self.dim, self.devices))
-            elif type(leaf) is np.ndarray:
-                columns.append([leaf[index] for index in indices])
+                columns.append(self._split_native(leaf, sizes))
+            elif type(leaf) is Part and self.is_native(leaf.value):
+                columns.append(self._split_native(leaf.value, sizes))
             else:
-                columns.append(self._pieces(leaf, sizes, self.dim, self.devices))
+                value = leaf.value if type(leaf) is Part else leaf
+                columns.append(_pieces(value, sizes, self.dim))
         return columns
 
     def _count(self, leaf: Any) -> int | None:
+        """Return the number of samples in a leaf, or None.
+
+        Raises:
+            _Refused: The leaf cannot be split.
+        """
         if type(leaf) is Part:
             return self._count_part(leaf.word, leaf.value)
         if self.is_array(leaf):
@@ -203,15 +215,8 @@ class _Splitter:
             )
         return count
 
-    def _pieces(
-        self, leaf: Any, sizes: tuple[int, ...], dim: int, devices: Sequence[Any]
-    ) -> Sequence[Any]:
-        if type(leaf) is Part:
-            leaf = leaf.value
-            if self.is_native(leaf):
-                return self._backend.split(leaf, sizes, dim, devices)
-        axis = dim if isinstance(leaf, np.ndarray) else 0
-        return [leaf[index] for index in _indices(sizes, axis)]
+    def _split_native(self, array: Any, sizes: tuple[int, ...]) -> Sequence[Any]:
+        return self._backend.split(array, sizes, self.dim, self.devices)
 
     def _copies(self, leaf: Any, count: int) -> Sequence[Any]:
         """Return a leaf that is not split, for each device."""
@@ -231,7 +236,9 @@ class _Splitter:
     def _copy(self, value: Any, device: Any) -> Any:
         if self.is_native(value):
             return self._backend.stack([value], device).reshape(value.shape)
-        return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        return copy.deepcopy(value)
 
     @property
     def _backend(self) -> Arrays:
@@ -240,22 +247,30 @@ class _Splitter:
         return self.backend
 
 
+def _pieces(value: Any, sizes: tuple[int, ...], dim: int) -> list[Any]:
+    """Return contiguous pieces of a NumPy array, or of a list or tuple of samples."""
+    axis = dim if isinstance(value, np.ndarray) else 0
+    return [value[index] for index in _indices(sizes, axis)]
+
+
 @lru_cache
 def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
     """Return the index of each share in an array of any number of axes."""
-    ends = zip(sizes, accumulate(sizes), strict=True)
-    ranges = [slice(stop - size, stop) for size, stop in ends]
+    indices = []
+    start = 0
+    for size in sizes:
+        indices.append(_index(slice(start, start + size), dim))
+        start += size
+    return indices
+
+
+def _index(samples: slice, dim: int) -> Any:
+    """Return the index of some samples along an axis of an array."""
     if dim == 0:
-        return ranges
-    if dim < 0:
-        after = (slice(None),) * (-dim - 1)
-        return [(..., each, *after) for each in ranges]
-    before = (slice(None),) * dim
-    return [(*before, each) for each in ranges]
-
-
-def _never(value: Any) -> bool:
-    return False
+        return samples
+    if dim > 0:
+        return (*[slice(None)] * dim, samples)
+    return (..., samples, *[slice(None)] * (-dim - 1))
 
 
 def _batch_error(splitter: _Splitter, batch: Any, root: str) -> BatchError:

@@ -23,12 +23,12 @@ class Part:
     __slots__ = ("value", "word")
 
     def __init__(self, word: str | None, value: Any) -> None:
-        """Store both."""
+        """Store the word and the leaf."""
         self.word = word
         self.value = value
 
 
-def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
+def mark_leaves(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
     """Return a nest with a `Part` in the place of every leaf.
 
     Raises:
@@ -43,11 +43,11 @@ def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) ->
     difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
     if difference:
         message = (
-            f"{difference} A spec is built like what it speaks of; one word may stand for a whole "
+            f"{difference} A spec has the structure of the nest; one word may stand for a whole "
             "subtree."
         )
         raise StructureError(readable(message, root))
-    return nest.graft(spec, value, partial(_marked_subtree, is_array))
+    return nest.graft(spec, value, partial(_mark_subtree, is_array))
 
 
 def readable(message: str, root: str) -> str:
@@ -66,7 +66,12 @@ def types_of(leaves: Iterable[Any], condition: Callable[[Any], bool]) -> set[typ
     return {cls for cls, leaf in examples.items() if condition(leaf)}
 
 
-def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
+def _mark_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
+    """Return the part of a nest for which a spec has one word, with a `Part` for every leaf."""
+    mark = partial(Part, word)
+    if word != "split":
+        return nest.map(mark, subtree)
+
     def is_samples(value: Any) -> bool:
         """Return whether a value is a list or tuple of samples, rather than a container."""
         if type(value) not in (list, tuple):
@@ -75,4 +80,4 @@ def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: 
             return type(value) is list and value is subtree
         return not any(is_array(leaf) for leaf in nest.leaves(value))
 
-    return nest.map(partial(Part, word), subtree, is_leaf=is_samples if word == "split" else None)
+    return nest.map(mark, subtree, is_leaf=is_samples)

@@ -1,7 +1,8 @@
-"""A sum over processes that is under way while its process goes on."""
+"""A sum over processes that is in flight while the program goes on."""
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -9,12 +10,16 @@ import numpy as np
 
 from deliralike.errors import ProcessError
 
+# The types hold all whole numbers up to these exactly.
+_LARGEST_MARK = 65_521
+_LARGEST_SHORT_MARK = 251
+
 
 class AsyncAllReduce:
     """Arrays of one type that are being added over all processes.
 
-    A number that is made of the topic travels with them: so layers of equal shape that processes
-    send in different orders are noticed, and not mixed up.
+    The message carries a number computed from the topic. It reveals processes that send layers of
+    equal shape in different orders, whose sums would be mixed up.
 
     Attributes:
         topic: What is added, such as the name of a layer.
@@ -26,45 +31,54 @@ class AsyncAllReduce:
         arrays: Sequence[np.ndarray],
         count: int,
         begin: Callable[[np.ndarray], Callable],
+        *,
         flat: np.ndarray | None = None,
         is_short: bool = False,
     ) -> None:
         """Begin to add arrays over `count` processes.
 
         Args:
-            flat: Where the sums may be made: what the arrays are views of, one after another, with
-                room for one number more at the end; new storage when None.
+            begin: Begins to add an array ``(n,)``, and returns a function that waits for the sum.
+            flat: The storage in which the sums may be computed: the array ``(n + 1,)`` that the
+                arrays are views of, one after another, with one number more at the end; new storage
+                when None.
             is_short: Whether they are sent as bfloat16.
         """
         self.topic = topic
         self._shapes = [array.shape for array in arrays]
         dtype = arrays[0].dtype
-        held = (
-            251 if is_short or dtype.itemsize < 4 else 65_521
-        )  # below it the type holds all numbers exactly
-        mark = zlib.crc32(topic.encode()) % held
-        self._wanted = float(mark) * count
-        rounding = 2.0**-7 if is_short else float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
-        self._slack = self._wanted * count * rounding
+        modulus = _LARGEST_SHORT_MARK if is_short or dtype.itemsize < 4 else _LARGEST_MARK
+        mark = zlib.crc32(topic.encode()) % modulus
+        self._expected_mark = float(mark) * count
+        self._tolerance = self._expected_mark * count * _rounding(dtype, is_short)
         if flat is None:
-            flat = np.concatenate([*(np.ravel(array) for array in arrays), np.zeros(1, dtype)])
+            flat = np.concatenate([*map(np.ravel, arrays), np.zeros(1, dtype)])
         flat[-1] = mark
         self._finish = begin(flat)
 
     def wait(self) -> list[np.ndarray]:
-        """The sums, once all processes have sent theirs.
+        """Wait until all processes have sent their arrays, and return the sums.
 
         Raises:
             ProcessError: Another process has sent something else.
         """
         flat = self._finish()
-        if abs(float(flat[-1]) - self._wanted) > self._slack:
+        if abs(float(flat[-1]) - self._expected_mark) > self._tolerance:
             raise ProcessError(
                 f"{self.topic}: another process has sent something else at this point: every "
                 "process must use the same layers in the same order"
             )
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-        return [
-            part.reshape(shape)
-            for part, shape in zip(np.split(flat[:-1], ends[:-1]), self._shapes, strict=True)
-        ]
+        sums = []
+        start = 0
+        for shape in self._shapes:
+            stop = start + math.prod(shape)
+            sums.append(flat[start:stop].reshape(shape))
+            start = stop
+        return sums
+
+
+def _rounding(dtype: np.dtype, is_short: bool) -> float:
+    """Return the relative rounding error of one addition."""
+    if is_short:
+        return 2.0**-7
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0

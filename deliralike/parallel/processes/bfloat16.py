@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+_NAN = np.uint16(0x7FC0)
 
-def shortened(values: np.ndarray) -> np.ndarray:
-    """float32 rounded to the nearest bfloat16, to even ones between two; NaN stays NaN.
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return the bits of float32 numbers rounded to bfloat16; NaN stays NaN.
+
+    Numbers are rounded to the nearest, and halfway between two to the even one.
 
     Example:
-        >>> widened(shortened(np.array([1.0, 1.0 / 3.0, np.nan], np.float32))).tolist()
+        >>> from_bfloat16(to_bfloat16(np.array([1.0, 1.0 / 3.0, np.nan], np.float32))).tolist()
         [1.0, 0.333984375, nan]
     """
     bits = values.view(np.uint32)
-    rounded = ((bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+    last_kept_bit = (bits >> 16) & 1
+    rounded = (bits + (last_kept_bit + 0x7FFF)) >> 16
+    return np.where(np.isnan(values), _NAN, rounded.astype(np.uint16))
 
 
-def widened(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers that bfloat16 ones are."""
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """Return the float32 numbers of the bits of bfloat16 ones."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

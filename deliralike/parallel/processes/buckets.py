@@ -1,7 +1,8 @@
-"""Gradients on their way to all processes, those of several parameters in one message."""
+"""Buckets: the gradients of several parameters are averaged over processes in one message."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from deliralike.parallel.processes.group import ProcessGroup
 
 
 @dataclass(frozen=True)
-class Described:
+class GradientSpec:
     """The shape of a parameter's gradient, and the type in which it is sent."""
 
     shape: tuple[int, ...]
@@ -21,113 +22,116 @@ class Described:
 
     @property
     def bytes(self) -> int:
-        """What it takes."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        """The number of bytes of the gradient."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
-    """Return the names of parameters in groups of one type.
+def assign_buckets(parameters: dict[str, GradientSpec], limit: int) -> list[list[str]]:
+    """Return the names of the parameters of each bucket, all of one type.
 
-    The last parameter comes first, as backward comes to them.
-
-    A group takes at most `limit` bytes, unless it is one parameter that takes more.
+    Parameters are in reverse order, in which backward reaches them. A bucket takes at most `limit`
+    bytes, unless it is one parameter that takes more.
 
     Example:
         >>> sizes = {"stem": (100,), "body": (3000,), "head.weight": (50,), "head.bias": (5,)}
-        >>> bucketed({name: Described(shape, "float32") for name, shape in sizes.items()}, 1000)
+        >>> specs = {name: GradientSpec(shape, "float32") for name, shape in sizes.items()}
+        >>> assign_buckets(specs, 1000)
         [['head.bias', 'head.weight'], ['body'], ['stem']]
     """
-    groups: list[list[str]] = []
-    filling: dict[
-        str, tuple[list[str], int]
-    ] = {}  # for each type, the group that is filled and its bytes
+    buckets: list[list[str]] = []
+    open_buckets: dict[str, list[str]] = {}  # the latest bucket of each type
+    sizes: dict[str, int] = {}  # its bytes
     for name, parameter in reversed(list(parameters.items())):
-        group, filled = filling.get(parameter.dtype, ([], limit))
-        if filled + parameter.bytes > limit:
-            groups.append(group := [])
-            filled = 0
-        group.append(name)
-        filling[parameter.dtype] = group, filled + parameter.bytes
-    return groups
+        dtype = parameter.dtype
+        size = sizes.get(dtype, 0) + parameter.bytes
+        if dtype not in open_buckets or size > limit:
+            open_buckets[dtype] = []
+            buckets.append(open_buckets[dtype])
+            size = parameter.bytes
+        open_buckets[dtype].append(name)
+        sizes[dtype] = size
+    return buckets
 
 
 class Bucket:
-    """A bucket holds parameters whose gradients are averaged together.
-
-    Its storage is used again in every step.
+    """Parameters whose gradients are averaged in one message, with storage that is used again.
 
     Attributes:
-        names: Theirs.
-        missing: Those whose gradient has not come in this round.
-        is_under_way: Whether their sum was begun and not waited for.
+        names: The names of the parameters.
+        missing: The names of those whose gradient is not complete in this round.
     """
 
-    def __init__(self, parameters: Mapping[str, Described]) -> None:
-        """A bucket for parameters of one type."""
+    def __init__(self, parameters: Mapping[str, GradientSpec]) -> None:
+        """Allocate a bucket for parameters of one type."""
         self.names = tuple(parameters)
         self.missing = set(self.names)
-        shapes = [each.shape for each in parameters.values()]
-        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-        dtype = next(iter(parameters.values())).dtype
-        # the gradients, in how many processes there is each of them, and room for the mark of the
-        # message
-        self._flat = np.zeros(int(ends[-1]) + len(shapes) + 1, dtype)
-        parts = np.split(self._flat[:-1], ends)
-        self._parts = [part.reshape(shape) for part, shape in zip(parts[:-1], shapes, strict=True)]
-        self._counts = parts[-1]
+        specs = list(parameters.values())
+        # The gradients, the number of processes that have each, and the mark of `AsyncAllReduce`.
+        sizes = [math.prod(spec.shape) for spec in specs]
+        self._flat = np.zeros(sum(sizes) + len(specs) + 1, specs[0].dtype)
+        self._parts = []
+        start = 0
+        for spec, size in zip(specs, sizes, strict=True):
+            self._parts.append(self._flat[start : start + size].reshape(spec.shape))
+            start += size
+        self._counts = self._flat[start:-1]
         self._topic = f"the gradients of {', '.join(self.names)}"
         self._sum: AsyncAllReduce | None = None
 
     @property
     def is_under_way(self) -> bool:
-        """See the class."""
+        """Whether the sums were begun and not waited for."""
         return self._sum is not None
 
     def begin(
-        self, processes: ProcessGroup, gradient: Callable[[str], np.ndarray | None], **how: Any
+        self,
+        processes: ProcessGroup,
+        gradient_of: Callable[[str], np.ndarray | None],
+        **settings: Any,
     ) -> None:
-        """Begin with the averages over all processes; a gradient that is not there counts as zero.
+        """Begin the averages over all processes; missing gradients count as zero.
 
         Args:
-            how: See `ProcessGroup.begin_all_reduce`.
+            gradient_of: Returns the gradient of a parameter, or None.
+            settings: Arguments of `ProcessGroup.begin_all_reduce`.
         """
-        for place, (name, part) in enumerate(zip(self.names, self._parts, strict=True)):
-            own = gradient(name)
-            self._counts[place] = own is not None
-            if own is None:
+        for index, (name, part) in enumerate(zip(self.names, self._parts, strict=True)):
+            gradient = gradient_of(name)
+            self._counts[index] = gradient is not None
+            if gradient is None:
                 part[...] = 0
             else:
-                np.multiply(own, 1.0 / processes.count, out=part)
-        self._sum = processes.begin_all_reduce(
-            self._topic, [*self._parts, self._counts], self._flat, **how
-        )
+                np.multiply(gradient, 1.0 / processes.count, out=part)
+        arrays = [*self._parts, self._counts]
+        self._sum = processes.begin_all_reduce(self._topic, arrays, self._flat, **settings)
 
     def wait(self) -> dict[str, np.ndarray | None]:
         """Return the averages; None where no process has a gradient.
 
         They lie in storage of the bucket's own until it begins again.
         """
-        sums, self._sum = self._sum, None
-        assert sums is not None  # waited for once
+        pending = self._sum
+        assert pending is not None  # waited for once
+        self._sum = None
         self.missing = set(self.names)
-        *averages, counts = sums.wait()
-        return {
-            name: average if count else None
-            for name, average, count in zip(self.names, averages, counts, strict=True)
-        }
+        *averages, counts = pending.wait()
+        results = {}
+        for name, average, count in zip(self.names, averages, counts, strict=True):
+            results[name] = average if count else None
+        return results
 
 
 def finish_all(buckets: list[Bucket]) -> None:
-    """Wait for what is under way, as before the end of the program; nothing is done with it."""
+    """Wait for all pending sums, as before the end of the program, and drop them."""
     for bucket in buckets:
         if bucket.is_under_way:
             bucket.wait()
 
 
-def described(array: Any) -> Described:
-    """Describe the gradients of an array of any framework.
+def gradient_spec(array: Any) -> GradientSpec:
+    """Return the spec of the gradients of an array of any framework.
 
     bfloat16, which engines do not add, is sent as float32.
     """
     dtype = str(array.dtype)
-    return Described(tuple(array.shape), "float32" if dtype == "bfloat16" else dtype)
+    return GradientSpec(tuple(array.shape), "float32" if dtype == "bfloat16" else dtype)

@@ -1,7 +1,4 @@
-"""The process group: the processes that train together, as each of them sees the others.
-
-It states what an engine must provide, and what follows.
-"""
+"""The process group: the processes that train together, and what their engine must provide."""
 
 from __future__ import annotations
 
@@ -35,50 +32,51 @@ class RankInfo:
 class ProcessGroup(ABC):
     """A group of processes, each of which calls the same methods in the same order.
 
-    There is no engine here: torch.distributed, MPI or JAX's runtime moves the bytes. What they do
-    not say by themselves is said here: what each message is, so that processes at different places
-    do not mix up their numbers.
+    An engine (torch.distributed, MPI or JAX's runtime) moves the bytes. This class adds to each
+    message the topic of its values, so that processes at different positions of a program do not
+    mix them up.
 
     Attributes:
         rank: The number of this process; 0 is the root, which writes and shows.
-        count: How many there are.
-        engine: What moves the bytes, in words.
+        count: The number of processes.
+        engine: The name of the engine, for messages.
         ranks: The numbers of these processes among all that were started together.
-        collectives: How often each kind of message was sent, for whoever counts them.
-        waiting: What has begun with sums, and finishes them by ``finish()`` before the group is
+        collectives: The number of messages of each kind that were sent.
+        waiting: Objects with pending sums, which their ``finish()`` completes before the group is
             left.
-        at: What this process did with the others latest, or waits for, in words.
-        agreed: What some process has asked of all with `ask`, and all know since the same exchange;
-            empty else.
+        at: The topic of the latest exchange, for which this process may still wait.
+        agreed: The request that some process has made with `ask`, known to all since the same
+            exchange; empty without one.
     """
 
     engine = "none"
 
     def __init__(self, rank: int, count: int, ranks: Sequence[int] | None = None) -> None:
-        """Process `rank` of `count`."""
-        self.rank, self.count = rank, count
+        """Describe process `rank` of `count`."""
+        self.rank = rank
+        self.count = count
         self.ranks = tuple(range(count) if ranks is None else ranks)
         self.collectives: Counter[str] = Counter()
         self.waiting: WeakSet[Any] = WeakSet()
         self.at = "the beginning"
         self.agreed = ""
-        self._asked = ""
-        self._told_of: Exception | None = None
+        self._request = ""
+        self._reported_error: Exception | None = None
 
     # What an engine provides
     # -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """Every process's message, in the order of ranks; they may differ in length."""
+        """Return every process's message, in the order of ranks; they may differ in length."""
 
     def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
-        """Begin with what `all_gather_bytes` does, and give what waits for it.
+        """Begin an `all_gather_bytes`, and return a function that waits for its result.
 
         An engine that cannot do this in the background gathers at once.
         """
-        came = self.all_gather_bytes(message)
-        return lambda: came
+        messages = self.all_gather_bytes(message)
+        return lambda: messages
 
     @abstractmethod
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
@@ -90,31 +88,31 @@ class ProcessGroup(ABC):
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """Begin an `all_reduce_flat`, and return a function that waits for its result.
 
-        The array belongs to the engine from now on.
-
-        An engine that cannot do this in the background sums at once.
+        The array belongs to the engine from now on. An engine that cannot do this in the background
+        adds at once.
         """
         return self.all_reduce_flat_at_once(flat)
 
     def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """`begin_all_reduce_flat` for whoever would wait next: the sum is there."""
+        """Make an `all_reduce_flat`, and return a function that returns its result.
+
+        It is for callers that wait for the sum next.
+        """
         total = self.all_reduce_flat(flat)
         return lambda: total
 
     def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
         """Return the array ``(n,)`` of one process in all processes.
 
-        The others give one of its size and type.
-
-        By a sum, unless an engine has something better.
+        The others give an array of its size and type. Engines without a broadcast add zeros.
         """
         return self.all_reduce_flat(flat if self.rank == source else np.zeros_like(flat))
 
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """`begin_all_reduce_flat` of an array of float32 that is sent as bfloat16.
+        """Begin an all-reduce of an array of float32 that is sent as bfloat16.
 
         Raises:
-            CapabilityError: The engine cannot.
+            CapabilityError: The engine cannot send bfloat16.
         """
         raise CapabilityError(f"{self} cannot send bfloat16: leave wire out")
 
@@ -122,44 +120,39 @@ class ProcessGroup(ABC):
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
         """Return a subgroup of these processes as a process group of its own.
 
-        Every process of this group makes the call.
-
-        One that is not among them gets a group that it must not use.
+        Every process of this group makes the call. A process outside the subgroup gets a group that
+        it must not use.
         """
 
     @abstractmethod
     def failed(self, why: str) -> None:
-        """Tell the others that this process is about to end by an error.
+        """Report to the others that this process is about to end by an error.
 
-        Where they cannot be told, this process ends them.
+        An engine that cannot send such a report ends them.
         """
 
     def finished(self) -> None:
-        """Tell the others that the program of this process has come to its end.
-
-        It may be that none waits.
-        """
+        """Report to the others that the program of this process has ended."""
 
     def abandoned(self) -> str:
-        """Return why others have given up or failed, unnoticed by this process so far.
+        """Return why other processes have failed or given this one up; empty if they have not.
 
-        The text is empty when they have not.
+        It is for a process that does not wait for them, and so has not noticed yet.
         """
         return ""
 
     def close(self) -> None:
-        """Leave the group, once all others have come to this point, too.
+        """Leave the group, once all others have reached this point, too.
 
         Raises:
-            ProcessError: Another process still has something to do with this one, such as one more
-                batch.
+            ProcessError: Another process is at another exchange, such as that of one more batch.
         """
-        for each in self.waiting:
-            each.finish()
+        for pending in self.waiting:
+            pending.finish()
         self.all_gather_object("the end", None)
         atexit.unregister(self.finished)
 
-    # Written once
+    # Collectives of objects and of arrays
     # ----------------------------------------------------------------------------------------------
 
     @property
@@ -168,7 +161,7 @@ class ProcessGroup(ABC):
         return self.rank == 0
 
     def all_gather_object(self, topic: str, value: Any) -> list[Any]:
-        """Give any picklable value to all processes and take theirs, in the order of ranks.
+        """Give any picklable value to all processes; return all values in the order of ranks.
 
         Raises:
             ProcessError: Another process is at another topic.
@@ -179,169 +172,96 @@ class ProcessGroup(ABC):
         """Begin an `all_gather_object`, and return a function that waits for its result."""
         self.collectives["all_gather"] += 1
         self.at = topic
-        come = self.begin_all_gather_bytes(
-            pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
-        )
+        own = pickle.dumps((topic, value, self._request), pickle.HIGHEST_PROTOCOL)
+        wait = self.begin_all_gather_bytes(own)
 
         def finish() -> list[Any]:
             self.at = topic
-            came = [pickle.loads(each) for each in come()]
-            for rank, (other, _, _) in enumerate(came):
+            values = []
+            requests = []
+            for rank, message in enumerate(wait()):
+                other, other_value, request = pickle.loads(message)
                 if other != topic:
                     raise ProcessError(
                         f"process {self.rank} is at {topic} while process {rank} is at {other}: "
                         "every process must make the same steps with the same layers"
                     )
-            self.agreed = self.agreed or next((asked for _, _, asked in came if asked), "")
-            return [each for _, each, _ in came]
+                values.append(other_value)
+                requests.append(request)
+            if not self.agreed:
+                self.agreed = next(filter(None, requests), "")
+            return values
 
         return finish
 
     def ask(self, what: str) -> None:
-        """Ask something of all processes.
-
-        They learn it with the next exchange, which carries it along.
-        """
-        self._asked = what
+        """Make a request to all processes, which the next exchange carries along; see `agreed`."""
+        self._request = what
 
     def forget(self) -> None:
-        """What was asked has been done; in all processes at the same point."""
-        self._asked = self.agreed = ""
-
-    @contextmanager
-    def telling(self, where: Callable[[], str]) -> Iterator[None]:
-        """Tell the others of an error that ends this block.
-
-        For an error that came from them, say where this process is.
-        """
-        try:
-            yield
-        except Exception as error:
-            if error is not self._told_of and self.count > 1:
-                self._told_of = error
-                self._tell(error, where())
-            raise
-
-    def watch_the_end(self) -> None:
-        """Tell the others when this process's program ends.
-
-        They are told also when an error ends it that nothing catches.
-        """
-        atexit.register(self.finished)
-        before = sys.excepthook
-
-        def ended_by(
-            kind: type[BaseException], error: BaseException, trace: TracebackType | None
-        ) -> None:
-            atexit.unregister(self.finished)
-            is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
-            is_news = is_own and error is not self._told_of
-            why = (
-                f"{self} failed: {type(error).__name__}: {error}; the last that it did with "
-                f"others: {self.at}"
-            )
-            if is_news:
-                error.add_note(why)
-            before(kind, error, trace)
-            if is_news:
-                self.failed(why)
-
-        sys.excepthook = ended_by
-
-    def _tell(self, error: Exception, where: str) -> None:
-        atexit.unregister(self.finished)
-        if isinstance(error, ProcessError):
-            error.add_note(f"{self} was in {where}")
-        else:
-            why = f"{self} failed in {where}: {type(error).__name__}: {error}"
-            error.add_note(why)  # a launcher may end the others before they can say so
-            self.failed(why)
-
-    def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:
-        """The error of a wait that has failed.
-
-        Args:
-            at: Where the processes are that answer, by their number among all.
-            cause: What the engine says.
-        """
-        if missing := [str(rank) for rank in self.ranks if rank not in at]:
-            who = (
-                f"process {missing[0]} has"
-                if len(missing) == 1
-                else f"processes {', '.join(missing)} have"
-            )
-            return ProcessError(
-                f"{self}: {who} not come to {self.at}, and no answer comes from there: killed, "
-                f"stopped, hanging, or slower than the time limit ({cause})"
-            )
-        places = ", ".join(f"process {rank} at {at[rank]}" for rank in self.ranks)
-        return ProcessError(f"{self}: all processes answer, {places} ({cause})")
-
-    def others_finished(self, ranks: Sequence[int]) -> ProcessError:
-        """Return the error of a wait for processes whose programs are at their end.
-
-        The processes are given by their numbers among all.
-        """
-        who = (
-            f"process {ranks[0]} has"
-            if len(ranks) == 1
-            else f"processes {', '.join(map(str, ranks))} have"
-        )
-        return ProcessError(
-            f"{self} is at {self.at}, and {who} finished: every process must make the same steps, "
-            "as many of them"
-        )
+        """Drop the request that all processes have fulfilled; all call this at the same point."""
+        self._request = ""
+        self.agreed = ""
 
     def broadcast_object(self, topic: str, value: Any) -> Any:
-        """The root's value, in every process."""
+        """Return the root's value, in every process."""
         return self.all_gather_object(topic, value if self.is_root else None)[0]
 
     def broadcast(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
         """Broadcast the arrays of one process to all processes, in one message.
 
-        The others give some of the same sizes and types.
-
-        Nothing says what they are: use it after an `all_gather_object`, in which all have come to
-        the same point.
+        The others give arrays of the same sizes and types. The message has no topic: call this
+        after an `all_gather_object`, which makes sure that all are at the same position.
         """
         self.collectives["broadcast"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
-        parts = np.split(
-            self.broadcast_flat(np.concatenate(own), source),
-            np.cumsum([len(each) for each in own])[:-1],
-        )
-        # copies, since in the message a number may stand where its type is not to stand
-        return [
-            part.view(array.dtype).reshape(array.shape).copy()
-            for part, array in zip(parts, arrays, strict=True)
-        ]
+        message = self.broadcast_flat(np.concatenate(own), source)
+        results = []
+        start = 0
+        for array in arrays:
+            stop = start + array.nbytes
+            # A copy, since the array may lie in the message where its type must not be aligned.
+            values = message[start:stop].view(array.dtype).reshape(array.shape).copy()
+            results.append(values)
+            start = stop
+        return results
 
     def all_reduce(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The sums of arrays over all processes: one message for each type, in that type.
+        """Return the sums of arrays over all processes: one message for each type, in that type.
 
         Raises:
-            ProcessError: Another process came with other arrays.
+            ProcessError: The arrays of another process differ in type or shape.
         """
-        described = [(array.dtype.str, array.shape) for array in arrays]
-        for rank, other in enumerate(
-            self.all_gather_object(f"{topic}, their types and shapes", described)
-        ):
-            if other != described:
+        self._compare_arrays(topic, arrays)
+        by_type: dict[np.dtype, list[int]] = {}
+        for index, array in enumerate(arrays):
+            by_type.setdefault(array.dtype, []).append(index)
+        totals: list[Any] = [None] * len(arrays)
+        for indices in by_type.values():
+            self.collectives["all_reduce"] += 1
+            flat = np.concatenate([np.ravel(arrays[index]) for index in indices])
+            total = self.all_reduce_flat_at_once(flat)()
+            start = 0
+            for index in indices:
+                stop = start + arrays[index].size
+                totals[index] = total[start:stop].reshape(arrays[index].shape)
+                start = stop
+        return totals
+
+    def _compare_arrays(self, topic: str, arrays: Sequence[np.ndarray]) -> None:
+        """Check that the arrays of all processes have the same types and shapes.
+
+        Raises:
+            ProcessError: Those of another process differ.
+        """
+        own = [(array.dtype.str, array.shape) for array in arrays]
+        of_all = self.all_gather_object(f"{topic}, their types and shapes", own)
+        for rank, other in enumerate(of_all):
+            if other != own:
                 raise ProcessError(
-                    f"{topic}: process {self.rank} has {described}, process {rank} has {other}: "
+                    f"{topic}: process {self.rank} has {own}, process {rank} has {other}: "
                     "every process must have the same network"
                 )
-        totals: list[Any] = [None] * len(arrays)
-        for dtype in dict.fromkeys(array.dtype for array in arrays):
-            places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
-            self.collectives["all_reduce"] += 1
-            flat = self.all_reduce_flat_at_once(
-                np.concatenate([np.ravel(arrays[index]) for index in places])
-            )()
-            ends = np.cumsum([arrays[index].size for index in places])
-            for index, part in zip(places, np.split(flat, ends[:-1]), strict=True):
-                totals[index] = part.reshape(arrays[index].shape)
-        return totals
 
     def begin_all_reduce(
         self,
@@ -352,32 +272,119 @@ class ProcessGroup(ABC):
         at_once: bool = False,
         wire: str | None = None,
     ) -> AsyncAllReduce:
-        """Begin with the sums of arrays of one type, in one message, in that type.
+        """Begin the sums of arrays of one type over all processes, in one message, in that type.
 
-        All processes begin with the same sums in the same order, and may wait for them in any.
+        All processes begin the same sums in the same order, and may wait for them in any order.
 
         Args:
-            flat: Where the sums may be made; see `AsyncAllReduce`.
-            at_once: Do not go on before they are there, where that takes less time on the whole.
-            wire: ``"bfloat16"`` for arrays of float32 that are sent as such.
+            flat: The storage in which the sums may be computed; see `AsyncAllReduce`.
+            at_once: Wait for the sums at once, where that takes less time in total.
+            wire: ``"bfloat16"`` sends arrays of float32 as bfloat16.
         """
         self.collectives["all_reduce"] += 1
         self.at = topic
-        begin = self.all_reduce_flat_at_once if at_once else self.begin_all_reduce_flat
-        if is_short := wire is not None and arrays[0].dtype == np.float32:
+        is_short = wire is not None and arrays[0].dtype == np.float32
+        if is_short:
             begin = self.begin_all_reduce_bfloat16
-        return AsyncAllReduce(topic, arrays, self.count, begin, flat, is_short)
+        elif at_once:
+            begin = self.all_reduce_flat_at_once
+        else:
+            begin = self.begin_all_reduce_flat
+        return AsyncAllReduce(topic, arrays, self.count, begin, flat=flat, is_short=is_short)
+
+    # Reports of errors
+    # ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def telling(self, where: Callable[[], str]) -> Iterator[None]:
+        """Return a block that reports an error that ends it to the other processes.
+
+        An error that came from them gets a note that says where this process is.
+        """
+        try:
+            yield
+        except Exception as error:
+            if error is not self._reported_error and self.count > 1:
+                self._reported_error = error
+                self._report(error, where())
+            raise
+
+    def watch_the_end(self) -> None:
+        """Report to the others when this process's program ends, or an uncaught error ends it."""
+        atexit.register(self.finished)
+        previous_hook = sys.excepthook
+
+        def report_uncaught(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            atexit.unregister(self.finished)
+            is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
+            if not is_own or error is self._reported_error:
+                previous_hook(kind, error, trace)
+                return
+            why = (
+                f"{self} failed: {type(error).__name__}: {error}; the last that it did with "
+                f"others: {self.at}"
+            )
+            error.add_note(why)
+            previous_hook(kind, error, trace)
+            self.failed(why)
+
+        sys.excepthook = report_uncaught
+
+    def _report(self, error: Exception, where: str) -> None:
+        atexit.unregister(self.finished)
+        if isinstance(error, ProcessError):
+            error.add_note(f"{self} was in {where}")
+        else:
+            why = f"{self} failed in {where}: {type(error).__name__}: {error}"
+            error.add_note(why)  # a launcher may end the others before they can print it
+            self.failed(why)
+
+    def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:
+        """Return the error of a wait that has failed.
+
+        Args:
+            at: The topics at which the processes are that answer, by their number among all.
+            cause: The message of the engine.
+        """
+        missing = [rank for rank in self.ranks if rank not in at]
+        if missing:
+            return ProcessError(
+                f"{self}: {_have(missing)} not come to {self.at}, and no answer comes from there: "
+                f"killed, stopped, hanging, or slower than the time limit ({cause})"
+            )
+        places = ", ".join(f"process {rank} at {at[rank]}" for rank in self.ranks)
+        return ProcessError(f"{self}: all processes answer, {places} ({cause})")
+
+    def others_finished(self, ranks: Sequence[int]) -> ProcessError:
+        """Return the error of a wait for processes whose programs have ended.
+
+        Args:
+            ranks: Their numbers among all processes.
+        """
+        return ProcessError(
+            f"{self} is at {self.at}, and {_have(ranks)} finished: every process must make the "
+            "same steps, as many of them"
+        )
 
     # deprecated aliases
     exchange, of_root, sum = all_gather_object, broadcast_object, all_reduce
 
     def __str__(self) -> str:
-        """``process 1 of 4 (MPI)``."""
+        """Return ``process 1 of 4 (MPI)``."""
         return f"process {self.rank} of {self.count} ({self.engine})"
 
 
+def _have(ranks: Sequence[int]) -> str:
+    """Return ``process 1 has`` or ``processes 1, 2 have``."""
+    if len(ranks) == 1:
+        return f"process {ranks[0]} has"
+    return f"processes {', '.join(map(str, ranks))} have"
+
+
 class SingleProcess(ProcessGroup):
-    """One process by itself: everything works, and no message is sent."""
+    """The group of a single process: every collective works, and no message is sent."""
 
     engine = "no others"
 
@@ -385,26 +392,26 @@ class SingleProcess(ProcessGroup):
         super().__init__(0, 1)
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """Its own."""
+        """Return the message of this process."""
         return [message]
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """As it is."""
+        """Return the array itself."""
         return flat
 
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """As it is; nothing is sent."""
+        """Return a function that returns the array itself, not rounded to bfloat16."""
         return lambda: flat
 
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """Itself."""
+        """Return this group."""
         return self
 
     def failed(self, why: str) -> None:
-        """There is nobody to tell."""
+        """Do nothing: there is no other process."""
 
     def ask(self, what: str) -> None:
-        """Of itself."""
+        """Make a request, which is agreed at once."""
         self.agreed = what
 
 

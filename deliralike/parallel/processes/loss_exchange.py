@@ -14,9 +14,9 @@ from deliralike.parallel.batches.scatter import Shares
 
 
 class LossExchange:
-    """One message of each process: its part of a loss, and a digest of its buffers.
+    """An exchange in which each process sends its part of a loss and a digest of its buffers.
 
-    On a CPU the message is under way during backward; elsewhere reading the loss would wait for
+    On a CPU the message is in flight during backward; elsewhere reading the loss would wait for
     the device, so it is sent afterwards.
 
     Attributes:
@@ -24,11 +24,12 @@ class LossExchange:
     """
 
     def __init__(self, network: EnclosingNetwork, shares: Shares) -> None:
-        """Exchange one loss of a network over the shares of one batch."""
+        """Prepare the exchange of one loss of a network over the shares of one batch."""
         self.network: Any = network
         self.shares = shares
         self.own: float = 0.0
         self._part: LossResult | None = None
+        self._buffers: Mapping[str, Slot] = {}
         self._wait: Callable[[], list[Any]] | None = None
 
     def begin(self, part: LossResult | None = None) -> None:
@@ -48,12 +49,13 @@ class LossExchange:
     def send(self, part: LossResult) -> None:
         """Send this process's part, whose loss is a number."""
         network = self.network
-        self.own, self._buffers = part.value, network.parallelism.buffer_slots()
+        parallelism = network.parallelism
+        self.own = part.value
+        self._buffers = parallelism.buffer_slots()
         if part.extras is not None:
             part = replace(part, extras=network.backend.to_numpy(part.extras))
-        self._wait = network.parallelism.batch_group.begin_all_gather_object(
-            "the loss", (part, digest(self._buffers))
-        )
+        message = part, digest(self._buffers)
+        self._wait = parallelism.batch_group.begin_all_gather_object("the loss", message)
 
     def finish(self) -> LossResult:
         """Return the loss of the whole batch as a number, and synchronize the buffers."""
@@ -62,14 +64,15 @@ class LossExchange:
             return LossResult(0.0, None, 0.0)
         if self._wait is None:
             self._send()
-        assert self._wait is not None  # sent by now
+        assert self._wait is not None  # `_send` has set it
         parts, digests = zip(*self._wait(), strict=True)
-        self.network.parallelism.synchronize_differing(self._buffers, digests, sizes)
-        return self.network.parallelism.combine_losses(present(parts, sizes), sizes)
+        parallelism = self.network.parallelism
+        parallelism.synchronize_differing(self._buffers, digests, sizes)
+        return parallelism.combine_losses(present(parts, sizes), sizes)
 
 
 def digest(buffers: Mapping[str, Slot]) -> bytes:
-    """A digest of 16 bytes that differs where the values of buffers do."""
+    """Return a digest of 16 bytes that differs where the values of buffers do."""
     result = hashlib.blake2b(digest_size=16)
     for slot in buffers.values():
         result.update(slot.read().tobytes())
@@ -77,5 +80,5 @@ def digest(buffers: Mapping[str, Slot]) -> bytes:
 
 
 def present(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """The values of the processes that have samples."""
+    """Return the values of the processes that have samples."""
     return [value for value, size in zip(values, sizes, strict=True) if size]

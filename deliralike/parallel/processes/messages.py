@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-_SMALL = 512  # bytes of a message that goes in one round; the first eight say how long it is
-
+_HEAD = 512  # bytes that each process sends in the first round
+_LENGTH = 8  # bytes of the head that hold the length of the message
 
 Finish = Callable[[], list[np.ndarray]]
 
@@ -15,34 +15,44 @@ Finish = Callable[[], list[np.ndarray]]
 def begin_all_gather_bytes(
     message: bytes, begin_all_gather: Callable[[np.ndarray], Finish]
 ) -> Callable[[], list[bytes]]:
-    """Begin to gather every process's message, and give what waits for them.
+    """Begin to gather every process's message, and return a function that waits for all of them.
 
-    One round where all messages are small, two where one is not.
+    One round is enough where all messages are small; otherwise there are two.
 
     Args:
-        begin_all_gather: Begins to gather every process's bytes ``(n,)``, and gives what waits for
-            them.
+        begin_all_gather: Begins to gather every process's bytes ``(n,)``, and returns a function
+            that waits for them.
 
     Example:
         >>> begin_all_gather_bytes(b"alone", lambda array: lambda: [array])()
         [b'alone']
     """
-    head = np.zeros(_SMALL, np.uint8)
-    head[:8] = np.frombuffer(len(message).to_bytes(8, "little"), np.uint8)
-    begin = np.frombuffer(message, np.uint8)[: _SMALL - 8]
-    head[8 : 8 + len(begin)] = begin
-    of_heads = begin_all_gather(head)
+    wait_for_heads = begin_all_gather(_head(message))
 
     def finish() -> list[bytes]:
-        heads = [each.tobytes() for each in of_heads()]
-        lengths = [int.from_bytes(each[:8], "little") for each in heads]
-        if max(lengths) <= _SMALL - 8:
-            return [each[8 : 8 + length] for each, length in zip(heads, lengths, strict=True)]
-        whole = np.zeros(max(lengths), np.uint8)
-        whole[: len(message)] = np.frombuffer(message, np.uint8)
-        return [
-            each[:length].tobytes()
-            for each, length in zip(begin_all_gather(whole)(), lengths, strict=True)
-        ]
+        heads = wait_for_heads()
+        lengths = [_length(head) for head in heads]
+        longest = max(lengths)
+        if longest <= _HEAD - _LENGTH:
+            bodies = [head[_LENGTH:] for head in heads]
+        else:
+            own = np.zeros(longest, np.uint8)
+            own[: len(message)] = np.frombuffer(message, np.uint8)
+            bodies = begin_all_gather(own)()
+        pairs = zip(bodies, lengths, strict=True)
+        return [body[:length].tobytes() for body, length in pairs]
 
     return finish
+
+
+def _length(head: np.ndarray) -> int:
+    """Return the length of the message that begins with a head."""
+    return int.from_bytes(head[:_LENGTH].tobytes(), "little")
+
+
+def _head(message: bytes) -> np.ndarray:
+    """Return the length of a message and as much of it as fits into the first round."""
+    filled = len(message).to_bytes(_LENGTH, "little") + message[: _HEAD - _LENGTH]
+    head = np.zeros(_HEAD, np.uint8)
+    head[: len(filled)] = np.frombuffer(filled, np.uint8)
+    return head

@@ -14,29 +14,30 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from deliralike.parallel.processes.bfloat16 import shortened, widened
+from deliralike.errors import ProcessError
+from deliralike.parallel.processes.bfloat16 import from_bfloat16, to_bfloat16
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.messages import Finish, begin_all_gather_bytes
 
-# MPI itself waits for ever, and deaf to signals; so every wait asks again and again whether it is
-# over. Nothing is slower for it: within the first second the processor is only yielded, as MPI does
-# as well.
-_SPIN, _PAUSE = 1.0, 0.001  # seconds
-_ANSWER = (
-    2.0  # seconds in which the others answer where they are, before one of them is called missing
-)
-# seconds in which what a process has sent still comes after word that its program is at its end
-_ARRIVAL = 1.0
-_CALL, _FINISHED = 1, 2  # the tags of messages on the roll
+# MPI itself waits for ever and ignores signals; so every wait polls. That costs no speed: within
+# the first second the processor is only yielded, as MPI does as well. All times are in seconds.
+_SPIN = 1.0
+_PAUSE = 0.001
+_ANSWER = 2.0  # in which the others answer, before one of them is called missing
+_ARRIVAL = 1.0  # in which messages of a process still arrive after its note that it has finished
+
+# The tags of messages on the communicator for notes.
+_CALL = 1
+_FINISHED = 2
 
 
 class MPIProcessGroup(ProcessGroup):
     """The processes of an MPI communicator.
 
     Args:
-        comm: The communicator; a duplicate of the world's when None, so that messages of others do
-            not mix with these.
-        timeout: Seconds after which a process that does not come is given up.
+        comm: The communicator; None takes a duplicate of the world's, which keeps other messages
+            apart from these.
+        timeout: Seconds after which a missing process is given up.
     """
 
     engine = "MPI"
@@ -50,171 +51,176 @@ class MPIProcessGroup(ProcessGroup):
         )
         super().__init__(self.comm.Get_rank(), count, ranks)
         self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
-        self._roll = self.comm.Dup()  # for whoever misses somebody, or is at the end of its program
-        self._farewells: list[Any] = []
-        self._finished: dict[
-            int, float
-        ] = {}  # when word came that the program of a process is at its end
+        self._notes = self.comm.Dup()  # of processes that miss others, or have finished
+        self._final_notes: list[Any] = []  # requests, which must live until they are done
+        self._finished: dict[int, float] = {}  # by process, the time at which its note arrived
         if self.count == MPI.COMM_WORLD.Get_size() > 1:
             self.watch_the_end()
         else:
             atexit.register(self.finished)
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """By `begin_all_gather_bytes`, waited for."""
+        """Gather by ``Iallgather``, and wait."""
         return self.begin_all_gather_bytes(message)()
 
     def begin_all_gather_bytes(self, message: bytes) -> Callable[[], list[bytes]]:
-        """By ``Iallgather``, in one round where all messages are small, in two where one is not."""
+        """Gather by ``Iallgather``, in one round where all messages are small, else in two."""
         return begin_all_gather_bytes(message, self._begin_all_gather)
 
     def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """By `begin_all_reduce_flat`, waited for."""
+        """All-reduce by ``Iallreduce`` in the array's own type, and wait."""
         return self.begin_all_reduce_flat(flat)()
 
     def begin_all_reduce_flat(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """Begin an all-reduce by ``Iallreduce`` in the array's own type.
 
-        It goes on only while some call of MPI's is made.
-
-        Half precision, which MPI does not know, is added in float32.
+        It makes progress only during calls of MPI. Half precision, which MPI does not know, is
+        added in float32.
         """
-        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
-        total = np.empty_like(
-            wide
-        )  # in place, Open MPI adds up in one process and sends the sum back
-        sent = self.comm.Iallreduce(wide, total, MPI.SUM), wide  # which must live until it has gone
+        wide = _in_type_of_mpi(flat)
+        total = np.empty_like(wide)  # in place, Open MPI adds in one process and sends the sum back
+        request = self.comm.Iallreduce(wide, total, MPI.SUM)
+        sent = wide, request  # both must live until the request is done
 
         def finish() -> np.ndarray:
-            self.wait(sent[0])
+            self.wait(sent[1])
             return total.astype(flat.dtype, copy=False)
 
         return finish
 
     def broadcast_flat(self, flat: np.ndarray, source: int) -> np.ndarray:
-        """By ``Ibcast``, of the bytes."""
-        came = np.array(flat)
-        self.wait(self.comm.Ibcast([came.view(np.uint8), MPI.BYTE], root=source))
-        return came
+        """Broadcast the bytes by ``Ibcast``, and wait."""
+        message = np.array(flat)
+        self.wait(self.comm.Ibcast([message.view(np.uint8), MPI.BYTE], root=source))
+        return message
 
     def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """All-reduce the array by ``Allreduce`` in place.
+        """All-reduce by ``Allreduce`` in place, which takes less time than waiting for another.
 
-        It takes less time than an ``Iallreduce`` that is waited for.
-
-        It has no time limit, so all are waited for before.
+        It has no time limit, so a barrier that has one comes first.
         """
         self.wait(self.comm.Ibarrier())
-        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
+        wide = _in_type_of_mpi(flat)
         self.comm.Allreduce(MPI.IN_PLACE, wide, MPI.SUM)
         total = wide.astype(flat.dtype, copy=False)
         return lambda: total
 
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Iallreduce`` with an operation of our own on numbers of 16 bits."""
-        bits = shortened(flat)
-        request = self.comm.Iallreduce(MPI.IN_PLACE, bits, _adding_short())
+        """Begin an all-reduce by ``Iallreduce`` with an operation on the bits of bfloat16."""
+        bits = to_bfloat16(flat)
+        request = self.comm.Iallreduce(MPI.IN_PLACE, bits, _bfloat16_sum())
 
         def finish() -> np.ndarray:
             self.wait(request)
-            return widened(bits)
+            return from_bfloat16(bits)
 
         return finish
 
     def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """By ``Split``, once for each group."""
+        """Return the group of some processes, which ``Split`` makes once."""
         key = tuple(ranks)
         if key not in self._groups:
-            self._groups[key] = MPIProcessGroup(
-                self.comm.Split(int(self.rank in key), self.rank), self.timeout
-            )
+            comm = self.comm.Split(int(self.rank in key), self.rank)
+            self._groups[key] = MPIProcessGroup(comm, self.timeout)
         return self._groups[key]
 
     def failed(self, why: str) -> None:
-        """End all by ``Abort``, as the others would wait for ever."""
+        """End all processes by ``Abort``, as the others would wait for ever."""
         traceback.print_exc()
         print(why, file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
 
     def finished(self) -> None:
-        """Say so to each; messages of a few bytes go though nobody receives them."""
+        """Send a note to each other process; so few bytes are sent though nobody receives them."""
         if not MPI.Is_finalized():
-            others = [rank for rank in range(self.count) if rank != self.rank]
-            self._farewells = [self._roll.isend(None, rank, _FINISHED) for rank in others]
+            self._final_notes = self._send_to_others(None, _FINISHED)
 
     def wait(self, request: Any) -> None:
         """Wait until a request is done.
 
         Raises:
-            ProcessError: It is not within the time limit, or another process has given up; says who
-                has not come. All processes end when this one does.
+            ProcessError: The time limit is over, or another process has given up or finished. The
+                error names the missing processes, and all processes end when this one does.
         """
         begin = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - begin
-            if waited > _SPIN and (gone := self._gone()):
-                atexit.register(MPI.COMM_WORLD.Abort, 1)
-                raise self.others_finished(gone)
-            if waited > self.timeout or (waited > _SPIN and self._roll.Iprobe(tag=_CALL)):
-                atexit.register(
-                    MPI.COMM_WORLD.Abort, 1
-                )  # MPI's own end would wait for all once more
-                raise self.absence(
-                    self._answers(), f"waited for {waited:.0f} of {self.timeout:g} s"
-                )
-            if waited > _SPIN:
-                time.sleep(_PAUSE)
-            else:
+            if waited <= min(_SPIN, self.timeout):
                 os.sched_yield()
+                continue
+            error = self._reason_to_give_up(waited)
+            if error is not None:
+                # MPI's own end would wait for all processes once more.
+                atexit.register(MPI.COMM_WORLD.Abort, 1)
+                raise error
+            time.sleep(_PAUSE)
+
+    def _reason_to_give_up(self, waited: float) -> ProcessError | None:
+        """Return the error that ends a wait of so many seconds, or None."""
+        finished = self._long_finished()
+        if finished:
+            return self.others_finished(finished)
+        if waited > self.timeout or self._notes.Iprobe(tag=_CALL):
+            cause = f"waited for {waited:.0f} of {self.timeout:g} s"
+            return self.absence(self._answers(), cause)
+        return None
 
     def _begin_all_gather(self, array: np.ndarray) -> Finish:
-        came = np.empty((self.count, len(array)), np.uint8)
-        sent = self.comm.Iallgather(array, came), array  # which must live until it has gone
+        arrays = np.empty((self.count, len(array)), np.uint8)
+        request = self.comm.Iallgather(array, arrays)
+        sent = array, request  # both must live until the request is done
 
         def finish() -> list[np.ndarray]:
-            self.wait(sent[0])
-            return list(came)
+            self.wait(sent[1])
+            return list(arrays)
 
         return finish
 
-    def _gone(self) -> list[int]:
-        """Return the processes whose programs were at their end a while ago.
+    def _send_to_others(self, note: str | None, tag: int) -> list[Any]:
+        """Begin to send a note to every other process, and return the requests."""
+        others = [rank for rank in range(self.count) if rank != self.rank]
+        return [self._notes.isend(note, rank, tag) for rank in others]
 
-        They are given by their numbers among all.
-        """
+    def _long_finished(self) -> list[int]:
+        """Return the processes, by number among all, that finished more than `_ARRIVAL` ago."""
         status = MPI.Status()
-        while self._roll.Iprobe(tag=_FINISHED, status=status):
-            self._roll.recv(source=status.source, tag=_FINISHED)
+        while self._notes.Iprobe(tag=_FINISHED, status=status):
+            self._notes.recv(source=status.source, tag=_FINISHED)
             self._finished[self.ranks[status.source]] = time.monotonic()
-        return sorted(
-            rank for rank, at in self._finished.items() if time.monotonic() > at + _ARRIVAL
-        )
+        latest = time.monotonic() - _ARRIVAL
+        return sorted(rank for rank, at in self._finished.items() if at < latest)
 
     def _answers(self) -> dict[int, str]:
-        """Where the processes are that wait, too: each tells the others once one of them calls."""
-        calls = [
-            self._roll.isend(self.at, rank, _CALL)
-            for rank in range(self.count)
-            if rank != self.rank
-        ]
-        at, end, status = {self.ranks[self.rank]: self.at}, time.monotonic() + _ANSWER, MPI.Status()
-        while len(at) < self.count and time.monotonic() < end:
-            while self._roll.Iprobe(tag=_CALL, status=status):
-                at[self.ranks[status.source]] = self._roll.recv(source=status.source, tag=_CALL)
+        """Return the topics at which other processes wait, by process; each answers a call."""
+        calls = self._send_to_others(self.at, _CALL)
+        topics = {self.ranks[self.rank]: self.at}
+        end = time.monotonic() + _ANSWER
+        status = MPI.Status()
+        while len(topics) < self.count and time.monotonic() < end:
+            while self._notes.Iprobe(tag=_CALL, status=status):
+                topic = self._notes.recv(source=status.source, tag=_CALL)
+                topics[self.ranks[status.source]] = topic
             MPI.Request.testall(calls)
             time.sleep(_PAUSE)
-        return at
+        return topics
+
+
+def _in_type_of_mpi(flat: np.ndarray) -> np.ndarray:
+    """Return an array in a type that MPI adds: float32 for half precision, else its own."""
+    return np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
 
 
 @cache
-def _adding_short() -> MPI.Op:
-    return MPI.Op.Create(_add_short, commute=True)
+def _bfloat16_sum() -> MPI.Op:
+    """Return the operation of MPI that adds numbers of bfloat16."""
+    return MPI.Op.Create(_add_bfloat16, commute=True)
 
 
-def _add_short(first: Any, second: Any, _: MPI.Datatype) -> None:
-    """Add the first to the second, rounding once."""
-    own, total = np.frombuffer(first, np.uint16), np.frombuffer(second, np.uint16)
-    total[...] = shortened(widened(own) + widened(total))
+def _add_bfloat16(first: Any, second: Any, _: MPI.Datatype) -> None:
+    """Add the first array to the second, rounding once."""
+    own = np.frombuffer(first, np.uint16)
+    total = np.frombuffer(second, np.uint16)
+    total[...] = to_bfloat16(from_bfloat16(own) + from_bfloat16(total))
 
 
 MPIProcesses = MPIProcessGroup  # deprecated alias

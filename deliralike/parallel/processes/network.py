@@ -43,62 +43,63 @@ BY_AN_OPTIMIZER = (
 
 
 class RendezvousOfProcesses(Rendezvous):
-    """Where the replicas of different processes exchange values; whoever fails ends its process."""
+    """A rendezvous of replicas in different processes; an error ends the process that raises it."""
 
     def __init__(self, processes: ProcessGroup) -> None:
-        """Meet over these processes."""
+        """Exchange values over these processes."""
         super().__init__(processes.count)
         self.processes = processes
 
     def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
-        """Give a value and wait for the others'; the values in the order of processes."""
+        """Give a value and wait for the others; return all values in the order of processes."""
         return self.processes.all_gather_object(topic, value)
 
     def leave(self, index: int) -> None:
-        """Nothing: the other processes do not wait for it here."""
+        """Do nothing: the other processes do not wait for this one here."""
 
     def stop(self) -> None:
-        """Nothing: the error that was raised ends this process."""
+        """Do nothing: the error that was raised ends this process."""
 
 
 class SumOverProcesses:
-    """Pre-update hook: the gradients of all processes, added, in every process.
+    """Pre-update hook that adds the gradients of all processes, in every process.
 
     A parameter that took no part in some of the processes counts as zero there; one that took no
     part in any keeps None and is left alone by the update.
     """
 
     def __init__(self, network: AbstractNetwork) -> None:
-        """Add for this network."""
+        """Take the network whose gradients are added."""
         self.network: Any = network
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
-        """The gradients of the whole batch."""
+        """Return the gradients of the whole batch."""
         parallelism = self.network.parallelism
         if parallelism.batch_group.count == 1:
             return gradients
         reduced = parallelism.take_reduced()
-        left = {name: gradient for name, gradient in gradients.items() if name not in reduced}
-        return gradients | self.sums(left) if left or not reduced else gradients
+        rest = {name: gradient for name, gradient in gradients.items() if name not in reduced}
+        if reduced and not rest:
+            return gradients
+        return gradients | self.sums(rest)
 
     def sums(self, gradients: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
-        """The sums over processes; this one's gradients count by a weight."""
-        backend, device = self.network.backend, self.network.device_name
-        arrays = [self._on_host(name, gradient) for name, gradient in gradients.items()]
-        if weight != 1.0:
-            arrays = [array * array.dtype.type(weight) for array in arrays]
-        # how many processes have each gradient goes along in the same message
-        counts = np.array(
-            [gradient is not None for gradient in gradients.values()],
-            arrays[0].dtype if arrays else None,
-        )
-        *sums, parts = self.network.parallelism.batch_group.all_reduce(
-            "gradients", [*arrays, counts]
-        )
-        return {
-            name: backend.array(total, device=device) if part else None
-            for name, total, part in zip(gradients, sums, parts, strict=True)
-        }
+        """Return the sums over processes; the gradients of this process count by a weight."""
+        arrays, presence = [], []
+        for name, gradient in gradients.items():
+            array = self._on_host(name, gradient)
+            if weight != 1.0:
+                array = array * array.dtype.type(weight)
+            arrays.append(array)
+            presence.append(gradient is not None)
+        # The same message carries in how many processes there is each gradient.
+        counts = np.array(presence, arrays[0].dtype if arrays else None)
+        group = self.network.parallelism.batch_group
+        *totals, counts = group.all_reduce("gradients", [*arrays, counts])
+        sums = {}
+        for name, total, count in zip(gradients, totals, counts, strict=True):
+            sums[name] = self._from_host(total) if count else None
+        return sums
 
     def _on_host(self, name: str, gradient: Any) -> np.ndarray:
         if gradient is not None:
@@ -106,24 +107,25 @@ class SumOverProcesses:
         slot = self.network.neutral_slots()[name]
         return np.zeros_like(self.network.backend.numpy(slot.native))
 
+    def _from_host(self, array: np.ndarray) -> Any:
+        return self.network.backend.array(array, device=self.network.device_name)
+
 
 @dataclass(eq=False)
 class ProcessState:
-    """ProcessState holds what a network over processes has beside its weights.
+    """The process group of a network, and all flags that change during training.
 
-    That is its processes, and how far each thing is.
-
-    One object holds everything that changes, and is compared by identity. So no framework takes a
-    part of it for a part of the network, and JAX compiles nothing anew because a flag has changed.
+    The state is compared by identity. So no framework takes a part of it for a part of the network,
+    and JAX compiles nothing anew when a flag has changed.
 
     Attributes:
         processes: The processes that train together.
         takes_whole: Whether every process is called with the whole batch.
-        averaging: How the processes train by themselves and average their parameters, if they do.
+        averaging: The progress of local updates and averages of parameters; None without them.
         empty_share: Whether this process has no samples at the moment.
         syncs: Whether gradients are added over processes.
         weighs: Whether gradients of the user's own backward passes count by samples.
-        called: The samples of each process in the latest call.
+        called: The number of samples of each process in the latest call.
         synchronizes_with_loss: Whether buffers are synchronized together with the loss.
         reduced: The parameters whose gradients the latest backward has added over processes.
     """
@@ -140,7 +142,7 @@ class ProcessState:
 
     @contextmanager
     def set(self, **values: Any) -> Iterator[None]:
-        """A block in which attributes have other values."""
+        """Return a block in which attributes have other values."""
         before = {name: getattr(self, name) for name in values}
         vars(self).update(values)
         try:
@@ -150,13 +152,16 @@ class ProcessState:
 
 
 class ReplicasOverProcesses(Replicas):
-    """How a network computes of which every process has a replica; see `DistributedNetwork`."""
+    """The parallelism of a network that has one replica in every process.
+
+    See `DistributedNetwork`.
+    """
 
     state_class: ClassVar[type[ProcessState]] = ProcessState
 
     @property
     def state(self) -> Any:
-        """What the network holds for this object."""
+        """The network's `ProcessState`."""
         return self.network._process_state
 
     @property
@@ -166,12 +171,14 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def batch_group(self) -> ProcessGroup:
-        """Return the processes whose samples make up the batch of an update.
+        """The processes whose samples make up the batch of an update.
 
         They are all processes, unless parameters are averaged.
         """
         averaging = self.state.averaging
-        return self.state.processes if averaging is None else averaging.batch_group
+        if averaging is None:
+            return self.state.processes
+        return averaging.batch_group
 
     @property
     def state_is_collective(self) -> bool:
@@ -180,19 +187,14 @@ class ReplicasOverProcesses(Replicas):
 
     @property
     def updates_locally(self) -> bool:
-        """Return whether processes may have different parameters between updates.
-
-        They may differ until `synchronize` is called.
-        """
+        """Whether processes may have different parameters until `synchronize` is called."""
         return self.state.averaging is not None
 
     # Parameters that are averaged
     # ------------------------------------------------------------------------------------
 
     def average_by(self, plan: LocalSGD) -> None:
-        """Let each process update its parameters by itself, and average them by a plan.
-
-        Each process trains by itself for a while between two averages.
+        """Let each process update its own parameters, and average them as a plan says.
 
         Raises:
             SettingError: The plan does not fit the number of processes, or the processes take
@@ -206,10 +208,11 @@ class ReplicasOverProcesses(Replicas):
         self.state.averaging = Averaging(plan, self.processes)
 
     def update_context(self, optimizer: UpdateState) -> AbstractContextManager[None]:
-        """A block with an update by all processes, or by those that make it together.
+        """Return a block in which the processes of `batch_group` make an update.
 
         Raises:
-            CapabilityError: The loss is scaled, so that each process might leave other updates out.
+            CapabilityError: Parameters are averaged and the loss is scaled, so that each process
+                might leave out other updates.
         """
         averaging = self.state.averaging
         if averaging is None:
@@ -228,11 +231,11 @@ class ReplicasOverProcesses(Replicas):
         if averaging is not None and averaging.is_behind:
             averaging.average(self.network, self.processes.count)
 
-    # Blocks in which a process computes otherwise
-    # --------------------------------------------------------------------
+    # Blocks that change what a process computes
+    # ----------------------------------------------------------------------------------------------
 
     def empty_share(self) -> AbstractContextManager[None]:
-        """A block in which this process has no samples: what it is called with does not count.
+        """Return a block in which this process has no samples, whatever batch it is given.
 
         The process still makes every update, with the gradients of the others.
         """
@@ -246,17 +249,11 @@ class ReplicasOverProcesses(Replicas):
         return self.state.set(syncs=False)
 
     def local_gradients(self) -> AbstractContextManager[None]:
-        """Return a block in which gradients are those of the samples of this process.
-
-        Nothing is done to them.
-        """
+        """Return a block in which each process keeps the gradients of its own samples, unscaled."""
         return self.state.set(syncs=False, weighs=False)
 
     def train_over(self, processes: ProcessGroup) -> None:
-        """Train over another process group from now on, or alone.
-
-        What each process has stays as it is.
-        """
+        """Train over another process group from now on; parameters and buffers stay as they are."""
         self.state.processes = processes
         self.state.syncs = processes.count > 1
 
@@ -280,11 +277,12 @@ class ReplicasOverProcesses(Replicas):
         return loss
 
     def count_samples(self, batch: Any) -> int:
-        """The number of samples in the batch of all processes."""
+        """Return the number of samples in the batch of all processes."""
         if self.state.takes_whole:
             return super().count_samples(batch)
         own = 0 if self.state.empty_share else super().count_samples(batch)
-        return sum(self.batch_group.all_gather_object("the samples of a micro-batch", own))
+        counts = self.batch_group.all_gather_object("the samples of a micro-batch", own)
+        return sum(counts)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """Return the loss of the whole batch, with the graph of this process's part.
@@ -293,7 +291,7 @@ class ReplicasOverProcesses(Replicas):
         """
         if not self.network.training:
             return loss.whole(self.network.root, *batch)
-        return self._compute(loss, lambda value: None, batch, detached=False)
+        return self._compute(loss, _no_backward, batch, detached=False)
 
     def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
         """Run forward and backward on this process's share of the batch.
@@ -312,52 +310,54 @@ class ReplicasOverProcesses(Replicas):
         network = self.network
         shares = self.scatter(batch, loss)
         self.note_call(shares.sizes)
-        reduces = detached and self.reduces(shares.sizes)
+        reduces_in_backward = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
         exchange = LossExchange(network, shares)
 
-        def part(replica: Any, share: Any) -> Any:
-            own = self.compute_part(loss, replica, share)
-            exchange.begin(own)
-            return own.value
+        def forward(replica: Any, share: Any) -> Any:
+            part = self.compute_part(loss, replica, share)
+            exchange.begin(part)
+            return part.value
 
-        def one_share(replica: Any, share: Any) -> Any:
-            if reduces:
-                return self.reduce(partial(part, replica), share, backward)
-            weighted = part(replica, share)
-            backward(weighted)
-            return weighted
+        def forward_backward(replica: Any, share: Any) -> Any:
+            if reduces_in_backward:
+                return self.reduce(partial(forward, replica), share, backward)
+            value = forward(replica, share)
+            backward(value)
+            return value
 
         if not shares.nests:
             self.take_part(loss, backward, batch, exchange.begin)
         values = []
         if sum(shares.sizes):
             with self.state.set(synchronizes_with_loss=True):
-                values = self.run(one_share, shares, in_threads=True)
+                values = self.run(forward_backward, shares, in_threads=True)
         result = exchange.finish()
         if not values or detached:
             total = np.asarray(result.value, network.dtype_name)
-            whole = network.backend.array(total, device=network.device_name)
-        else:  # the graph of the own part, and the number of all
-            whole = values[0] + (result.value - exchange.own)
-        return loss.result(result.with_value(whole))
+            value = network.backend.array(total, device=network.device_name)
+        else:  # the graph of this process's part, with the value of the whole loss
+            value = values[0] + (result.value - exchange.own)
+        return loss.result(result.with_value(value))
 
     def take_part(
         self,
         loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
-        tell: Callable[[], None],
+        begin_exchange: Callable[[], None],
     ) -> None:
-        """What a process without samples does while the others compute: nothing.
+        """Do what a process without samples has to do while the others compute: nothing.
 
         Args:
-            tell: Called between forward and backward, where the others begin to tell their loss.
+            begin_exchange: Called between forward and backward, where the others begin to send
+                their loss.
         """
 
     def combine_losses(self, parts: Sequence[LossResult], sizes: Sequence[int]) -> LossResult:
-        """The loss of the whole batch, from the parts of all processes that have samples."""
-        averaging, denominator = self.state.averaging, parts[0].denominator
+        """Return the loss of the whole batch from the parts of all processes with samples."""
+        averaging = self.state.averaging
+        denominator = parts[0].denominator
         if averaging is not None:
             averaging.add_weight(sum(sizes) if denominator is None else float(denominator))
         total = sum(part.value for part in parts)
@@ -365,52 +365,50 @@ class ReplicasOverProcesses(Replicas):
         return LossResult(total, extras, denominator)
 
     def join_extras(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """What the loss function gave beside the loss in all processes, as NumPy arrays."""
+        """Return what the loss function gave beside the loss in all processes, as NumPy arrays."""
         if extras[0] is None:
             return None
         settings = self.network.settings
-        sizes = [size for size in sizes if size]
         return gather(
-            extras, settings.dim, scalars=settings.scalars, others=settings.others, sizes=sizes
+            extras,
+            settings.dim,
+            scalars=settings.scalars,
+            others=settings.others,
+            sizes=[size for size in sizes if size],
         )
 
     def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
-        """Those of the whole batch, and of each process's share; the same in all processes."""
+        """Return the anomalies of the whole batch and of each share, the same in all processes."""
         backend = self.network.backend
-        optimizer = backend.optimizer(
-            rule("sgd", lr=1.0), self.network
-        )  # of which only the gradients are wanted
+        # The optimizer only computes gradients; it makes no update.
+        optimizer = backend.optimizer(rule("sgd", lr=1.0), self.network)
         with self.no_sync():
             loss = self.adapt_loss(as_loss(loss_function))
             _, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
-        on_host = {
-            name: None if each is None else backend.numpy(each) for name, each in gradients.items()
-        }
+        on_host: dict[str, np.ndarray | None] = {}
+        for name, gradient in gradients.items():
+            on_host[name] = None if gradient is None else backend.numpy(gradient)
         self.forget_gradients()
-        has_samples = any(each is not None for each in on_host.values())
-        everyone = self.processes.all_gather_object(
-            "anomalies", anomalies_of(on_host) if has_samples else None
-        )
-        return Anomalies.of_shares(
-            {rank: each for rank, each in enumerate(everyone) if each is not None}
-        )
+        has_samples = any(gradient is not None for gradient in on_host.values())
+        own = anomalies_of(on_host) if has_samples else None
+        by_rank = {}
+        for rank, anomalies in enumerate(self.processes.all_gather_object("anomalies", own)):
+            if anomalies is not None:
+                by_rank[rank] = anomalies
+        return Anomalies.of_shares(by_rank)
 
     def forget_gradients(self) -> None:
-        """Drop the gradients that backward has left in the parameters.
-
-        It applies where the framework keeps them there.
-        """
+        """Drop the gradients that backward left in the parameters, where the framework does so."""
 
     # Calls
     # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share, or of the whole batch."""
         network = self.network
         if not network.training or current() is not None:
-            self.note_call(
-                (1,) * self.processes.count
-            )  # in evaluation nobody tells the others of its share
+            # In evaluation processes do not exchange the sizes of their shares.
+            self.note_call((1,) * self.processes.count)
             return network.root(*args, **kwargs)
         shares = self.scatter((args, kwargs))
         self.note_call(shares.sizes)
@@ -418,12 +416,16 @@ class ReplicasOverProcesses(Replicas):
         own = outputs[0] if outputs else None
         if not self.state.takes_whole:
             return own
-        everyone = self.processes.all_gather_object("outputs", network.backend.to_numpy(own))
-        joined = self.join_extras(present(everyone, shares.sizes), shares.sizes)
+        of_all = self.processes.all_gather_object("outputs", network.backend.to_numpy(own))
+        joined = self.join_extras(present(of_all, shares.sizes), shares.sizes)
         return network.backend.prepare(joined, network)
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
-        """This process's share; `Shares.sizes` are those of all processes."""
+        """Return this process's share, with the sizes of the shares of all processes.
+
+        Raises:
+            SettingError: No process has samples.
+        """
         if self.state.takes_whole:
             return self._own_of_whole(arguments, loss)
         shares = super().scatter(arguments, loss)
@@ -435,38 +437,40 @@ class ReplicasOverProcesses(Replicas):
         return Shares(shares.nests if own else [], sizes)
 
     def _own_of_whole(self, arguments: Any, loss: Loss | None) -> Shares:
+        """Return this process's share of a batch that every process has."""
         spec, root = self.spec_of(loss)
-        count, rank = self.processes.count, self.processes.rank
-        devices, dim = [self.network.device_name] * count, self.settings.dim
-        everyone = split_batch(arguments, devices, dim, spec, self.network.backend, root)
-        sizes = everyone.sizes + (0,) * (count - len(everyone.sizes))
-        return Shares(everyone.nests[rank : rank + 1], sizes)
+        count = self.processes.count
+        rank = self.processes.rank
+        devices = [self.network.device_name] * count
+        dim = self.settings.dim
+        shares = split_batch(arguments, devices, dim, spec, self.network.backend, root=root)
+        sizes = shares.sizes + (0,) * (count - len(shares.sizes))
+        return Shares(shares.nests[rank : rank + 1], sizes)
 
     def local_sizes(self, shares: Shares) -> tuple[int, ...]:
-        """The samples of this process's share, if it has one."""
-        return tuple(shares.sizes[self.batch_group.rank] for _ in shares.nests)
+        """Return the number of samples in this process's share, if it has one."""
+        return (shares.sizes[self.batch_group.rank],) * len(shares.nests)
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
-        """The processes that have samples."""
-        return RendezvousOfProcesses(
-            self.batch_group.subgroup([rank for rank, size in enumerate(shares.sizes) if size])
-        )
+        """Return a rendezvous of the processes that have samples."""
+        ranks = [rank for rank, size in enumerate(shares.sizes) if size]
+        return RendezvousOfProcesses(self.batch_group.subgroup(ranks))
 
     def replica_context(
         self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
     ) -> Replica:
-        """This process among those that have samples."""
-        sizes = tuple(size for size in shares.sizes if size)
-        index = sum(size > 0 for size in shares.sizes[: self.batch_group.rank])
+        """Return the context of this process's replica among those that have samples."""
+        earlier = shares.sizes[: self.batch_group.rank]
+        index = len([size for size in earlier if size])
+        # Backward runs in each process, as it does in threads.
+        all_sum = self.all_sum(index, rendezvous, in_threads=True)
         return Replica(
             index=index,
             position=position,
             device=self.settings.places[position],
-            sizes=sizes,
+            sizes=tuple(size for size in shares.sizes if size),
             rendezvous=rendezvous,
-            all_sum=self.all_sum(
-                index, rendezvous, in_threads=True
-            ),  # backward runs in each process
+            all_sum=all_sum,
             synchronised=self.settings.buffers == "sync",
             seed=seed,
         )
@@ -477,37 +481,42 @@ class ReplicasOverProcesses(Replicas):
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same after a run in training.
 
-        The policy is in `settings`.
+        `ReplicaSettings.buffers` says how.
         """
-        if (
-            sum(sizes)
-            and not self.state.synchronizes_with_loss
-            and (buffers := self.buffer_slots())
-        ):
+        if not sum(sizes) or self.state.synchronizes_with_loss:
+            return
+        buffers = self.buffer_slots()
+        if buffers:
             digests = self.batch_group.all_gather_object("a digest of the buffers", digest(buffers))
             self.synchronize_differing(buffers, digests, sizes)
 
     def buffer_slots(self) -> dict[str, Slot]:
-        """The buffers that training may have changed."""
-        slots = self.network.root.neutral_slots() if self.network.training else {}
+        """Return the buffers that training may have changed."""
+        if not self.network.training:
+            return {}
+        slots = self.network.root.neutral_slots()
         return {name: slot for name, slot in slots.items() if not slot.is_parameter}
 
     def synchronize_differing(
         self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]
     ) -> None:
-        """Make buffers the same in all processes unless they are, as with synchronised statistics.
+        """Make buffers the same in all processes, unless they are so already.
+
+        They are where statistics are synchronised.
 
         Args:
-            digests: Of each process a digest of its buffers.
+            digests: The digest of each process's buffers.
         """
-        if not buffers or (len(set(present(digests, sizes))) == 1 and all(sizes)):
+        are_equal = all(sizes) and len({*digests}) == 1
+        if are_equal or not buffers:
             return
-        first = next(rank for rank, size in enumerate(sizes) if size)
+        source = next(rank for rank, size in enumerate(sizes) if size)
         own = [slot.read() for slot in buffers.values()]
-        if self.settings.buffers != "mean":
-            synchronized = self.batch_group.broadcast(own, first)
+        if self.settings.buffers == "mean":
+            of_all = self.batch_group.all_gather_object("buffers", own)
+            synchronized = _means(of_all, source, sizes)
         else:
-            synchronized = _means(self.batch_group.all_gather_object("buffers", own), first, sizes)
+            synchronized = self.batch_group.broadcast(own, source)
         for slot, before, value in zip(buffers.values(), own, synchronized, strict=True):
             if not np.array_equal(value, before, equal_nan=True):
                 slot.write(value)
@@ -516,15 +525,17 @@ class ReplicasOverProcesses(Replicas):
     # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """Return the hooks that all-reduce the gradients before an update.
+        """Return the hooks of an update: one that adds gradients, and one that averages parameters.
 
-        After the update all processes have the same parameters, or average them.
+        The latter is there only where parameters are averaged.
         """
-        after = [] if self.state.averaging is None else [AverageParameters(self.network)]
-        return [SumOverProcesses(self.network)], after
+        before = [SumOverProcesses(self.network)]
+        if self.state.averaging is None:
+            return before, []
+        return before, [AverageParameters(self.network)]
 
     # Gradients that are added during backward
-    # ------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
         """Let the framework's own engine all-reduce gradients while backward goes on.
@@ -532,15 +543,15 @@ class ReplicasOverProcesses(Replicas):
         It does so where all processes have samples.
 
         Raises:
-            CapabilityError: There is none for this backend, or these processes are connected by
-                another one.
+            CapabilityError: The backend has no such engine, or another engine connects these
+                processes.
         """
         raise CapabilityError(
             f"backend {self.network.backend.name!r} adds the gradients of processes after backward"
         )
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Whether the next backward adds the gradients of all processes by itself."""
+        """Return whether the next backward pass itself adds the gradients of all processes."""
         return False
 
     def reduce(
@@ -551,29 +562,30 @@ class ReplicasOverProcesses(Replicas):
         The backward pass all-reduces the gradients over all processes.
 
         Args:
-            part: What computes, from the share, that part.
+            part: Computes the part of the loss from the share.
+
+        Raises:
+            NotImplementedError: The backend adds gradients after backward.
         """
         raise NotImplementedError(f"{type(self.network).__name__} adds gradients after backward")
 
     def take_reduced(self) -> frozenset[str]:
-        """Return the parameters whose gradients the latest backward has all-reduced.
-
-        Asking forgets them, so they can be asked for once.
-        """
-        names, self.state.reduced = self.state.reduced, frozenset()
+        """Return the parameters whose gradients the latest backward has added, and forget them."""
+        names = self.state.reduced
+        self.state.reduced = frozenset()
         return names
 
     # Backward passes of a loop without an optimizer of this package
-    # --------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def note_call(self, sizes: tuple[int, ...]) -> None:
-        """Remember the samples of each process in a call."""
+        """Remember the number of samples of each process in a call."""
         self.state.called = sizes
 
     def own_weight(self) -> float:
-        """Return what this process's gradients count in their mean.
+        """Return the weight of this process's gradients in the mean over processes.
 
-        It holds if the latest call is followed by a backward pass.
+        The gradients are those of a backward pass after the latest call.
 
         Raises:
             CapabilityError: Such a pass cannot give all processes the same update.
@@ -592,30 +604,33 @@ class ReplicasOverProcesses(Replicas):
         return sizes[self.processes.rank] * len(sizes) / sum(sizes)
 
     def weight_of_part(self) -> float:
-        """Return `own_weight` of a loss of which each process has a part.
+        """Return the weight of this process's gradients where each process has a part of the loss.
 
-        The parts add up, and the mean is taken.
+        The parts add up, while processes take the mean: so the weight is their number.
+
+        Raises:
+            CapabilityError: As in `own_weight`.
         """
         self.own_weight()
         return float(self.processes.count)
 
     def mean_gradients(self, gradients: dict[str, Any]) -> dict[str, Any]:
-        """The means over processes of gradients that a backward pass of the user's own has left."""
+        """Return the means over processes of the gradients of the user's own backward pass."""
         return SumOverProcesses(self.network).sums(gradients, 1 / self.processes.count)
 
 
 class DistributedNetwork(ReplicatedNetwork):
     """A network of which every process has a replica, and sees its own share of each batch.
 
-    What is called with a batch is called with this process's share. A loss is that of the whole
-    batch: each share counts by its samples, or by the denominator that the loss declares; so shares
-    may be of any size. In evaluation a process is by itself: the network is the plain one.
+    A process calls the network with its share. A loss is that of the whole batch: each share counts
+    by its samples, or by the denominator that the loss declares; so shares may be of any size. In
+    evaluation processes do not exchange anything: the network is the plain one.
 
     Attributes:
         processes: The processes that train together.
         takes_whole: Whether every process is called with the whole batch, of which it takes its
             share, and gets the outputs for all of it, without a graph.
-        averaging: How the processes train by themselves and average their parameters, if they do.
+        averaging: The progress of local updates and averages of parameters; None without them.
     """
 
     _parallelism: ClassVar[type[ReplicasOverProcesses]] = ReplicasOverProcesses  # type: ignore[type-abstract]
@@ -623,7 +638,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
     @property
     def parallelism(self) -> ReplicasOverProcesses:
-        """How the network computes over processes."""
+        """The object that computes the network over processes."""
         return self._parallelism(self)
 
     @property
@@ -638,7 +653,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
     @property
     def averaging(self) -> Averaging | None:
-        """How the processes train by themselves and average their parameters, if they do."""
+        """The progress of local updates and averages of parameters; None without them."""
         return self._process_state.averaging
 
     @classmethod
@@ -649,17 +664,16 @@ class DistributedNetwork(ReplicatedNetwork):
         processes: ProcessGroup,
         takes_whole: bool = False,
     ) -> Self:
-        """The network in these processes, equal in all of them."""
-        made = cls.of(network, settings)  # type: ignore[attr-defined]
-        state = made._parallelism.state_class(processes, takes_whole)
-        object.__setattr__(
-            made, "_process_state", state
-        )  # which no framework takes for a part of the network
-        made.start_equal()
-        return made
+        """Return the network in these processes, equal in all of them."""
+        distributed = cls.of(network, settings)  # type: ignore[attr-defined]
+        state = distributed.parallelism.state_class(processes, takes_whole)
+        # Past the framework's own __setattr__, which might register it as a part of the network.
+        object.__setattr__(distributed, "_process_state", state)
+        distributed.start_equal()
+        return distributed
 
     def start_equal(self) -> None:
-        """Take over the root's weights and buffers; no random state changes."""
+        """Load the weights and buffers of the root process; no random state changes."""
         state = self.processes.broadcast_object("weights", self.root.neutral_state())
         if not self.processes.is_root:
             self.root.load_neutral_state(state)
@@ -679,7 +693,7 @@ class DistributedNetwork(ReplicatedNetwork):
         return super().neutral_state()
 
     def empty_share(self) -> AbstractContextManager[None]:
-        """A block in which this process has no samples: what it is called with does not count.
+        """Return a block in which this process has no samples, whatever batch it is given.
 
         The process still makes every update, with the gradients of the others.
         """
@@ -690,24 +704,30 @@ class DistributedNetwork(ReplicatedNetwork):
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a block in which backward leaves each process its own gradients.
 
-        The name is the one that PyTorch's users know.
-
-        An optimizer adds them at its next update.
+        An optimizer adds them at its next update. The name is that of PyTorch's
+        ``DistributedDataParallel.no_sync``.
         """
         return self.parallelism.no_sync()
 
 
+def _no_backward(value: Any) -> None:
+    """Compute no gradients."""
+
+
 def _means(
-    told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]
+    buffers: Sequence[Sequence[np.ndarray]], source: int, sizes: Sequence[int]
 ) -> list[np.ndarray]:
-    """Averages by share; what is no fraction is the first's that has samples."""
+    """Return the means of floating buffers, weighed by samples, and the other buffers of `source`.
+
+    Args:
+        buffers: The buffers of each process.
+    """
     shares = np.array(sizes) / sum(sizes)
-
-    def mean(index: int, value: np.ndarray) -> np.ndarray:
-        if value.dtype.kind != "f":
-            return value
-        return sum(share * each[index] for share, each in zip(shares, told, strict=True)).astype(
-            value.dtype
-        )
-
-    return [mean(index, value) for index, value in enumerate(told[first])]
+    means = []
+    for values, own in zip(zip(*buffers, strict=True), buffers[source], strict=True):
+        mean = own
+        if own.dtype.kind == "f":
+            total = sum(share * value for share, value in zip(shares, values, strict=True))
+            mean = total.astype(own.dtype)
+        means.append(mean)
+    return means

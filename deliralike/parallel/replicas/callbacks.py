@@ -1,4 +1,4 @@
-"""Replication callbacks: each sub-network hears that it was replicated, the master's copy first."""
+"""Replication callbacks: each copy of a block is called after replication, the master's first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALLBACK = "__data_parallel_replicate__"
 
 
 class CallbackContext:
-    """Shared by all copies of one sub-network; whatever they set on it, the others find."""
+    """An object that all copies of one block share, to pass attributes to each other."""
 
 
 def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
@@ -33,16 +33,20 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
         >>> second.context.seen, first.context is second.context
         ([0, 1], True)
     """
-    wanted = [type(block).__name__ for block in replicas[0]]
+    master = _class_names(replicas[0])
     for copy_id, blocks in enumerate(replicas):
-        names = [type(block).__name__ for block in blocks]
-        if names != wanted:
+        names = _class_names(blocks)
+        if names != master:
             raise StructureError(
                 f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the "
-                f"first replica has {', '.join(wanted)}: give copies of one network"
+                f"first replica has {', '.join(master)}: give copies of one network"
             )
-    contexts = [CallbackContext() for _ in wanted]
+    contexts = [CallbackContext() for _ in replicas[0]]
     for copy_id, blocks in enumerate(replicas):
         for block, context in zip(blocks, contexts, strict=True):
             if hasattr(block, CALLBACK):
                 getattr(block, CALLBACK)(context, copy_id)
+
+
+def _class_names(blocks: Sequence[Any]) -> list[str]:
+    return [type(block).__name__ for block in blocks]

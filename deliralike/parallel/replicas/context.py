@@ -1,4 +1,4 @@
-"""The replica context: the replica whose code runs, and what it may ask of the others."""
+"""The replica context: the replica whose code runs, and its exchanges with the others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """One of several replicas that run side by side.
+    """One of several replicas of a network.
 
     Attributes:
-        index: Its number; 0 is the root.
-        device: Where it runs.
-        sizes: The samples in each replica's share.
-        rendezvous: Where the replicas exchange values.
-        all_sum: The sum of an array over all replicas, differentiable; called with the array and a
-            word for errors.
+        index: The number of the replica; 0 is the root.
+        device: The device of the replica.
+        sizes: The number of samples in each replica's share.
+        rendezvous: The rendezvous in which the replicas exchange values.
+        all_sum: A function that returns the sum of an array over all replicas, which is
+            differentiable; its arguments are the array and a name for errors.
         synchronised: Whether batch normalisation takes its statistics from all replicas.
-        seed: Keys the draws of native random layers, together with `index`.
-        position: Its number among the replicas of this process; `index` where there is one process
-            only.
+        seed: The key, together with `index`, of the draws of native random layers.
+        position: The number of the replica among those of this process; `index` where there is one
+            process only. In a program of JAX it may be traced, and so may `index`.
     """
 
     index: int
@@ -37,18 +37,16 @@ class Replica:
     all_sum: Callable[[Any, str], Any]
     synchronised: bool = False
     seed: int = 0
-    position: Any = (
-        None  # a number; of replicas in a program of JAX's it may be traced, as the index may
-    )
+    position: Any = None
 
     def __post_init__(self) -> None:
-        """One process has all replicas unless told otherwise."""
+        """Take `index` as the default of `position`."""
         if self.position is None:
             object.__setattr__(self, "position", self.index)
 
     @property
     def count(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         return len(self.sizes)
 
     @property
@@ -57,42 +55,42 @@ class Replica:
         return sum(self.sizes[: self.index])
 
     def exchange(self, topic: str, value: Any) -> list[Any]:
-        """Give a value to all replicas and take theirs, in the order of replicas."""
+        """Give a value to all replicas; return all values in the order of replicas."""
         return self.rendezvous.exchange(self.index, topic, value)
 
     def __str__(self) -> str:
-        """``replica 1 of 3 on cpu``."""
+        """Return ``replica 1 of 3 on cpu``."""
         return f"replica {self.index} of {self.count} on {self.device}"
 
 
 _current: ContextVar[Replica | None] = ContextVar("deliralike_replica", default=None)
-# How many replicas are entered in all threads: a plain number, on which torch.compile can guard.
+# The number of replicas that run in all threads: a plain number, on which torch.compile can guard.
 _entered = 0
-_counting = Lock()
+_entered_lock = Lock()
 
 
 def current() -> Replica | None:
-    """The replica whose code runs, or None outside of any."""
-    return _current.get() if _entered else None
+    """Return the replica whose code runs, or None outside of replicas."""
+    if not _entered:
+        return None
+    return _current.get()
 
 
 @contextmanager
 def entered(replica: Replica) -> Iterator[Replica]:
     """Return a block that runs as this replica.
 
-    Its samples continue the portable random stream where the others' end.
+    Its samples are at their positions in the portable random stream of the whole batch.
     """
     global _entered
     token = _current.set(replica)
-    with _counting:
+    with _entered_lock:
         _entered += 1
     try:
         with random.shifted(replica.first_sample):
             yield replica
     finally:
-        with _counting:
+        with _entered_lock:
             _entered -= 1
-        with suppress(
-            ValueError
-        ):  # a replica that was stopped just here is left behind in another context
+        with suppress(ValueError):  # a replica that is stopped just here ends in another context
             _current.reset(token)

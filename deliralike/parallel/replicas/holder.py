@@ -6,9 +6,7 @@ from typing import Any
 
 
 class Holder:
-    """A holder calls the network that it holds as ``module``.
-
-    It answers with the network's attributes where it has none of its own.
+    """An object that calls its ``module``, and has the module's attributes besides its own.
 
     Attributes:
         module: The network that was given.
@@ -17,23 +15,27 @@ class Holder:
     module: Any
 
     def __init__(self, module: Any) -> None:
-        """Hold a network; nothing of it changes."""
+        """Take a network, and change nothing of it."""
         vars(self)["module"] = module
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """The outputs of `forward`."""
+        """Return the outputs of `forward`."""
         return self.forward(*inputs, **keywords)
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        """The network's outputs."""
+        """Return the network's outputs."""
         return self.module(*inputs, **keywords)
 
     def __getattr__(self, name: str) -> Any:
-        """What the network has."""
-        if name == "module":  # which a copy does not have yet
+        """Return an attribute of the network.
+
+        Raises:
+            AttributeError: It has none of that name.
+        """
+        if name == "module":  # a copy that is being made does not have it yet
             raise AttributeError(name)
         return getattr(self.module, name)
 
     def __repr__(self) -> str:
-        """With the network."""
+        """Return the class with the network."""
         return f"{type(self).__name__}({self.module!r})"

@@ -1,7 +1,4 @@
-"""The framework-free half of a replicated network.
-
-It has scatter, replicas and gather, and what the hooks and losses need.
-"""
+"""The framework-free half of a replicated network: scatter, replicas, gather, losses and hooks."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
 from deliralike.parallel.replicas.context import Replica, current, entered
 from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import one_after_the_other, side_by_side
+from deliralike.parallel.replicas.run_in_threads import run_in_threads, run_in_turn
 
 BUFFERS = ("root", "mean", "sync")
 _running: ContextVar[frozenset[int]] = ContextVar("deliralike_calls_that_run", default=frozenset())
@@ -42,24 +39,23 @@ _running: ContextVar[frozenset[int]] = ContextVar("deliralike_calls_that_run", d
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings:
-    """How a network is replicated.
+    """The settings of a replicated network.
 
     Attributes:
-        devices: One for each replica; the first is the root's. A device may stand there several
-            times.
-        output_device: Where outputs are gathered; the first device when None.
+        devices: One for each replica; the first is the root's. A device may occur several times.
+        output_device: The device on which outputs are gathered; the first one when None.
         dim: The axis that counts samples.
-        buffers: What becomes of buffers that the replicas changed: ``"root"`` keeps the root's,
+        buffers: The rule for buffers that the replicas changed: ``"root"`` keeps the root's,
             ``"mean"`` averages them by share (whole numbers are the root's), ``"sync"`` takes batch
             normalisation's statistics from the whole batch (other buffers are the root's).
         scalars: How 0-d outputs are gathered: ``"stack"``, ``"mean"`` weighted by share, ``"sum"``.
         others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all,
             ``"list"`` lists them.
-        spec: What to split, copy and keep of the arguments ``(args, kwargs)``; see `scatter`.
-        virtual_shards: Cut every batch into this many shares whatever the number of devices, so
+        spec: The arguments ``(args, kwargs)`` to split, copy and keep; see `scatter`.
+        virtual_shards: The number of shares of every batch, whatever the number of devices, so
             that results are bit-identical for any number of them. Each share has a replica of its
             own.
-        side_by_side: Run the replicas in threads; else one after the other.
+        parallel: Whether to run the replicas in threads, or one after the other.
     """
 
     devices: tuple[str, ...]
@@ -70,31 +66,35 @@ class ReplicaSettings:
     others: str = "equal"
     spec: Any = None
     virtual_shards: int | None = None
-    side_by_side: bool = True
+    parallel: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings.
+
+        Raises:
+            SettingError: A word is unknown, or settings do not fit each other.
+        """
         if not self.devices:
             raise SettingError("a replicated network needs at least one device, not an empty list")
         for name, choices in (("buffers", BUFFERS), ("scalars", SCALARS), ("others", OTHERS)):
-            if getattr(self, name) not in choices:
-                raise SettingError(
-                    f"{name}={getattr(self, name)!r} is unknown. "
-                    f"{suggestion(getattr(self, name), choices)}"
-                )
+            word = getattr(self, name)
+            if word not in choices:
+                raise SettingError(f"{name}={word!r} is unknown. {suggestion(word, choices)}")
         if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
             raise SettingError(
                 f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} "
                 "devices: give each at least one shard"
             )
-        if self.buffers == "sync" and not self.side_by_side:
+        if self.buffers == "sync" and not self.parallel:
             raise SettingError(
-                "buffers='sync' needs replicas that run side by side: they wait for each other"
+                "buffers='sync' needs parallel=True: the replicas wait for each other"
             )
 
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
-        """ReplicaSettings by name; an unknown name is an error that suggests another."""
+        """Return the settings; the error for an unknown name suggests another."""
+        if "side_by_side" in settings:  # deprecated alias
+            settings["parallel"] = settings.pop("side_by_side")
         refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
         return cls(**settings)
 
@@ -104,19 +104,20 @@ class ReplicaSettings:
         if self.virtual_shards is None:
             return self.devices
         shards = partition(self.virtual_shards, len(self.devices))
-        return tuple(
-            device for device, count in zip(self.devices, shards, strict=True) for _ in range(count)
-        )
+        places: list[str] = []
+        for device, count in zip(self.devices, shards, strict=True):
+            places += [device] * count
+        return tuple(places)
 
 
 class OneAtATime:
-    """Lets the calls of one network run one after another, whichever threads they come from.
+    """A lock that lets the calls of one network run one after another, from whichever threads.
 
-    A copy has calls of its own.
+    A copy of a network has a lock of its own.
     """
 
     def __init__(self) -> None:
-        """Nobody runs."""
+        """Create an open lock."""
         self._lock = Lock()
 
     @contextmanager
@@ -124,7 +125,7 @@ class OneAtATime:
         """Wait for the calls of other threads, then run.
 
         Raises:
-            ReplicaError: This comes from within such a call, which would wait for itself.
+            ReplicaError: The caller is within such a call, which would wait for itself.
         """
         if id(self) in _running.get():
             raise ReplicaError(
@@ -139,12 +140,12 @@ class OneAtATime:
                 _running.reset(token)
 
     def __reduce__(self) -> tuple:
-        """Copy and pickle nothing."""
+        """Return what creates a new lock for a copy."""
         return OneAtATime, ()
 
 
 class Replicas(Single):
-    """How a replicated network computes: each replica on its device and on its share of a batch.
+    """The parallelism of a replicated network: each replica computes on its device and its share.
 
     A loss is computed inside the replicas or on their gathered outputs.
     """
@@ -153,7 +154,7 @@ class Replicas(Single):
 
     @property
     def settings(self) -> ReplicaSettings:
-        """How the network is replicated."""
+        """The network's settings."""
         return self.network.settings
 
     @property
@@ -162,7 +163,7 @@ class Replicas(Single):
         return len(self.settings.places)
 
     def count_samples(self, batch: Any) -> int:
-        """The number of samples in a batch that an optimizer is given."""
+        """Return the number of samples in a batch that an optimizer is given."""
         return count_samples(batch, self.settings.dim)
 
     # What a backend provides
@@ -170,10 +171,7 @@ class Replicas(Single):
 
     @abstractmethod
     def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """Return the gradients that backward left in each replica but the root.
-
-        They are by neutral name, in the order of replicas.
-        """
+        """Yield the gradients by neutral name that backward left in each replica but the root."""
 
     @abstractmethod
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
@@ -184,45 +182,38 @@ class Replicas(Single):
         """Make the buffers of all replicas the same, by the policy in `ReplicaSettings`.
 
         Args:
-            sizes: The samples that each replica has seen; replicas beyond them took no part.
+            sizes: The number of samples of each replica that took part.
         """
 
     @abstractmethod
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
-        """What `Replica.all_sum` is for one replica.
+        """Return the function `Replica.all_sum` of one replica.
 
         Args:
             in_threads: Whether each replica runs a backward pass of its own in its thread; else
-                there is one backward pass over the graph of all replicas together.
+                there is one backward pass over the graph of all replicas.
         """
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """Return a factory of contexts that give a replica's thread the caller's settings.
 
-        The settings are the framework's own, as they are in the calling thread.
-
-        Called in the calling thread, before the replicas start.
+        The settings are the framework's own. This is called in the calling thread, before the
+        replicas start.
         """
         return nullcontext
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
-        """Return a context that divides the threads of libraries among the replicas.
-
-        These are the libraries below the framework.
-        """
+        """Return a context that divides the threads of the framework's libraries among replicas."""
         return nullcontext()
 
     def draw_seed(self) -> int:
-        """Return a number from the framework's own generator.
-
-        It keys the native random draws of one replicated call.
-        """
+        """Return a number from the framework's generator: the key of one call's native draws."""
         return 0
 
     def prepare_run(self) -> None:
-        """Follow changes of the root's settings, hooks and blocks, before the replicas run."""
+        """Copy changes of the root's settings, hooks and blocks, before the replicas run."""
 
     def refuse_stale_replicas(self) -> None:
         """Refuse to run replicas that do not have the root's parameters.
@@ -248,23 +239,19 @@ class Replicas(Single):
 
         There is one share for each replica that takes part.
         """
-        settings = self.settings
         spec, root = self.spec_of(loss)
-        return split_batch(
-            arguments, settings.places, settings.dim, spec, self.network.backend, root
-        )
+        places = self.settings.places
+        dim = self.settings.dim
+        return split_batch(arguments, places, dim, spec, self.network.backend, root=root)
 
     def spec_of(self, loss: Loss | None) -> tuple[Any, str]:
-        """Return the spec of a batch, and what errors call its parts.
-
-        The batch is a loss's, or without a loss the network's arguments.
-        """
+        """Return the spec and the name of a loss's batch, or of the network's arguments."""
         if loss is None:
             return self.settings.spec, ARGUMENTS
         return loss.spec, "batch"
 
     def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """The replicas' outputs as one."""
+        """Return the replicas' outputs joined to those of the whole batch."""
         settings = self.settings
         return gather(
             outputs,
@@ -287,46 +274,43 @@ class Replicas(Single):
             in_threads: Whether `function` runs a backward pass of its own.
         """
         self.prepare_run()
-        rendezvous, thread_context, seed = (
-            self.rendezvous(shares),
-            self.thread_context(),
-            self.draw_seed(),
-        )
-        jobs, contexts = [], []
+        rendezvous = self.rendezvous(shares)
+        thread_context = self.thread_context()
+        seed = self.draw_seed()
+        jobs = []
+        contexts = []
         for position, share in enumerate(shares.nests):
             context = self.replica_context(position, shares, rendezvous, seed, in_threads)
             contexts.append(context)
             jobs.append(partial(self.run_replica, context, thread_context, function, share))
-        in_lanes = (
-            self.settings.side_by_side and len(jobs) > 1
-        )  # one alone needs no thread beside the caller's
-        with self.limit_threads(len(jobs) if in_lanes else 1):
-            if in_lanes:
-                results = side_by_side(jobs, contexts, rendezvous)
-            else:
-                results = one_after_the_other(jobs, contexts)
+        if self.settings.parallel and len(jobs) > 1:
+            with self.limit_threads(len(jobs)):
+                results = run_in_threads(jobs, contexts, rendezvous)
+        else:
+            with self.limit_threads(1):
+                results = run_in_turn(jobs, contexts)
         self.synchronize_buffers(shares.sizes)
         return results
 
     def run_replica(
         self, context: Replica, thread_context: Callable, function: Callable, share: Any
     ) -> Any:
-        """``function(replica network, share)`` in one replica, in its thread."""
+        """Return ``function(replica network, share)`` of one replica, in its thread."""
         with thread_context(), entered(context):
             return function(self.network.replicas[context.position], share)
 
     def local_sizes(self, shares: Shares) -> tuple[int, ...]:
-        """The samples of each share that this process computes."""
+        """Return the number of samples in each share that this process computes."""
         return shares.sizes
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
-        """Where the replicas that have a share exchange values."""
+        """Return a rendezvous of the replicas that have a share."""
         return Rendezvous(len(shares.nests))
 
     def replica_context(
         self, position: int, shares: Shares, rendezvous: Rendezvous, seed: int, in_threads: bool
     ) -> Replica:
-        """What one of this process's replicas may know of itself and the others."""
+        """Return the context of one of this process's replicas."""
         return Replica(
             index=position,
             device=self.settings.places[position],
@@ -338,7 +322,7 @@ class Replicas(Single):
         )
 
     def stale_parameter(self, name: str) -> StateError:
-        """The error for a parameter of the root whose value the replicas do not have."""
+        """Return the error for a parameter of the root whose value the replicas do not have."""
         return StateError(
             f"parameter {name!r} has changed and was not copied to the replicas: update it by an "
             "optimizer over the replicated network, network.backend.optimizer(rule, network) or "
@@ -350,10 +334,7 @@ class Replicas(Single):
     # ----------------------------------------------------------------------------------------------
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """Return the loss of the whole batch, from losses computed inside the replicas.
-
-        One graph covers all of them.
-        """
+        """Return the loss of the whole batch, in one graph with the losses of all replicas."""
         network = self.network
         shares = self.scatter(batch, loss)
         results = self.run(partial(_call, loss.compute), shares)
@@ -370,28 +351,26 @@ class Replicas(Single):
         return loss.result(LossResult(value, extras, total))
 
     def forward_backward(self, loss: Loss, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Run `compute_loss` with forward and backward in each replica's own thread.
-
-        The gradients stay there.
+        """Run forward and backward in each replica's own thread; the gradients stay there.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass from a share's weighted
                 loss.
 
         Returns:
-            What the loss function gives for the whole batch, without a graph.
+            The result of the loss function for the whole batch, without a graph.
         """
         network = self.network
-        if not network.settings.side_by_side:
+        if not network.settings.parallel:
             return self.forward_backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
 
-        def one_share(replica: Any, share: Any) -> LossResult:
+        def run_share(replica: Any, share: Any) -> LossResult:
             part = self.compute_part(loss, replica, share)
             backward(part.value)
             return part.with_value(network.nn.stop_gradient(part.value))
 
-        parts = self.run(one_share, shares, in_threads=True)
+        parts = self.run(run_share, shares, in_threads=True)
         value = network.nn.sum(self._stack(part.value for part in parts))
         extras = self._gather_extras(parts, shares.sizes)
         return loss.result(LossResult(value, extras, parts[0].denominator))
@@ -399,29 +378,26 @@ class Replicas(Single):
     def forward_backward_at_once(
         self, loss: Loss, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
-        """Run `forward_backward` with one backward pass over the graph of all replicas.
-
-        It runs in the calling thread.
-        """
+        """Run one backward pass over the graph of all replicas, in the calling thread."""
         result = LossResult.of(self.compute_loss(loss, *batch))
         backward(result.value)
         return result.with_value(self.network.nn.stop_gradient(result.value)).returned
 
     def compute_part(self, loss: Loss, replica: Any, share: Any) -> LossResult:
-        """A replica's part of the batch's loss, with the denominator of the whole batch."""
+        """Return a replica's part of the batch's loss, with the denominator of the whole batch."""
         part = loss.parts(loss.compute(replica, *share))
-        here = current()
-        assert here is not None  # replicas run as such
+        context = current()
+        assert context is not None  # replicas run in `entered` blocks
         if loss.reduction != "denominator":
-            weight = loss.weights(here.sizes)[here.index]
+            weight = loss.weights(context.sizes)[context.index]
             return part.with_value(part.value * weight)
         own = self.detached_number(part.denominator)
-        denominator = sum(here.exchange("the loss's denominator", own))
+        denominator = sum(context.exchange("the loss's denominator", own))
         value = part.value * (1.0 / or_one(denominator))
         return LossResult(value, part.extras, denominator)
 
     def detached_number(self, denominator: Any) -> Any:
-        """A denominator as a number on the host."""
+        """Return a denominator as a number on the host."""
         return self.network.backend.number(denominator)
 
     def _stack(self, values: Iterable[Any]) -> Any:
@@ -437,7 +413,7 @@ class Replicas(Single):
     # ----------------------------------------------------------------------------------------------
 
     def update_hooks(self) -> Hooks:
-        """Accumulate the replicas' gradients before an update, copy the parameters after it."""
+        """Return hooks that accumulate gradients before an update, and copy parameters after it."""
         return [AccumulateGradients(self.network)], [CopyParameters(self.network)]
 
     def copy_state(self) -> None:
@@ -450,15 +426,15 @@ class ReplicatedNetwork(EnclosingNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
     It is an abstract network itself: its state, parameters and blocks are the root's, under the
-    root's names, so a checkpoint does not tell how many replicas there were. Replicas own their
-    storage, on the same device too. How they compute is the business of `parallelism`.
+    root's names, so a checkpoint does not depend on the number of replicas. Replicas own their
+    storage, on the same device too. `parallelism` computes them.
 
     Attributes:
-        settings: How it is replicated.
+        settings: The settings of the replicas.
         root: The network that was given; it is the first replica.
         replicas: All replicas, the root first.
-        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's
-            own.
+        native_optimizer: The class that keeps replicas equal to the root with an optimizer of the
+            framework's own.
     """
 
     _parallelism: ClassVar[type[Replicas]] = Replicas  # type: ignore[type-abstract]  # a backend has its own
@@ -470,7 +446,7 @@ class ReplicatedNetwork(EnclosingNetwork):
 
     @property
     def parallelism(self) -> Replicas:
-        """How the replicas compute."""
+        """The object that computes the network over its replicas."""
         return self._parallelism(self)
 
     def _self_in_steps(self) -> Any:
@@ -492,7 +468,7 @@ class ReplicatedNetwork(EnclosingNetwork):
         return self.root.neutral_slots()
 
     def load_neutral_state(self, state: Any, strict: bool = True) -> Any:
-        """Load into the root and copy to every replica."""
+        """Load a state into the root, and copy it to every replica."""
         report = self.root.load_neutral_state(state, strict)
         self.parallelism.copy_state()
         return report
@@ -509,7 +485,7 @@ class ReplicatedNetwork(EnclosingNetwork):
 
 
 def call_with(network: Any, arguments: tuple[tuple, dict[str, Any]]) -> Any:
-    """The outputs of a network for positional and keyword arguments."""
+    """Return the outputs of a network for positional and keyword arguments."""
     args, kwargs = arguments
     return network(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""A rendezvous of replicas that run side by side: each gives a value, and all get all of them."""
+"""A rendezvous of replicas that run in threads: each gives a value, and all get all values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from deliralike.errors import ReplicaError
 
 
 class ReplicaStopped(BaseException):
-    """Raised in a replica to end it because another one failed; never reaches the user."""
+    """An exception that ends a replica because another one failed; it never reaches the user."""
 
 
 class Rendezvous:
     """Rounds of exchange between a fixed number of parties.
 
-    Every party must come to the same rounds in the same order. A party that fails or ends early
-    ends the others at once: nobody waits for someone who does not come.
+    Every party must make the same exchanges in the same order. A party that fails or ends early
+    ends the others at once, as they would wait for it without end.
     """
 
     def __init__(self, parties: int) -> None:
-        """Open the rendezvous."""
+        """Open a rendezvous for so many parties."""
         self.parties = parties
         self._changed = threading.Condition()
         self._rounds: dict[int, dict[int, tuple[str, Any]]] = {}
@@ -29,65 +29,71 @@ class Rendezvous:
         self._stopped = False
 
     def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
-        """Give a value and wait for the others'; the values in the order of parties.
+        """Give a value and wait for the others; return all values in the order of parties.
 
         Args:
-            topic: What the value is; all parties must name the same.
+            topic: A name of the value, which must be the same for all parties.
 
         Raises:
-            ReplicaError: Another party came with another topic, or ended without coming.
+            ReplicaError: Another party is at another topic, or ended without this exchange.
             ReplicaStopped: The rendezvous was stopped.
         """
         with self._changed:
             number = self._visits[index]
             self._visits[index] += 1
-            present = self._rounds.setdefault(number, {})
-            present[index] = (topic, value)
+            entries = self._rounds.setdefault(number, {})
+            entries[index] = (topic, value)
             self._changed.notify_all()
-            self._changed.wait_for(
-                lambda: self._stopped or len(present) == self.parties or bool(self._absent(number))
-            )
+
+            def is_over() -> bool:
+                return self._stopped or len(entries) == self.parties or bool(self._absent(number))
+
+            self._changed.wait_for(is_over)
             if self._stopped:
                 raise ReplicaStopped
-            self._refuse_absent(index, topic, number, present)
-            self._forget(number)
-        self._refuse_other_topics(index, topic, present)
-        return [present[party][1] for party in range(self.parties)]
+            if len(entries) < self.parties:
+                raise ReplicaError(
+                    f"replica {index} waits for the others at {topic}, but replica "
+                    f"{self._absent(number)[0]} ended without coming there: every replica must run "
+                    "the same layers"
+                )
+            self._drop_rounds_before(number - 1)
+        _compare_topics(index, topic, entries)
+        return [entries[party][1] for party in range(self.parties)]
 
     def leave(self, index: int) -> None:
-        """Say that a party has ended and comes no more."""
+        """Record that a party has ended and makes no more exchanges."""
         with self._changed:
             self._left.add(index)
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End every exchange, those that wait and those to come."""
+        """End every exchange, present and future."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def _absent(self, number: int) -> list[int]:
-        """Who ended without coming to a round."""
+        """Return the parties that ended before a round."""
         return sorted(party for party in self._left if self._visits[party] <= number)
 
-    def _refuse_absent(self, index: int, topic: str, number: int, present: dict[int, Any]) -> None:
-        if len(present) < self.parties and (absent := self._absent(number)):
+    def _drop_rounds_before(self, number: int) -> None:
+        """Drop rounds that every party has read."""
+        for old in list(self._rounds):
+            if old < number:
+                del self._rounds[old]
+
+
+def _compare_topics(index: int, topic: str, entries: dict[int, tuple[str, Any]]) -> None:
+    """Check that all parties are at the same topic.
+
+    Raises:
+        ReplicaError: Another party is at another topic.
+    """
+    for party in sorted(entries):
+        other, _ = entries[party]
+        if other != topic:
             raise ReplicaError(
-                f"replica {index} waits for the others at {topic}, but replica {absent[0]} ended "
-                "without coming there: every replica must run the same layers"
+                f"replica {index} is at {topic} while replica {party} is at {other}: "
+                f"every replica must run the same layers in the same order"
             )
-
-    def _refuse_other_topics(
-        self, index: int, topic: str, present: dict[int, tuple[str, Any]]
-    ) -> None:
-        for party, (other, _) in sorted(present.items()):
-            if other != topic:
-                raise ReplicaError(
-                    f"replica {index} is at {topic} while replica {party} is at {other}: "
-                    f"every replica must run the same layers in the same order"
-                )
-
-    def _forget(self, number: int) -> None:
-        """Drop a round that every party has read."""
-        for old in [old for old in self._rounds if old < number - 1]:
-            del self._rounds[old]

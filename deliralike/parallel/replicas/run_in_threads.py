@@ -1,4 +1,4 @@
-"""Threads that run replicas side by side, and what happens when one of them fails."""
+"""Threads that run replicas at the same time; a failure of one of them stops the others."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from typing import Any
 import threadpoolctl
 
 from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
-from deliralike.parallel.replicas.thread_pool import Lane, borrow, give_back
+from deliralike.parallel.replicas.thread_pool import PoolThread, borrow, give_back
 
 Job = Callable[[], Any]
-_PATIENCE = 1.0  # seconds; longer than what a job does while it is being stopped
+_PATIENCE = 1.0  # seconds, longer than the clean-up of a job that is stopped
 
 
-def side_by_side(
+def run_in_threads(
     jobs: Sequence[Job], places: Sequence[object], rendezvous: Rendezvous
 ) -> list[Any]:
     """Run every job in a thread of its own and return the results in order.
 
-    Each thread has a copy of the caller's context.
-
-    The threads are kept for later calls, but for those whose job failed or was stopped.
-
-    When one fails the others are stopped: at once where they wait for each other, else at their
-    next step of Python.
+    Each thread has a copy of the caller's context. Threads are kept for later calls, except those
+    whose job failed or was stopped. When one job fails the others are stopped: at once where they
+    wait for each other, else at their next step of Python.
 
     Args:
-        places: What to call each job in an error.
-        rendezvous: Where the jobs exchange values.
+        places: The name of each job in an error.
+        rendezvous: The rendezvous in which the jobs exchange values.
 
     Raises:
         Exception: The first failure in the order of jobs, of its own type and with its own
@@ -48,12 +45,12 @@ def side_by_side(
         _wait(workers, lambda: any(worker.failure is not None for worker in workers))
     except BaseException:  # an interrupt of the caller
         _stop(workers, rendezvous)
-        _wait([worker for worker in workers if worker.lane is not None], lambda: True)
+        _wait([worker for worker in workers if worker.thread is not None], lambda: True)
         raise
     finally:
         for worker in workers:
-            worker.others = ()  # no cycle keeps the results until the next garbage collection
-            worker.give_lane_back()
+            worker.others = ()  # so that no cycle keeps the results until a garbage collection
+            worker.give_thread_back()
     for worker, place in zip(workers, places, strict=True):
         if worker.failure is not None:
             worker.failure.add_note(f"raised in {place}")
@@ -61,8 +58,12 @@ def side_by_side(
     return [worker.result for worker in workers]
 
 
-def one_after_the_other(jobs: Sequence[Job], places: Sequence[object]) -> list[Any]:
-    """Run every job in this thread; the results in order. Errors are as in `side_by_side`."""
+def run_in_turn(jobs: Sequence[Job], places: Sequence[object]) -> list[Any]:
+    """Run every job in this thread and return the results in order.
+
+    Raises:
+        Exception: The failure of a job, as in `run_in_threads`.
+    """
     results = []
     for job, place in zip(jobs, places, strict=True):
         try:
@@ -73,54 +74,59 @@ def one_after_the_other(jobs: Sequence[Job], places: Sequence[object]) -> list[A
     return results
 
 
+side_by_side = run_in_threads  # deprecated alias
+one_after_the_other = run_in_turn  # deprecated alias
+
+
 class _Worker:
-    """One job; its failure stops the others."""
+    """A job in a thread; its failure stops the jobs of the others."""
 
     def __init__(self, index: int, job: Job, rendezvous: Rendezvous) -> None:
-        self.index, self.job, self.rendezvous = index, job, rendezvous
+        self.index = index
+        self.job = job
+        self.rendezvous = rendezvous
         self.context = contextvars.copy_context()
         self.others: Sequence[_Worker] = ()
         self.result: Any = None
         self.failure: BaseException | None = None
         self.ended = threading.Event()
-        self.lane: Lane | None = None
-        self._thread = 0
-        self._running = self.stopped = False
-        self._switch = threading.Lock()
+        self.thread: PoolThread | None = None
+        self.stopped = False
+        self._thread_id = 0
+        self._running = False
+        self._state_lock = threading.Lock()
 
     def start(self) -> None:
-        """Run in a thread."""
-        self.lane = borrow()
-        self.lane.give(f"replica {self.index}", self.run)
+        """Run the job in a thread."""
+        self.thread = borrow()
+        self.thread.give(f"replica {self.index}", self.run)
 
-    def give_lane_back(self) -> None:
-        """Keep the thread for other jobs, unless its job broke off.
-
-        What such a job left in the thread is unknown.
-        """
-        if self.lane is not None:
-            if self.stopped or self.failure is not None:
-                self.lane.end()
-            else:
-                give_back(self.lane)
+    def give_thread_back(self) -> None:
+        """Keep the thread for other jobs, unless its job broke off and left it in unknown state."""
+        if self.thread is None:
+            return
+        if self.stopped or self.failure is not None:
+            self.thread.end()
+        else:
+            give_back(self.thread)
 
     def run(self) -> None:
-        """Run the job; nothing is raised."""
+        """Run the job; no error is raised."""
         try:
             try:
                 if self._begin():
                     self._work()
             finally:
                 self._end()
-        except ReplicaStopped:  # it may come at any step above, and not after `_end`
+        except ReplicaStopped:  # it may be raised at any step above, and not after `_end`
             self._end()
         finally:
             self.rendezvous.leave(self.index)
             self.ended.set()
 
     def _begin(self) -> bool:
-        with self._switch:
-            self._thread = threading.get_ident()
+        with self._state_lock:
+            self._thread_id = threading.get_ident()
             self._running = not self.stopped
             return self._running
 
@@ -130,38 +136,34 @@ class _Worker:
         except ReplicaStopped:
             raise
         except BaseException as error:  # noqa: BLE001
-            if not self.stopped:  # else it may be what a framework made of `ReplicaStopped`
+            if not self.stopped:  # else it may be an error that a framework raised for it
                 self.failure = error
-            # before the others are stopped, so that another that fails now does not break in here
+            # Before the others are stopped, so that another failing job cannot interrupt this.
             self._end()
             _stop([other for other in self.others if other is not self], self.rendezvous)
 
     def _end(self) -> None:
-        with self._switch:
+        with self._state_lock:
             self._running = False
             if self.stopped:
-                _take_back(
-                    self._thread
-                )  # what was sent and has not come yet must not come in the thread's next job
+                # An exception that is not raised yet must not be raised in the thread's next job.
+                _raise_pending(self._thread_id)
 
     def stop(self) -> None:
         """Raise `ReplicaStopped` in the thread, at its next step of Python."""
-        with self._switch:
+        with self._state_lock:
             self.stopped = True
             if self._running:
-                _raise_in(self._thread, ReplicaStopped)
+                _raise_in(self._thread_id, ReplicaStopped)
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:
-    """Raise an exception in a thread at its next step of Python.
-
-    It takes the place of one that has not come yet.
-    """
+    """Raise an exception in a thread at its next step of Python, instead of any pending one."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-def _take_back(thread: int) -> None:
-    """Let what was sent to this thread come here, and go no further.
+def _raise_pending(thread: int) -> None:
+    """Raise and catch the pending exception of this thread.
 
     Python can drop it, but would still look for it at every step, and before 3.12 a thread with a
     debugger or coverage then never gets past its next call.
@@ -177,16 +179,15 @@ def _take_back(thread: int) -> None:
 def _stop(workers: Sequence[_Worker], rendezvous: Rendezvous) -> None:
     for worker in workers:
         worker.stopped = True
-    rendezvous.stop()  # first, since what is sent comes only to a thread that does not wait
+    rendezvous.stop()  # first, since exceptions are not raised in a thread that waits
     for worker in workers:
         worker.stop()
 
 
 def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
-    """Wait until all have ended.
+    """Wait until all have ended, and stop them again as long as they should have stopped.
 
-    Python swallows an exception that comes in a destructor or a callback, so whoever should have
-    stopped is stopped again.
+    Python swallows an exception that is raised in a destructor or a callback.
     """
     for worker in workers:
         while not worker.ended.wait(_PATIENCE):
@@ -200,29 +201,28 @@ def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Hold the threads of every BLAS in this process at `count` for each caller.
-
-    Afterwards restore them.
-    """
+    """Return a block in which every BLAS in this process uses `count` threads for each caller."""
     with _controller(len(sys.modules)).limit(limits=count, user_api="blas"):
         yield
 
 
 def blas_threads_now() -> int:
-    """How many threads BLAS uses, which a variable of the environment may limit."""
+    """Return how many threads BLAS uses, which an environment variable may limit."""
     libraries = _controller(len(sys.modules)).select(user_api="blas").lib_controllers
     return min((library.num_threads for library in libraries), default=1)
 
 
 @lru_cache(maxsize=1)
-def _controller(modules: int) -> threadpoolctl.ThreadpoolController:
-    # Looking through all loaded libraries takes milliseconds: anew only when modules, and libraries
-    # with them, came in.
+def _controller(_module_count: int) -> threadpoolctl.ThreadpoolController:
+    """Return the controller of all loaded libraries; it is kept as long as no module is imported.
+
+    Looking for the libraries takes milliseconds.
+    """
     return threadpoolctl.ThreadpoolController()
 
 
 def all_of(*contexts: AbstractContextManager[Any]) -> ExitStack:
-    """Several contexts as one, entered in order."""
+    """Enter contexts in order, and return them as one."""
     stack = ExitStack()
     try:
         for context in contexts:

@@ -13,11 +13,8 @@ from queue import SimpleQueue
 Work = Callable[[], None]
 
 
-class Lane:
-    """A lane is one thread that runs what it is given, one after the other.
-
-    It never holds up the interpreter's exit.
-    """
+class PoolThread:
+    """One thread that runs jobs one after the other; it does not delay the interpreter's exit."""
 
     def __init__(self) -> None:
         """Start the thread."""
@@ -26,51 +23,50 @@ class Lane:
         self._thread.start()
 
     def give(self, name: str, work: Work) -> None:
-        """Let the thread run something, which must not raise.
-
-        Meanwhile the thread has that name.
-        """
+        """Let the thread run a function, which must not raise, under a name."""
         self._thread.name = name
         self._work.put(work)
 
     def end(self) -> None:
-        """End the thread when it has run what it was given."""
+        """End the thread when its jobs are done."""
         self._work.put(None)
 
     def _run(self) -> None:
         while work := self._work.get():
             work()
-            del work  # what it holds is not held until the next one
+            del work  # so that its objects are freed before the next job
 
 
-_idle: list[Lane] = []
+_idle: list[PoolThread] = []
 _lock = threading.Lock()
 _watching_forks = False
 
 
-def borrow() -> Lane:
-    """A lane that is idle, or a new one."""
+def borrow() -> PoolThread:
+    """Return an idle thread, or a new one."""
     with _lock:
         _watch_forks()
-        return _idle.pop() if _idle else Lane()
+        if _idle:
+            return _idle.pop()
+        return PoolThread()
 
 
-def give_back(lane: Lane) -> None:
-    """Keep a lane for the next call."""
+def give_back(thread: PoolThread) -> None:
+    """Keep a thread for the next call."""
     with _lock:
-        _idle.append(lane)
+        _idle.append(thread)
 
 
 def _watch_forks() -> None:
-    """A forked process has none of these threads."""
+    """Empty the pool in forked processes, which have none of its threads."""
     global _watching_forks
     if not _watching_forks:
         _watching_forks = True
         os.register_at_fork(
-            before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget
+            before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_empty_pool
         )
 
 
-def _forget() -> None:
+def _empty_pool() -> None:
     _idle.clear()
     _lock.release()

@@ -18,7 +18,7 @@ from deliralike.errors import CapabilityError
 from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
-from deliralike.parallel.processes.buckets import described
+from deliralike.parallel.processes.buckets import gradient_spec
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):
@@ -65,7 +65,7 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
         for name, slot in each_once(self.network.neutral_slots()).items():
             if slot.trainable:
                 self._own[name] = slot.native
-        return {name: described(parameter.array) for name, parameter in self._own.items()}
+        return {name: gradient_spec(parameter.array) for name, parameter in self._own.items()}
 
     def gradient(self, name):
         return self._own[name].grad

@@ -21,7 +21,7 @@ from deliralike.errors import ArgumentError, DeviceError
 from deliralike.parallel import gather as gather_nests
 from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.run_in_threads import one_after_the_other
+from deliralike.parallel.replicas.run_in_threads import run_in_turn
 
 
 class DataParallel(DataParallelJaxNetwork):
@@ -177,7 +177,7 @@ def parallel_apply(
     for arguments in zip(modules, names, inputs, kwargs_tup, strict=True):
         jobs.append(partial(_call_on_device, *arguments))
     labels = [f"replica {i} of {len(jobs)} on {name}" for i, name in enumerate(names)]
-    return one_after_the_other(jobs, labels)
+    return run_in_turn(jobs, labels)
 
 
 def _call_on_device(module: Any, device: str, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from deliralike.backends.jax import arrays
 from deliralike.network.state import each_once
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set, entries_set
-from deliralike.parallel.processes.buckets import described
+from deliralike.parallel.processes.buckets import gradient_spec
 
 
 class LayerwiseJaxNetwork(LayerwiseNetwork):
@@ -34,7 +34,7 @@ class LayerwiseJaxNetwork(LayerwiseNetwork):
             if slot.trainable:
                 value = slot.value
                 self._types[name] = str(value.dtype)
-                descriptions[name] = described(value)
+                descriptions[name] = gradient_spec(value)
         return descriptions
 
     def gradient(self, name):

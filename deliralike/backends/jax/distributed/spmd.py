@@ -161,7 +161,7 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         if self.takes_whole:
             count, rank = self.processes.count, self.processes.rank
         shares = split_batch(
-            arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root
+            arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root=root
         ).nests
         has_samples = rank < len(shares) and not self._process_state.empty_share
         return shares[min(rank, len(shares) - 1)], has_samples

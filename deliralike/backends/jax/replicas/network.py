@@ -38,7 +38,7 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import one_after_the_other
+from deliralike.parallel.replicas.run_in_threads import run_in_turn
 
 Named = dict[str, Any]
 
@@ -222,7 +222,7 @@ class JaxReplicas(Replicas):
             context = self.replica_context(i, shares, rendezvous, 0, False)
             contexts.append(context)
             jobs.append(partial(run_replica, context, share))
-        return one_after_the_other(jobs, contexts)
+        return run_in_turn(jobs, contexts)
 
     def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
         """Run every share on the root's variables, inside a program of the user's.

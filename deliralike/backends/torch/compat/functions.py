@@ -29,7 +29,7 @@ from deliralike.parallel import gather as gather_nests
 from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.rendezvous import Rendezvous
-from deliralike.parallel.replicas.run_in_threads import side_by_side
+from deliralike.parallel.replicas.run_in_threads import run_in_threads
 
 
 def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> list[Any]:
@@ -63,7 +63,7 @@ def scatter_kwargs(
     devices = [device_name(device) for device in target_gpus]
     arguments = (inputs, kwargs or {})
     shares = split_batch(
-        arguments, devices, dim, None, AbstractTorchNetwork.backend, "arguments"
+        arguments, devices, dim, None, AbstractTorchNetwork.backend, root="arguments"
     ).nests
     return tuple(args for args, _ in shares), tuple(keywords for _, keywords in shares)
 
@@ -183,7 +183,7 @@ def apply_shares(
         replicas.append(Replica(index, name, sizes, rendezvous, all_sum))
     jobs = [partial(run, replica) for replica in replicas]
     with divided_threads(count, names):
-        return side_by_side(jobs, replicas, rendezvous)
+        return run_in_threads(jobs, replicas, rendezvous)
 
 
 def _replica(network: torch.nn.Module, device: torch.device, detach: bool) -> torch.nn.Module:

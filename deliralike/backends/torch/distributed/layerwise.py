@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.holder import TorchHolder
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set
-from deliralike.parallel.processes.buckets import Described
+from deliralike.parallel.processes.buckets import GradientSpec
 
 
 class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
@@ -53,7 +53,7 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
             if id(parameter) not in self._hooked:
                 self._hooked[id(parameter)] = parameter
                 parameter.register_post_accumulate_grad_hook(partial(_call, arrive))
-        return {name: Described(tuple(p.shape), _host_type(p)) for name, p in parameters.items()}
+        return {name: GradientSpec(tuple(p.shape), _host_type(p)) for name, p in parameters.items()}
 
     def _arrived(self, parameter: torch.Tensor) -> None:
         if not self._in_pass:

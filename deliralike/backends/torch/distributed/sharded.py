@@ -153,7 +153,7 @@ class TorchShards(TorchReplicasOverProcesses):
         loss: Loss,
         backward: Callable[[Any], None],
         batch: tuple[Any, ...],
-        tell: Callable[[], None],
+        begin_exchange: Callable[[], None],
     ) -> None:
         """Compute with a batch that does not count, as others wait for this process's parts.
 
@@ -162,7 +162,7 @@ class TorchShards(TorchReplicasOverProcesses):
         network = self.network
         with self.state.set(silent=True), _leaves_evaluating(network.module):
             part = loss.parts(loss.compute(network.root, *batch))
-            tell()
+            begin_exchange()
             backward(part.value)
 
     def evaluating(self) -> AbstractContextManager[None]:
