@@ -16,6 +16,7 @@ from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     ModuleVariables,
+    Named,
     ProgramCache,
     StreamPosition,
     Values,
@@ -33,8 +34,6 @@ from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
-
-Named = dict[str, Any]
 
 
 class JaxOptimizer(AbstractOptimizer):

@@ -12,13 +12,11 @@ import numpy as np
 import optax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import ModuleVariables
+from deliralike.backends.jax.compiled.program import ModuleVariables, Named
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
 from deliralike.optim.rules import Rule
-
-Named = dict[str, Any]
 
 
 class UpdateRule(ABC):

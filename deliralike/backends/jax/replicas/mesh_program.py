@@ -16,6 +16,7 @@ from deliralike.backends.jax.arrays import compiling_quickly, find_device
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
+    Named,
     ProgramCache,
     StaticValue,
     Values,
@@ -32,8 +33,6 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.replicas.mesh import ReplicaMesh
 from deliralike.backends.jax.replicas.shard_map import ShardMap
-
-Named = dict[str, Any]
 
 
 class WholeBatch:

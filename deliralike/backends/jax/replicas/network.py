@@ -18,7 +18,7 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import ModuleVariables, ProgramCache
+from deliralike.backends.jax.compiled.program import ModuleVariables, Named, ProgramCache
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
 from deliralike.backends.jax.replicas.mesh import ReplicaMesh
@@ -39,8 +39,6 @@ from deliralike.parallel.replicas.network import (
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import one_after_the_other
-
-Named = dict[str, Any]
 
 
 class ReplicaState:
