@@ -255,7 +255,7 @@ class ProgramCache:
         return self._programs[key]
 
     def _cause(self) -> str:
-        """What is likely to have made so many programs necessary."""
+        """Return the likely cause of so many programs."""
         searches = list(self._variables.values())
         changed = []
         if len(searches) >= _KEPT // 2:
@@ -289,13 +289,13 @@ class Arguments:
 
     @property
     def key(self) -> tuple:
-        """What a program is compiled for."""
+        """The part of a program's key that stands for the arguments."""
         return (self.spec, self.static)
 
     @property
     def are_arrays(self) -> tuple[bool, ...]:
-        """Which of `arrays` are arrays, and no plain floats."""
-        return tuple(isinstance(value, jax.Array | np.ndarray) for value in self.arrays)
+        """Whether each of `arrays` is an array, and no plain float."""
+        return tuple(map(_is_array, self.arrays))
 
     def unflatten(self, arrays: Sequence[Any]) -> tuple:
         """The arguments with other arrays in their places."""
@@ -339,27 +339,32 @@ def replace_present(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class StaticValue:
-    """A result that is no array, handed through a compiled program."""
+    """A value that is no array among the results of a compiled program."""
 
     value: Any
 
 
 def pack(result: Any) -> tuple[list[Any], StaticValue]:
-    """A nest that a compiled program can give back."""
+    """Pack a nest so that a compiled program can return it."""
     leaves, spec = nest.flatten(result)
     packed = []
     for leaf in leaves:
         value = leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
-        is_array = isinstance(value, jax.Array | np.ndarray)
-        packed.append(value if is_array else StaticValue(value))
+        packed.append(value if _is_array(value) else StaticValue(value))
     return packed, StaticValue(spec)
 
 
 def unpack(result: tuple[Sequence[Any], StaticValue]) -> Any:
-    """The nest that was packed."""
+    """Return the nest that was packed."""
     packed, spec = result
-    leaves = [leaf.value if isinstance(leaf, StaticValue) else leaf for leaf in packed]
+    leaves = []
+    for leaf in packed:
+        leaves.append(leaf.value if isinstance(leaf, StaticValue) else leaf)
     return nest.unflatten(spec.value, leaves)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -373,7 +378,7 @@ class StreamPosition:
     numbers: tuple[Any, ...]
 
     def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
-        """The stream at traced numbers."""
+        """Return a context with the stream at traced numbers."""
         if self.seed is None:
             return nullcontext()
         return random.portable(self.seed, *numbers)
@@ -494,7 +499,7 @@ def _used_leaves(function: Callable[[list[Any]], Any], leaves: list[Any]) -> lis
 
 
 def _replace(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
-    """Values with new ones in some places."""
+    """Return values with new ones in some places."""
     replaced = list(values)
     for place, value in zip(places, new, strict=True):
         replaced[place] = value

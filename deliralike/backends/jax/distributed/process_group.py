@@ -69,15 +69,17 @@ class JaxProcessGroup(ProcessGroup):
         ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
+        everyone = tuple(range(self.count))
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {everyone: self}
         first_devices: dict[int, Any] = {}
         for device in jax.devices():
             first_devices.setdefault(device.process_index, device)
-        mesh = Mesh(np.array([first_devices[rank] for rank in self.ranks]), (AXIS,))
+        devices = [first_devices[rank] for rank in self.ranks]
+        mesh = Mesh(np.array(devices), (AXIS,))
         self._by_rows = NamedSharding(mesh, PartitionSpec(AXIS))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
-        self._total = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere)
+        self._total = jax.jit(_sum_of_rows, out_shardings=everywhere)
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Gather by the coordinator's store, or by a program of all where a message is large."""
@@ -136,19 +138,24 @@ class JaxProcessGroup(ProcessGroup):
 
     def _heads(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
         """The first part of each process's message, and its whole length."""
-        group, self._round = "-".join(map(str, self.ranks)), self._round + 1
+        group = "-".join(map(str, self.ranks))
+        self._round += 1
 
         def key(number: int, rank: int) -> str:
             return f"deliralike/{group}/{number}/{rank}"
 
+        store = global_state.client
         own = length.to_bytes(8, "little") + head
-        self._run(lambda: global_state.client.key_value_set_bytes(key(self._round, self.rank), own))
+        self._run(lambda: store.key_value_set_bytes(key(self._round, self.rank), own))
         heads = []
         for rank in range(self.count):
-            message = own if rank == self.rank else self._wait_for(key(self._round, rank), rank)
-            heads.append((message[8:], int.from_bytes(message[:8], "little")))
+            message = own
+            if rank != self.rank:
+                message = self._wait_for(key(self._round, rank), rank)
+            whole_length = int.from_bytes(message[:8], "little")
+            heads.append((message[8:], whole_length))
         # all have come to this round, so all have read the one before
-        self._run(lambda: global_state.client.key_value_delete(key(self._round - 1, self.rank)))
+        self._run(lambda: store.key_value_delete(key(self._round - 1, self.rank)))
         return heads
 
     def _wait_for(self, key: str, rank: int) -> bytes:
@@ -220,6 +227,10 @@ class JaxProcessGroup(ProcessGroup):
             print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(1)
+
+
+def _sum_of_rows(rows: jax.Array) -> jax.Array:
+    return rows.sum(0, dtype=rows.dtype)
 
 
 def _start(timeout: float, place: Place | None) -> None:

@@ -107,7 +107,7 @@ class ReplicaProgram:
         None of the last piece are needed later: the outputs come from it directly.
         """
         carried: list[list[Any]] = [[]]
-        needed = {*map(id, self._outputs), *map(id, _read(pieces[-1]))}
+        needed = {*map(id, [*self._outputs, *_read(pieces[-1])])}
         for equations, sync_point in reversed([*zip(pieces, self._sync_points, strict=False)]):
             written = _written(equations)
             carried.insert(0, [variable for variable in written if id(variable) in needed])
@@ -204,7 +204,7 @@ def blank(like: Any) -> jax.Array:
 
 
 def strong(values: Sequence[Any]) -> list[Any]:
-    """Arrays of which none takes its type from others."""
+    """Arrays without weak types, which would follow the types of others."""
     arrays = []
     for value in values:
         array = jnp.asarray(value)

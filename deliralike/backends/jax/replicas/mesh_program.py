@@ -127,7 +127,7 @@ def run_gradients(
         unpack(_on_output_device(network, result)),
         value,
         _split_gradients(mesh, variables, gradients, replica_count),
-        [None if gradient is None else mesh.split(gradient)[0] for gradient in input_gradients],
+        [_split(mesh, gradient)[0] for gradient in input_gradients],
     )
 
 
@@ -231,7 +231,8 @@ def _values_by_slot(network: Any, variables: ModuleVariables, is_whole: bool) ->
     for slot in range(network.replica_mesh.slot_count):
         replicas = []
         for on_device in network.replica_mesh.replicas_by_device:
-            replicas.append(on_device[slot] if slot < len(on_device) else on_device[0])
+            # a device with fewer replicas repeats its first
+            replicas.append(on_device[slot if slot < len(on_device) else 0])
         values.append(_joined_values(network, variables, replicas))
     return values
 
@@ -304,7 +305,9 @@ def _split_gradients(
 
 def _split(mesh: ReplicaMesh, gradient: Any) -> Sequence[Any]:
     """The gradient on each device; None for each where there is none."""
-    return [None] * len(mesh.devices) if gradient is None else mesh.split(gradient)
+    if gradient is None:
+        return [None] * len(mesh.devices)
+    return mesh.split(gradient)
 
 
 def _on_output_device(network: Any, result: Any) -> Any:

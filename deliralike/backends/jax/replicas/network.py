@@ -117,7 +117,7 @@ class ReplicaState:
 
 
 class ReplicatedType(JaxNetworkType):
-    """Builds replicated networks: what they wrap is finished, and keeps its paths and values."""
+    """The class of replicated networks: it keeps the paths and values of the network inside."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Build one inside a construction of its own, which is never finished."""
@@ -158,7 +158,7 @@ class JaxReplicas(Replicas):
 
     def detached_number(self, denominator: Any) -> Any:
         """A denominator as a number; in a program, as an array without gradient."""
-        if isinstance(denominator, jax.core.Tracer):
+        if arrays.is_traced(denominator):
             return jax.lax.stop_gradient(denominator)
         return super().detached_number(denominator)
 
@@ -474,17 +474,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def _is_concrete(self, nests: Any) -> bool:
         """Return whether neither the root nor the nests hold traced values."""
         for _, node in walk(self.root):
-            if isinstance(node, nnx.Variable) and _is_traced(node.get_value()):
+            if isinstance(node, nnx.Variable) and arrays.is_traced(node.get_value()):
                 return False
-        return not any(map(_is_traced, nest.leaves(nests)))
+        return not any(map(arrays.is_traced, nest.leaves(nests)))
 
 
 def _call(network: Any, args: tuple, kwargs: Named) -> Any:
     return network(*args, **kwargs)
-
-
-def _is_traced(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer)
 
 
 def _with_derived_keys(variables: ModuleVariables, others: list[Any], index: int) -> list[Any]:
