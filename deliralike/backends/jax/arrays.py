@@ -101,19 +101,19 @@ def narrow(value: np.ndarray) -> np.ndarray:
     Raises:
         IndexRangeError: One of them does not fit; JAX would take others in its place.
     """
-    wanted = jax.dtypes.canonicalize_dtype(value.dtype)
-    if wanted == value.dtype:
+    device_dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+    if device_dtype == value.dtype:
         return value
-    if wanted.kind in "iu" and value.size:
-        limits = np.iinfo(wanted)
+    if device_dtype.kind in "iu" and value.size:
+        limits = np.iinfo(device_dtype)
         for extreme in (value.min(), value.max()):
             if not limits.min <= extreme <= limits.max:
                 raise IndexRangeError(
-                    f"the whole number {extreme} does not fit {wanted}, which backend 'jax' "
+                    f"the whole number {extreme} does not fit {device_dtype}, which backend 'jax' "
                     "computes in while 64-bit types are off: turn them on with "
                     "jax.config.update('jax_enable_x64', True), or give smaller numbers"
                 )
-    return value.astype(wanted)
+    return value.astype(device_dtype)
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:

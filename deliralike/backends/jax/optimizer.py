@@ -245,15 +245,17 @@ def run_gradients(
     def make() -> Callable:
         def run(values: Values, batch: list[Any], numbers: tuple) -> tuple:
             parameters, frozen, others = values
-            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
+            differentiable: list[Any] = [None] * len(batch)
+            if of_inputs:
+                differentiable = floating_inputs(batch, are_arrays)
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
-                given = arguments.unflatten(replace_present(batch, at[1]))
-                value, aux = forward(variables, loss_function, (at[0], frozen, others), given)
+                inputs = arguments.unflatten(replace_present(batch, at[1]))
+                value, aux = forward(variables, loss_function, (at[0], frozen, others), inputs)
                 return value, (aux, value)
 
             with position.enter(numbers):
-                return aux_and_gradient(loss, (parameters, inputs))
+                return aux_and_gradient(loss, (parameters, differentiable))
 
         return with_host_checks(run, 1, jit)
 

@@ -61,8 +61,8 @@ class ReplicaCopy:
 
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""
-        moved = jax.device_put(list(values), self.device, may_alias=False)
-        for variable, value in zip(variables, moved, strict=True):
+        copies = jax.device_put(list(values), self.device, may_alias=False)
+        for variable, value in zip(variables, copies, strict=True):
             self.of(variable).set_value(value)
 
     def derive_streams(self, variables: Iterable[nnx.Variable]) -> None:

@@ -82,22 +82,24 @@ def run_gradients(
         run_inside = _run_whole if is_whole else _run_replicas
 
         def body(by_slot: list[Values], batch: list[Any], numbers: tuple) -> tuple:
-            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
+            differentiable: list[Any] = [None] * len(batch)
+            if of_inputs:
+                differentiable = floating_inputs(batch, are_arrays)
 
             def loss_and_aux(at: tuple[list[Named], list[Any]]) -> tuple:
-                given = arguments.unflatten(replace_present(batch, at[1]))
+                inputs = arguments.unflatten(replace_present(batch, at[1]))
                 values = []
                 for parameters, slot in zip(at[0], by_slot, strict=True):
                     values.append((parameters, *slot[1:]))
                 result, changed, counts = run_inside(
-                    network, variables, loss_function, values, given
+                    network, variables, loss_function, values, inputs
                 )
                 loss = scalar_loss(result)
                 return loss, (pack(result), changed, counts, loss)
 
             parameters = [values[0] for values in by_slot]
             with position.enter(numbers):
-                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, inputs))
+                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, differentiable))
             return aux, mesh.replicate(gradients) if is_whole else gradients
 
         return with_host_checks(body, 1, lambda traced: mesh.compile(traced, is_whole))
