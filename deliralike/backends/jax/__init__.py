@@ -166,8 +166,8 @@ class JaxBackend(Backend):
     def is_connected(self) -> bool:
         return jax.distributed.is_initialized()
 
-    def join(self, timeout: float, place: RankInfo | None = None) -> ProcessGroup:
-        return JaxProcessGroup(timeout, place)
+    def join(self, timeout: float, rank_info: RankInfo | None = None) -> ProcessGroup:
+        return JaxProcessGroup(timeout, rank_info)
 
     def distribute(
         self,

@@ -101,19 +101,19 @@ def narrow(value: np.ndarray) -> np.ndarray:
     Raises:
         IndexRangeError: One of them does not fit; JAX would take others in its place.
     """
-    wanted = jax.dtypes.canonicalize_dtype(value.dtype)
-    if wanted == value.dtype:
+    device_dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+    if device_dtype == value.dtype:
         return value
-    if wanted.kind in "iu" and value.size:
-        limits = np.iinfo(wanted)
+    if device_dtype.kind in "iu" and value.size:
+        limits = np.iinfo(device_dtype)
         for extreme in (value.min(), value.max()):
             if not limits.min <= extreme <= limits.max:
                 raise IndexRangeError(
-                    f"the whole number {extreme} does not fit {wanted}, which backend 'jax' "
+                    f"the whole number {extreme} does not fit {device_dtype}, which backend 'jax' "
                     "computes in while 64-bit types are off: turn them on with "
                     "jax.config.update('jax_enable_x64', True), or give smaller numbers"
                 )
-    return value.astype(wanted)
+    return value.astype(device_dtype)
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:
@@ -152,9 +152,9 @@ def zeros_like(like: jax.Array) -> jax.Array:
 
 
 def numpy(value: Any) -> np.ndarray:
-    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
+    """Return a NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
 
-    Of an array that is spread over processes each gets the whole: all of them make this call.
+    An array that is sharded over processes is gathered: all of them make this call.
     """
     if isinstance(value, jax.Array):
         value = whole(value)
@@ -171,13 +171,18 @@ def host_values(value: Any) -> np.ndarray | None:
     """
     if isinstance(value, np.ndarray):
         return value
-    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+    if not isinstance(value, jax.Array) or is_traced(value):
         return None
     if not value.is_fully_addressable:
         return None
     if any(device.platform != "cpu" for device in value.devices()):
         return None
     return np.asarray(value)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value stands for an array while a program is traced."""
+    return isinstance(value, jax.core.Tracer)
 
 
 def whole(value: jax.Array) -> jax.Array:
@@ -202,7 +207,9 @@ def split(
     value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]
 ) -> list[jax.Array]:
     """Split an array into pieces of these sizes, each on its device."""
-    pieces = [value] if len(sizes) == 1 else jax.lax.split(value, sizes, dim % value.ndim)
+    pieces = [value]
+    if len(sizes) > 1:
+        pieces = jax.lax.split(value, sizes, dim % value.ndim)
     return [move(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
@@ -211,7 +218,8 @@ def concatenate(values: Sequence[jax.Array], dim: int, device: Any = None) -> ja
     values = _on_one_device(values, device)
     if len(values) == 1:
         return values[0]
-    if any(value.dtype != values[0].dtype for value in values):
+    dtypes = {value.dtype for value in values}
+    if len(dtypes) > 1:
         return jnp.concatenate(values, dim)
     return jax.lax.concatenate(values, dim % values[0].ndim)
 
@@ -227,7 +235,7 @@ def move(value: jax.Array, device: Any) -> jax.Array:
     The array itself is returned where it is there already, and inside a traced program, which has
     its own device.
     """
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         return value
     if not isinstance(device, jax.Device):
         device = find_device(device)
@@ -239,7 +247,7 @@ def move(value: jax.Array, device: Any) -> jax.Array:
 def _on_one_device(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
     """The arrays on a device, or on that of the first where they are on several."""
     if device is None:
-        concrete = [value for value in values if not isinstance(value, jax.core.Tracer)]
+        concrete = [value for value in values if not is_traced(value)]
         if not concrete:
             return list(values)
         devices = concrete[0].devices()
@@ -258,7 +266,7 @@ def devices() -> list[str]:
 
     ``"cpu"`` is the first CPU, then ``"cpu:1"`` and so on.
     """
-    return [name_of(device) for device in _devices()]
+    return [*map(name_of, _devices())]
 
 
 def default_device() -> str:
@@ -279,7 +287,7 @@ def find_device(name: str) -> jax.Device:
 
 def name_of_device(value: Any) -> str:
     """The name of the (first) device that holds an array."""
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         return default_device()
     if value.is_fully_addressable:
         return name_of(_first(value.devices()))
@@ -376,7 +384,7 @@ def prepare_process(devices: int, quickly: bool) -> None:
 
 @contextmanager
 def compiling_quickly() -> Iterator[None]:
-    """A context for programs that run a few times only: they compile twice as fast."""
+    """Return a context for programs that run a few times only: these compile twice as fast."""
     token = _quickly.set(True)
     try:
         yield
@@ -386,7 +394,7 @@ def compiling_quickly() -> Iterator[None]:
 
 @contextmanager
 def op_by_op() -> Iterator[None]:
-    """A context in which programs are not compiled whole; operations are, once for all programs."""
+    """Return a context in which operations are compiled, once for all, and no whole programs."""
     token = _op_by_op.set(True)
     try:
         yield

@@ -206,8 +206,10 @@ def _parts(path: Path, tree: Any, notes: list[str]) -> dict[str, Any]:
     if is_train_state:
         return _parts_of_train_state(tree)
     nested = [key for key in _NESTED_UNDER if _has_subtree(tree, key)]
-    is_layer = len(nested) == len(tree) == 1 and "kernel" in tree[nested[0]]
-    if not nested or is_layer:
+    if not nested:
+        return {"": tree}
+    is_alone = len(tree) == 1
+    if is_alone and "kernel" in tree[nested[0]]:  # a layer of that name
         return {"": tree}
     parts = {}
     for key in nested:

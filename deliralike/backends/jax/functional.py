@@ -42,9 +42,13 @@ class Buffer(nnx.BatchStat):
 
 def value_of(x: Any) -> Any:
     """The array in a variable; anything else as it is."""
-    if isinstance(x, nnx.Variable):
+    if _is_variable(x):
         return x.get_value()
     return x
+
+
+def _is_variable(x: Any) -> bool:
+    return isinstance(x, nnx.Variable)
 
 
 class JaxFunctions(Functions):
@@ -176,7 +180,7 @@ class JaxFunctions(Functions):
         return jnp.broadcast_to(value_of(x), tuple(shape))
 
     def concatenate(self, arrays, dim=0):
-        return jnp.concatenate([value_of(x) for x in arrays], dim)
+        return jnp.concatenate([*map(value_of, arrays)], dim)
 
     def pad_constant(self, x, pads, value=0.0):
         x = jnp.asarray(value_of(x))
@@ -219,18 +223,21 @@ class JaxFunctions(Functions):
             pads.append((before, before + extra))
         # (groups, in/groups, out/groups, *kernel)
         split = jnp.reshape(weight, (groups, -1, *weight.shape[1:]))
-        swapped = jnp.reshape(jnp.swapaxes(split, 1, 2), (-1, weight.shape[0] // groups, *kernel))
-        flipped = jnp.flip(swapped, tuple(range(2, weight.ndim)))
+        swapped = jnp.swapaxes(split, 1, 2)
+        joined = jnp.reshape(swapped, (-1, weight.shape[0] // groups, *kernel))
+        flipped = jnp.flip(joined, tuple(range(2, weight.ndim)))
         return _convolve(
             value_of(x), flipped, (1,) * len(pads), tuple(pads), stride, dilation, groups
         )
 
     def max_windows(self, x, kernel, stride, pads, dilation):
         x = jnp.asarray(value_of(x))
-        is_floating = jnp.issubdtype(x.dtype, jnp.floating)
-        lowest = np.array(-np.inf if is_floating else jnp.iinfo(x.dtype).min, x.dtype)
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            lowest = np.array(-np.inf, x.dtype)
+        else:
+            lowest = np.array(jnp.iinfo(x.dtype).min, x.dtype)
         if max(dilation) > 1 or math.prod(kernel) <= _POOLING_TAPS:
-            padded = lax.pad(x, lowest, _without_interior(_spatial(pads)))
+            padded = _pad_spatially(x, pads, lowest)
             return _largest(_taps(padded, kernel, stride, dilation))
         return lax.reduce_window(
             x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
@@ -254,7 +261,7 @@ class JaxFunctions(Functions):
         return inner.gradient(value, jnp.asarray(value_of(x)))
 
     def scan(self, step, carry, xs):
-        carry = jax.tree.map(value_of, carry, is_leaf=lambda x: isinstance(x, nnx.Variable))
+        carry = jax.tree.map(value_of, carry, is_leaf=_is_variable)
         with arrays.scan_context():
             return lax.scan(step, carry, value_of(xs))
 
@@ -290,6 +297,10 @@ def _without_interior(pads: Pads) -> list[tuple[int, int, int]]:
     return [(before, after, 0) for before, after in pads]
 
 
+def _pad_spatially(x: jax.Array, pads: Pads, value: np.ndarray) -> jax.Array:
+    return lax.pad(x, value, _without_interior(_spatial(pads)))
+
+
 def _without_wraparound(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
     index = jnp.asarray(value_of(index))
@@ -312,7 +323,7 @@ def _convolve(
     groups: int,
 ) -> jax.Array:
     if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
-        padded = lax.pad(x, np.zeros((), x.dtype), _without_interior(_spatial(pads)))
+        padded = _pad_spatially(x, pads, np.zeros((), x.dtype))
         taps = jnp.stack(_taps(padded, weight.shape[2:], stride, dilation))
         flat = jnp.reshape(weight, (*weight.shape[:2], -1))
         return jnp.einsum("kbi...,oik->bo...", taps, flat, precision=_precision())
@@ -379,7 +390,7 @@ def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: 
         return random.keep_mask(stream.seed, path, int(step), int(first_sample), shape, p)
 
     numbers = (stream.step, stream.first_sample)
-    if any(isinstance(number, jax.core.Tracer) for number in numbers):
+    if any(map(arrays.is_traced, numbers)):
         return arrays.draw_on_host(draw, shape, *numbers)
     return jnp.asarray(draw(*numbers))
 

@@ -55,11 +55,11 @@ def weighted(
 
 @jax.jit
 def blended(averages: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
-    """Each average moved towards its value by a weight."""
-    moved = []
+    """Return each average, moved towards its value by a weight."""
+    blends = []
     for average, value in zip(averages, values, strict=True):
-        moved.append(average + (value - average) * weight)
-    return moved
+        blends.append(average + (value - average) * weight)
+    return blends
 
 
 def _current() -> str | None:

@@ -308,13 +308,13 @@ def walk(root: Any) -> Iterator[tuple[str, Any]]:
 
     Each is yielded once, in the order of creation.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
 
     def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
-        if id(node) in seen:
+        if id(node) in visited:
             return
         if isinstance(node, nnx.Pytree | nnx.Variable):
-            seen.add(id(node))
+            visited.add(id(node))
             yield path, node
         for name, child in children(node):
             yield from visit(f"{path}.{name}".lstrip("."), child)

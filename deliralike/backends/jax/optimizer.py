@@ -16,6 +16,7 @@ from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     ModuleVariables,
+    Named,
     ProgramCache,
     StreamPosition,
     Values,
@@ -33,8 +34,6 @@ from deliralike.errors import DtypeError
 from deliralike.nest import host_arrays
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
-
-Named = dict[str, Any]
 
 
 class JaxOptimizer(AbstractOptimizer):
@@ -246,15 +245,17 @@ def run_gradients(
     def make() -> Callable:
         def run(values: Values, batch: list[Any], numbers: tuple) -> tuple:
             parameters, frozen, others = values
-            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
+            differentiable: list[Any] = [None] * len(batch)
+            if of_inputs:
+                differentiable = floating_inputs(batch, are_arrays)
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
-                given = arguments.unflatten(replace_present(batch, at[1]))
-                value, aux = forward(variables, loss_function, (at[0], frozen, others), given)
+                inputs = arguments.unflatten(replace_present(batch, at[1]))
+                value, aux = forward(variables, loss_function, (at[0], frozen, others), inputs)
                 return value, (aux, value)
 
             with position.enter(numbers):
-                return aux_and_gradient(loss, (parameters, inputs))
+                return aux_and_gradient(loss, (parameters, differentiable))
 
         return with_host_checks(run, 1, jit)
 

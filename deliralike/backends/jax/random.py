@@ -69,8 +69,10 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
 
 def words(network: Any) -> dict[str, np.ndarray]:
     """The positions of a network's random streams, as plain words by path."""
-    streams = _streams(network)
-    return {path: np.array(_words(stream.get_value())) for path, stream in streams.items()}
+    positions = {}
+    for path, stream in _streams(network).items():
+        positions[path] = np.array(_words(stream.get_value()))
+    return positions
 
 
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:

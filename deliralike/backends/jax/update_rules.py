@@ -12,13 +12,11 @@ import numpy as np
 import optax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import ModuleVariables
+from deliralike.backends.jax.compiled.program import ModuleVariables, Named
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
 from deliralike.optim.rules import Rule
-
-Named = dict[str, Any]
 
 
 class UpdateRule(ABC):
@@ -119,18 +117,24 @@ class NeutralRule(UpdateRule):
             self.places[name] = self.groups.index(name)
         steps = {}
         for name in variables.parameters:
-            steps[name] = (self.places[name], self.counts.get(name, 0) + 1)
+            step = self.counts.get(name, 0) + 1
+            steps[name] = (self.places[name], step)
         distinct = sorted(set(steps.values()))
-        assignment = tuple((name, step[0], distinct.index(step)) for name, step in steps.items())
-        numbers = [self.groups.rules[place].scalars(step) for place, step in distinct]
-        return (self._kinds, assignment), numbers
+        assignment = []
+        for name, (place, step) in steps.items():
+            assignment.append((name, place, distinct.index((place, step))))
+        numbers = []
+        for place, step in distinct:
+            numbers.append(self.groups.rules[place].scalars(step))
+        return (self._kinds, tuple(assignment)), numbers
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):
         kinds, assignment = constants
         new_parameters: Named = {}
         new_state: Named = {}
         for name, place, step in assignment:
-            parameter, gradient, old = parameters[name], gradients.get(name), state[name]
+            parameter, old = parameters[name], state[name]
+            gradient = gradients.get(name)
             if gradient is None:
                 new_parameters[name], new_state[name] = None, old
             else:
@@ -144,7 +148,8 @@ class NeutralRule(UpdateRule):
         for name, slot in variables.owned.items():
             if self.counts.get(name):
                 for key, value in self.slots[name].items():
-                    state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(value))
+                    array = arrays.numpy(value)
+                    state[f"{name}/{key}"] = slot.layout.to_neutral(array)
                 if self.rule_of(name).counts:
                     state[f"{name}/step"] = np.array(self.counts[name], np.float32)
         return state
@@ -158,8 +163,8 @@ class NeutralRule(UpdateRule):
             for key in keys:
                 if f"{name}/{key}" in state:
                     is_present = True
-                    value = slot.layout.to_native(np.asarray(state[f"{name}/{key}"]))
-                    slots[key] = arrays.put_like(value, like)
+                    value = np.asarray(state[f"{name}/{key}"])
+                    slots[key] = arrays.put_like(slot.layout.to_native(value), like)
                 else:
                     slots[key] = arrays.zeros_like(like)
             if is_present:

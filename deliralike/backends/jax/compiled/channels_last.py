@@ -92,7 +92,8 @@ def _compute(equation: Any, values: list[Any]) -> Any:
     if name in _BY_ELEMENT and any(are_last):
         return ChannelsLast(_bind(equation, [*map(_channels_last_or_scalar, values)]))
     if name == "concatenate" and any(are_last):
-        axis = _places(len(equation.outvars[0].aval.shape))[equation.params["dimension"]]
+        rank = len(equation.outvars[0].aval.shape)
+        axis = _places(rank)[equation.params["dimension"]]
         return ChannelsLast(_bind(equation, [*map(_channels_last, values)], dimension=axis))
     if name in _RULES and are_last[0] and not any(are_last[1:]):
         return _RULES[name](equation, values[0].value, values[1:])
@@ -157,7 +158,8 @@ def _convolve(equation: Any, x: Any, weight: Any) -> Any:
         places = _places(x.ndim)
         numbers = params["dimension_numbers"]._replace(lhs_spec=places, out_spec=places)
         return _bind(equation, [x, weight], dimension_numbers=numbers)
-    strided = lax.slice(x, (0,) * x.ndim, x.shape, (1, *params["window_strides"], 1))
+    strides = (1, *params["window_strides"], 1)
+    strided = lax.slice(x, (0,) * x.ndim, x.shape, strides)
     return lax.dot_general(
         strided,
         lax.reshape(weight, weight.shape[:2]),
@@ -174,13 +176,15 @@ def _is_pointwise(params: dict[str, Any], weight: Any) -> bool:
     """
     if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
         return False
-    return {*weight.shape[2:], *params["lhs_dilation"]} == {1} and not np.any(params["padding"])
+    sizes = {*weight.shape[2:], *params["lhs_dilation"]}
+    return sizes == {1} and not np.any(params["padding"])
 
 
 def _reduce(equation: Any, x: Any, rest: list[Any]) -> Any:
     axes = equation.params["axes"]
     places = _places(x.ndim)
-    reduced = _bind(equation, [x], axes=tuple(sorted(places[axis] for axis in axes)))
+    stored_axes = sorted(places[axis] for axis in axes)
+    reduced = _bind(equation, [x], axes=tuple(stored_axes))
     left = [axis for axis in _order(x.ndim) if axis not in axes]
     return lax.transpose(reduced, tuple(np.argsort(left)))
 

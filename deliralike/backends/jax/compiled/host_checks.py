@@ -1,4 +1,4 @@
-"""Checks of the values that a compiled program is given.
+"""Checks of the values that enter a compiled program.
 
 They are recorded while the program is traced, and made on the host before each call.
 

@@ -1,4 +1,4 @@
-"""Gradients within a loss, and the changes that a network makes to itself meanwhile."""
+"""Gradients within a loss, and the variables that a network sets meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Ar
         token = _changed.set(changed)
         try:
             value = function(at)
-            return value, [variable.get_value() for variable, _ in changed.values()]
+            stored = [variable.get_value() for variable, _ in changed.values()]
+            return value, stored
         finally:
             _changed.reset(token)
             # no value may leave the trace but through the result

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 import jax
@@ -33,7 +32,8 @@ from deliralike.optim.loss import LossResult, no_scalar
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
 _BY_ITEMS = (tuple, frozenset)
-Values = tuple[dict[str, Any], dict[str, Any], list[Any]]  # parameters, frozen ones, others
+Named = dict[str, Any]
+Values = tuple[Named, Named, list[Any]]  # of parameters, of frozen ones, of all others
 
 
 class ModuleVariables:
@@ -60,9 +60,10 @@ class ModuleVariables:
         self.parameters: dict[str, nnx.Variable] = {}
         self.frozen: dict[str, nnx.Variable] = {}
         for name, slot in self.slots.items():
-            if id(slot.native) in owned:
+            is_owned = id(slot.native) in owned
+            if is_owned:
                 self.owned[name] = slot
-            if name in self.owned and slot.trainable:
+            if is_owned and slot.trainable:
                 self.parameters[name] = slot.native
             else:
                 self.frozen[name] = slot.native
@@ -76,7 +77,7 @@ class ModuleVariables:
                 self.others.append(node)
         # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
-        self._ids = [[*map(id, attributes.values())] for attributes in self.attributes]
+        self._ids = [*map(_ids, self.attributes)]
         self._trainable = self._trainable_flags()
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
@@ -113,7 +114,7 @@ class ModuleVariables:
         This is quicker than comparing marks.
         """
         for node, ids in zip(self.nodes, self._ids, strict=True):
-            if [*map(id, vars(node).values())] != ids:
+            if _ids(vars(node)) != ids:
                 return False
         return self._trainable_flags() == self._trainable
 
@@ -132,12 +133,12 @@ class ModuleVariables:
                 return dtype
         return None
 
-    def only_owned(self, named: dict[str, Any]) -> dict[str, Any]:
+    def only_owned(self, named: Named) -> Named:
         """Those of named values whose parameters are owned."""
         return {name: value for name, value in named.items() if name in self.owned}
 
     def rebuild(
-        self, parameters: dict[str, Any], frozen: dict[str, Any], others: Sequence[Any]
+        self, parameters: Named, frozen: Named, others: Sequence[Any]
     ) -> tuple[Any, list[nnx.Variable]]:
         """A copy of the network around other arrays, and the copy's buffers and random states."""
         copies: dict[int, Any] = {}
@@ -150,7 +151,7 @@ class ModuleVariables:
         network = copy_around(self.network, copies)
         return network, [copies[id(variable)] for variable in self.others]
 
-    def store(self, parameters: dict[str, Any], others: Sequence[Any]) -> None:
+    def store(self, parameters: Named, others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
         for name, value in parameters.items():
             if value is not None:
@@ -161,6 +162,10 @@ class ModuleVariables:
 
     def _trainable_flags(self) -> list[bool]:
         return [slot.trainable for slot in self.slots.values()]
+
+
+def _ids(attributes: Named) -> list[int]:
+    return [*map(id, attributes.values())]
 
 
 def _is_setting(name: str) -> bool:
@@ -246,7 +251,7 @@ class ProgramCache:
         return self._programs[key]
 
     def _cause(self) -> str:
-        """What is likely to have made so many programs necessary."""
+        """Return the likely cause of so many programs."""
         searches = list(self._variables.values())
         changed = []
         if len(searches) >= _KEPT // 2:
@@ -280,19 +285,19 @@ class Arguments:
 
     @property
     def key(self) -> tuple:
-        """What a program is compiled for."""
+        """The part of a program's key that stands for the arguments."""
         return (self.spec, self.static)
 
     @property
     def are_arrays(self) -> tuple[bool, ...]:
-        """Which of `arrays` are arrays, and no plain floats."""
-        return tuple(isinstance(value, jax.Array | np.ndarray) for value in self.arrays)
+        """Whether each of `arrays` is an array, and no plain float."""
+        return tuple(map(_is_array, self.arrays))
 
     def unflatten(self, arrays: Sequence[Any]) -> tuple:
         """The arguments with other arrays in their places."""
-        flags = [is_array for is_array, _ in self.static]
-        others = [value for _, value in self.static]
-        return nest.unflatten(self.spec, _fill(flags, arrays, others))
+        rest = iter(arrays)
+        leaves = [next(rest) if is_array else value for is_array, value in self.static]
+        return nest.unflatten(self.spec, leaves)
 
 
 def flatten_arguments(arguments: tuple) -> Arguments:
@@ -320,33 +325,42 @@ def floating_inputs(batch: Sequence[Any], are_arrays: Sequence[bool]) -> list[An
 
 def replace_present(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """Values, replaced by those of the others that are not None."""
-    return [value if other is None else other for value, other in zip(values, others, strict=True)]
+    chosen = list(values)
+    for i, other in enumerate(others):
+        if other is not None:
+            chosen[i] = other
+    return chosen
 
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class StaticValue:
-    """A result that is no array, handed through a compiled program."""
+    """A value that is no array among the results of a compiled program."""
 
     value: Any
 
 
 def pack(result: Any) -> tuple[list[Any], StaticValue]:
-    """A nest that a compiled program can give back."""
+    """Pack a nest so that a compiled program can return it."""
     leaves, spec = nest.flatten(result)
     packed = []
     for leaf in leaves:
         value = leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
-        is_array = isinstance(value, jax.Array | np.ndarray)
-        packed.append(value if is_array else StaticValue(value))
+        packed.append(value if _is_array(value) else StaticValue(value))
     return packed, StaticValue(spec)
 
 
 def unpack(result: tuple[Sequence[Any], StaticValue]) -> Any:
-    """The nest that was packed."""
+    """Return the nest that was packed."""
     packed, spec = result
-    leaves = [leaf.value if isinstance(leaf, StaticValue) else leaf for leaf in packed]
+    leaves = []
+    for leaf in packed:
+        leaves.append(leaf.value if isinstance(leaf, StaticValue) else leaf)
     return nest.unflatten(spec.value, leaves)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -360,7 +374,7 @@ class StreamPosition:
     numbers: tuple[Any, ...]
 
     def enter(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
-        """The stream at traced numbers."""
+        """Return a context with the stream at traced numbers."""
         if self.seed is None:
             return nullcontext()
         return random.portable(self.seed, *numbers)
@@ -443,39 +457,49 @@ def aux_and_gradient(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tup
         loss, *aux = run(*flat)
         return loss, aux
 
-    used = _used(lambda flat: run(*flat)[0], leaves)
-    aux, gradients = _gradient_of_used(value_and_aux, leaves, used)
-    gradient = jax.tree.unflatten(tree, _fill(used, gradients, [None] * len(used)))
-    return jax.tree.unflatten(jax.tree.structure(shapes[1]), aux), gradient
+    used = _used_leaves(lambda flat: run(*flat)[0], leaves)
+    aux, gradients = _gradients_of(value_and_aux, leaves, used)
+    _, aux_shapes = shapes
+    aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
+    return aux, jax.tree.unflatten(tree, gradients)
 
 
-def _gradient_of_used(
-    value_and_aux: Callable, leaves: list[Any], used: list[bool]
+def _gradients_of(
+    value_and_aux: Callable[[list[Any]], tuple[Any, list[Any]]],
+    leaves: list[Any],
+    used: list[int],
 ) -> tuple[list[Any], list[Any]]:
+    """Return the auxiliary output, and the gradients of used leaves; None for all others."""
+
     def of_used(used_leaves: list[Any]) -> tuple[Any, list[Any]]:
-        return value_and_aux(_fill(used, used_leaves, leaves))
+        return value_and_aux(_replace(leaves, used, used_leaves))
 
-    used_leaves = list(compress(leaves, used))
-    if not used_leaves:
-        return of_used([])[1], []
-    gradients, aux = jax.grad(of_used, has_aux=True)(used_leaves)
-    return aux, gradients
+    gradients: list[Any] = []
+    if used:
+        used_leaves = [leaves[place] for place in used]
+        gradients, aux = jax.grad(of_used, has_aux=True)(used_leaves)
+    else:
+        _, aux = of_used([])
+    return aux, _replace([None] * len(leaves), used, gradients)
 
 
-def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]:
-    """Return which leaves the derivative of a function depends on."""
+def _used_leaves(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[int]:
+    """The places of the leaves that the derivative of a function depends on."""
 
     def derivative(tangents: list[Any]) -> Any:
         return jax.jvp(function, (leaves,), (tangents,))[1]
 
     traced = jax.make_jaxpr(derivative)(leaves)
-    return dce_jaxpr(traced.jaxpr, [True])[1]
+    _, are_used = dce_jaxpr(traced.jaxpr, [True])
+    return [place for place, is_used in enumerate(are_used) if is_used]
 
 
-def _fill(flags: Sequence[bool], chosen: Iterable[Any], others: Sequence[Any]) -> list[Any]:
-    """The others, replaced in order by the chosen values in the places with a flag."""
-    rest = iter(chosen)
-    return [next(rest) if flag else other for flag, other in zip(flags, others, strict=True)]
+def _replace(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
+    """Return values with new ones in some places."""
+    replaced = list(values)
+    for place, value in zip(places, new, strict=True):
+        replaced[place] = value
+    return replaced
 
 
 # Outside of a program
@@ -487,7 +511,7 @@ def neutral_gradients(
     variables: ModuleVariables,
     arguments: Arguments,
     loss: Any,
-    parameters: dict[str, Any],
+    parameters: Named,
     inputs: list[Any],
     result: Any = None,
 ) -> Gradients:

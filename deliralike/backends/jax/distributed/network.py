@@ -186,7 +186,7 @@ class DistributedJaxOptimizer(JaxOptimizer):
     network: DistributedJaxNetwork
 
     def update_at_once(self, loss_function, batch):
-        """Gradients, pre-update hooks, update, post-update hooks."""
+        """Make one step: gradients, pre-update hooks, update, post-update hooks."""
         return AbstractOptimizer.update_at_once(self, loss_function, batch)
 
     def gradients(self, loss_function, *batch):

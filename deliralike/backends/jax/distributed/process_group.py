@@ -47,8 +47,8 @@ class JaxProcessGroup(ProcessGroup):
 
     Args:
         timeout: Seconds after which a process that does not come is given up.
-        place: Which of them this is; what JAX finds out about the cluster by itself, from Slurm or
-            MPI, when None.
+        rank_info: Which of them this is; what JAX finds out about the cluster by itself, from Slurm
+            or MPI, when None.
         ranks: Those of the group; all when None.
 
     Raises:
@@ -61,26 +61,28 @@ class JaxProcessGroup(ProcessGroup):
     def __init__(
         self,
         timeout: float = 300.0,
-        place: RankInfo | None = None,
+        rank_info: RankInfo | None = None,
         ranks: Sequence[int] | None = None,
     ) -> None:
         if not jax.distributed.is_initialized():
-            _start(timeout, place)
+            _start(timeout, rank_info)
             sys.excepthook = self._leave
             atexit.register(self.finished)
         self.timeout = timeout
         ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {tuple(range(self.count)): self}
+        everyone = tuple(range(self.count))
+        self._groups: dict[tuple[int, ...], ProcessGroup] = {everyone: self}
         first_devices: dict[int, Any] = {}
         for device in jax.devices():
             first_devices.setdefault(device.process_index, device)
-        mesh = Mesh(np.array([first_devices[rank] for rank in self.ranks]), (AXIS,))
+        devices = [first_devices[rank] for rank in self.ranks]
+        mesh = Mesh(np.array(devices), (AXIS,))
         self._by_rows = NamedSharding(mesh, PartitionSpec(AXIS))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
-        self._total = jax.jit(lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere)
+        self._total = jax.jit(_sum_of_rows, out_shardings=everywhere)
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Gather by the coordinator's store, or by a program of all where a message is large."""
@@ -139,19 +141,24 @@ class JaxProcessGroup(ProcessGroup):
 
     def _heads(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
         """The first part of each process's message, and its whole length."""
-        group, self._round = "-".join(map(str, self.ranks)), self._round + 1
+        group = "-".join(map(str, self.ranks))
+        self._round += 1
 
         def key(number: int, rank: int) -> str:
             return f"deliralike/{group}/{number}/{rank}"
 
+        store = global_state.client
         own = length.to_bytes(8, "little") + head
-        self._run(lambda: global_state.client.key_value_set_bytes(key(self._round, self.rank), own))
+        self._run(lambda: store.key_value_set_bytes(key(self._round, self.rank), own))
         heads = []
         for rank in range(self.count):
-            message = own if rank == self.rank else self._wait_for(key(self._round, rank), rank)
-            heads.append((message[8:], int.from_bytes(message[:8], "little")))
+            message = own
+            if rank != self.rank:
+                message = self._wait_for(key(self._round, rank), rank)
+            whole_length = int.from_bytes(message[:8], "little")
+            heads.append((message[8:], whole_length))
         # all have come to this round, so all have read the one before
-        self._run(lambda: global_state.client.key_value_delete(key(self._round - 1, self.rank)))
+        self._run(lambda: store.key_value_delete(key(self._round - 1, self.rank)))
         return heads
 
     def _wait_for(self, key: str, rank: int) -> bytes:
@@ -225,7 +232,11 @@ class JaxProcessGroup(ProcessGroup):
         os._exit(1)
 
 
-def _start(timeout: float, place: RankInfo | None) -> None:
+def _sum_of_rows(rows: jax.Array) -> jax.Array:
+    return rows.sum(0, dtype=rows.dtype)
+
+
+def _start(timeout: float, rank_info: RankInfo | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # with it SIGTERM would end no process
     jax.config.update("jax_enable_preemption_service", False)
@@ -235,22 +246,24 @@ def _start(timeout: float, place: RankInfo | None) -> None:
         "heartbeat_timeout_seconds": seconds,
         "shutdown_timeout_seconds": seconds,
     }
-    who = "this process" if place is None else f"process {place.rank} of {place.count} (JAX)"
+    who = "this process"
+    if rank_info is not None:
+        who = f"process {rank_info.rank} of {rank_info.count} (JAX)"
     message = f"{who}: within {seconds} s not all of the others have come"
     # then JAX aborts
     timer = threading.Timer(seconds, print, [message], {"file": sys.stderr, "flush": True})
     timer.start()
     try:
-        if place is None:
+        if rank_info is None:
             jax.distributed.initialize(**limits)
         else:
-            alone = place.address.startswith("127.")  # then no other machine is to listen
+            alone = rank_info.address.startswith("127.")  # then no other machine is to listen
             jax.distributed.initialize(
-                place.address,
-                place.count,
-                place.rank,
+                rank_info.address,
+                rank_info.count,
+                rank_info.rank,
                 cluster_detection_method="deactivate",
-                coordinator_bind_address=place.address if alone else None,
+                coordinator_bind_address=rank_info.address if alone else None,
                 **limits,
             )
     except RuntimeError as error:

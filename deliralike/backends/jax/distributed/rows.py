@@ -41,7 +41,10 @@ class Rows:
     @cached_property
     def numbers(self) -> np.ndarray:
         """The numbers of these rows, in the order of samples."""
-        numbers = [np.arange(size) + rank * self.largest for rank, size in enumerate(self.sizes)]
+        numbers = []
+        for rank, size in enumerate(self.sizes):
+            begin = rank * self.largest
+            numbers.append(np.arange(begin, begin + size))
         return np.concatenate(numbers)
 
     @property
@@ -66,7 +69,8 @@ class Rows:
     def _pad(self, leaf: Any, size: int, dim: int, description: Description) -> jax.Array:
         dtype, shape = description
         if size == 0:  # whatever there is does not count, and may have any size
-            return jnp.zeros([*shape[:dim], self.largest, *shape[dim:]], dtype)
+            padded = [*shape[:dim], self.largest, *shape[dim:]]
+            return jnp.zeros(padded, dtype)
         missing = [(0, 0)] * leaf.ndim
         missing[dim] = (0, self.largest - size)
         if isinstance(leaf, np.ndarray):

@@ -202,7 +202,8 @@ def _spec_by_rule(
     axes = tuple(rule or ())
     spec = axes + (None,) * (len(shape) - len(axes))
     is_known = set(spec) <= {AXIS, None}
-    is_uneven = any(over and size % count for size, over in zip(shape, spec, strict=False))
+    sharded_sizes = [size for size, axis in zip(shape, spec, strict=False) if axis is not None]
+    is_uneven = any(size % count for size in sharded_sizes)
     if not is_known or spec.count(AXIS) > 1 or len(spec) > len(shape) or is_uneven:
         raise SettingError(
             f"the rule {pattern!r}: {rule!r} does not fit {name} of shape {shape}: wanted {AXIS!r} "

@@ -246,7 +246,8 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
     def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
         """This process's samples of outputs for the batch of all processes."""
         rank, dim = self.processes.rank, self.settings.dim
-        begin, end, total = sum(sizes[:rank]), sum(sizes[: rank + 1]), sum(sizes)
+        begin = sum(sizes[:rank])
+        end, total = begin + sizes[rank], sum(sizes)
 
         def own(value: Any) -> Any:
             if not isinstance(value, jax.Array) or not value.ndim or value.shape[dim] != total:

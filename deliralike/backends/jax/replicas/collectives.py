@@ -11,7 +11,6 @@ kind, and at a rendezvous point all of them have left their branches.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any
 
 import jax
@@ -22,9 +21,18 @@ from jax.interpreters import ad
 
 from deliralike.errors import CapabilityError, ReplicaError
 
+
+def _sum_type(x: Any, *, topic: str) -> Any:
+    return jax.core.ShapedArray(x.shape, x.dtype)
+
+
+def _transpose_sum(cotangent: Any, x: Any, *, topic: str) -> tuple[Any]:
+    return (_sync.bind(cotangent, topic=f"{topic}, backward"),)
+
+
 _sync = Primitive("sum_over_replicas")
-_sync.def_abstract_eval(lambda x, *, topic: jax.core.ShapedArray(x.shape, x.dtype))
-ad.deflinear2(_sync, lambda ct, x, *, topic: (_sync.bind(ct, topic=f"{topic}, backward"),))
+_sync.def_abstract_eval(_sum_type)
+ad.deflinear2(_sync, _transpose_sum)
 
 
 def sync_point(value: Any, topic: str) -> Any:
@@ -42,16 +50,15 @@ class ReplicaProgram:
 
     def __init__(self, function: Callable[..., Any], *operands: Any) -> None:
         """Record a function of flat lists of arrays that gives a flat list of arrays."""
-        recorded: ClosedJaxpr = jax.make_jaxpr(function)(*operands)
-        self._inputs, self._outputs = recorded.jaxpr.invars, recorded.jaxpr.outvars
-        self._constants = dict(zip(recorded.jaxpr.constvars, recorded.consts, strict=True))
-        self.output_types = [
-            jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in self._outputs
-        ]
+        recorded = jax.make_jaxpr(function)(*operands)
+        jaxpr = recorded.jaxpr
+        self._inputs, self._outputs = jaxpr.invars, jaxpr.outvars
+        self._constants = dict(zip(jaxpr.constvars, recorded.consts, strict=True))
+        self.output_types = [*map(_type_of, jaxpr.outvars)]
         pieces: list[list[Any]] = [[]]
         self._sync_points: list[Any] = []
         self.topics: list[tuple] = []
-        for equation in recorded.jaxpr.eqns:
+        for equation in jaxpr.eqns:
             _refuse_hidden(equation)
             if equation.primitive is _sync:
                 total = equation.outvars[0].aval
@@ -66,7 +73,7 @@ class ReplicaProgram:
             is_last = number == len(self._sync_points)
             results = self._outputs if is_last else self._sync_points[number].invars
             outputs = [*self._carried[number], *results]
-            self._pieces.append(_Piece(recorded.jaxpr, equations, outputs))
+            self._pieces.append(_Piece(jaxpr, equations, outputs))
 
     def initial_values(self, operands: Sequence[Any]) -> dict[Any, Any]:
         """The values of variables before the first piece."""
@@ -95,43 +102,61 @@ class ReplicaProgram:
             known[self._sync_points[piece].outvars[0]] = total
 
     def _needed_later(self, pieces: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """The variables of each piece that later pieces read, or that are outputs."""
-        needed = {id(x) for x in self._outputs}
-        carried: list[list[Any]] = []
-        for number in reversed(range(len(pieces))):
-            equations = pieces[number]
-            is_last = number == len(pieces) - 1
-            # the outputs come from the last piece itself
-            carried.append([] if is_last else [x for x in _written(equations) if id(x) in needed])
-            needed.update(map(id, _read([*equations, *self._sync_points[number : number + 1]])))
-        return carried[::-1]
+        """The variables of each piece that later pieces read, or that are outputs.
+
+        None of the last piece are needed later: the outputs come from it directly.
+        """
+        carried: list[list[Any]] = [[]]
+        needed = {*map(id, [*self._outputs, *_read(pieces[-1])])}
+        for equations, sync_point in reversed([*zip(pieces, self._sync_points, strict=False)]):
+            written = _written(equations)
+            carried.insert(0, [variable for variable in written if id(variable) in needed])
+            needed.update(map(id, _read([*equations, sync_point])))
+        return carried
 
 
 class _Piece:
     """Some of a program's equations, as a function of the variables that they read."""
 
     def __init__(self, whole: Any, equations: Sequence[Any], outputs: Sequence[Any]) -> None:
-        written = {id(variable) for variable in _written(equations)}
+        written = set(map(id, _written(equations)))
         inputs = {}
         for x in [*_read(equations), *outputs]:
             if not isinstance(x, Literal) and id(x) not in written:
                 inputs[id(x)] = x
         self._inputs = list(inputs.values())
         part = Jaxpr(
-            (), self._inputs, list(outputs), list(equations), whole.effects, whole.debug_info
+            constvars=(),
+            invars=self._inputs,
+            outvars=list(outputs),
+            eqns=list(equations),
+            effects=whole.effects,
+            debug_info=whole.debug_info,
         )
         self._function = jaxpr_as_fun(ClosedJaxpr(part, ()))
 
     def __call__(self, known: dict[Any, Any]) -> list[Any]:
-        return self._function(*(known[variable] for variable in self._inputs))
+        inputs = [known[variable] for variable in self._inputs]
+        return self._function(*inputs)
+
+
+def _type_of(variable: Any) -> jax.ShapeDtypeStruct:
+    aval = variable.aval
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _written(equations: Sequence[Any]) -> list[Any]:
-    return [*chain.from_iterable(equation.outvars for equation in equations)]
+    variables = []
+    for equation in equations:
+        variables.extend(equation.outvars)
+    return variables
 
 
 def _read(equations: Sequence[Any]) -> list[Any]:
-    return [*chain.from_iterable(equation.invars for equation in equations)]
+    variables = []
+    for equation in equations:
+        variables.extend(equation.invars)
+    return variables
 
 
 def refuse_different(topics: Sequence[Sequence[tuple]], names: Sequence[int]) -> None:
@@ -151,21 +176,24 @@ def refuse_different(topics: Sequence[Sequence[tuple]], names: Sequence[int]) ->
                     f"replica {names[0]} is at {_describe(first_topic)} while replica {name} is at "
                     f"{_describe(topic)}: every replica must run the same layers in the same order"
                 )
-        if len(topics[0]) != len(other):
-            (fewer, ended), (more, waits) = sorted(
-                [(topics[0], names[0]), (other, name)], key=lambda each: len(each[0])
-            )
-            raise ReplicaError(
-                f"replica {waits} waits for the others at {_describe(more[len(fewer)])}, but "
-                f"replica {ended} ended without coming there: every replica must run the same "
-                "layers"
-            )
+        if len(topics[0]) < len(other):
+            raise _missing_replica(other[len(topics[0])], waits=name, ended=names[0])
+        if len(topics[0]) > len(other):
+            raise _missing_replica(topics[0][len(other)], waits=names[0], ended=name)
+
+
+def _missing_replica(topic: tuple, waits: int, ended: int) -> ReplicaError:
+    return ReplicaError(
+        f"replica {waits} waits for the others at {_describe(topic)}, but replica {ended} ended "
+        "without coming there: every replica must run the same layers"
+    )
 
 
 def _describe(topic: tuple) -> str:
-    if len(topic) > 1 and topic[1]:
-        return f"{topic[0]} of shape {tuple(topic[1])}"
-    return topic[0]
+    name, *rest = topic
+    if rest and rest[0]:
+        return f"{name} of shape {tuple(rest[0])}"
+    return name
 
 
 def blank(like: Any) -> jax.Array:
@@ -176,10 +204,13 @@ def blank(like: Any) -> jax.Array:
 
 
 def strong(values: Sequence[Any]) -> list[Any]:
-    """Arrays of which none takes its type from others."""
+    """Arrays without weak types, which would follow the types of others."""
     arrays = []
-    for x in map(jnp.asarray, values):
-        arrays.append(x if _is_key(x) else lax.convert_element_type(x, x.dtype))
+    for value in values:
+        array = jnp.asarray(value)
+        if not _is_key(array):
+            array = lax.convert_element_type(array, array.dtype)
+        arrays.append(array)
     return arrays
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import copy_around
+from deliralike.backends.jax.compiled.program import Named, copy_around
 from deliralike.backends.jax.network import walk
 
 _NNX_STATE = "_pytree__state"  # bookkeeping of nnx, not a setting
@@ -34,7 +34,7 @@ class ReplicaCopy:
         self.device, self.index = arrays.find_device(device), index
         self._copies: dict[int, Any] = {}
         # holds the originals, so that no id is used twice
-        self._records: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._records: dict[int, tuple[Any, Named]] = {}
         self._streams: dict[int, Any] = {}
         self.network = self._copy(root)
         self.follow(root)
@@ -49,11 +49,11 @@ class ReplicaCopy:
         The changes are those since the last call.
         """
         for _, node in walk(root):
-            now = node.get_metadata() if isinstance(node, nnx.Variable) else _settings(node)
-            before = self._records.get(id(node), (None, {}))[1]
+            now = _settings(node)
+            _, before = self._records.get(id(node), (None, {}))
             if not _is_same(now, before):
                 self._apply_changes(node, now, before)
-            self._records[id(node)] = (node, dict(now))
+            self._records[id(node)] = (node, now)
 
     def streams(self) -> list[nnx.Variable]:
         """The root's random keys and counts."""
@@ -61,8 +61,8 @@ class ReplicaCopy:
 
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""
-        moved = jax.device_put(list(values), self.device, may_alias=False)
-        for variable, value in zip(variables, moved, strict=True):
+        copies = jax.device_put(list(values), self.device, may_alias=False)
+        for variable, value in zip(variables, copies, strict=True):
             self.of(variable).set_value(value)
 
     def derive_streams(self, variables: Iterable[nnx.Variable]) -> None:
@@ -76,12 +76,13 @@ class ReplicaCopy:
             if self._streams.get(id(variable)) is value:
                 continue
             self._streams[id(variable)] = value
-            is_key = isinstance(variable, nnx.RngKey)
+            if isinstance(variable, nnx.RngKey):
+                value = derived_key(value, self.index)
             changed.append(variable)
-            values.append(derived_key(value, self.index) if is_key else value)
+            values.append(value)
         self.store(changed, values)
 
-    def _apply_changes(self, node: Any, now: dict[str, Any], before: dict[str, Any]) -> None:
+    def _apply_changes(self, node: Any, now: Named, before: Named) -> None:
         removed = [name for name in before if name not in now]
         changed = {}
         for name, value in now.items():
@@ -100,10 +101,11 @@ class ReplicaCopy:
         return copy_around(value, self._copies, self._copy_variable)
 
     def _copy_variable(self, variable: nnx.Variable) -> nnx.Variable:
-        return variable.copy(jax.device_put(variable.get_value(), self.device, may_alias=False))
+        value = jax.device_put(variable.get_value(), self.device, may_alias=False)
+        return variable.copy(value)
 
 
-def _set_metadata(variable: nnx.Variable, changed: dict[str, Any], removed: list[str]) -> None:
+def _set_metadata(variable: nnx.Variable, changed: Named, removed: list[str]) -> None:
     for name in removed:
         if variable.has_metadata(name):
             variable.del_metadata(name)
@@ -111,17 +113,25 @@ def _set_metadata(variable: nnx.Variable, changed: dict[str, Any], removed: list
         variable.set_metadata(**changed)
 
 
-def _settings(node: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(node).items() if name != _NNX_STATE}
+def _settings(node: Any) -> Named:
+    """A copy of a variable's metadata, or of a module's attributes."""
+    if isinstance(node, nnx.Variable):
+        return dict(node.get_metadata())
+    settings = dict(vars(node))
+    settings.pop(_NNX_STATE, None)
+    return settings
 
 
-def _is_same(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    return now.keys() == before.keys() and all(now[name] is before[name] for name in now)
+def _is_same(now: Named, before: Named) -> bool:
+    if now.keys() != before.keys():
+        return False
+    return all(value is before[name] for name, value in now.items())
 
 
 def derived_key(key: jax.Array, index: int) -> jax.Array:
     """Another key, in the form of the first: plain words, or a typed key."""
     if jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key):
         return jax.random.fold_in(key, np.uint32(index))
-    other = jax.random.fold_in(jax.random.wrap_key_data(key), np.uint32(index))
+    typed = jax.random.wrap_key_data(key)
+    other = jax.random.fold_in(typed, np.uint32(index))
     return jax.random.key_data(other)

@@ -74,7 +74,8 @@ class ReplicaMesh:
     @cached_property
     def device_mesh(self) -> Mesh:
         """The distinct devices as a mesh of JAX's."""
-        return Mesh(np.array([*map(arrays.find_device, self.devices)]), (AXIS,))
+        devices = [*map(arrays.find_device, self.devices)]
+        return Mesh(np.array(devices), (AXIS,))
 
     @cached_property
     def everywhere(self) -> NamedSharding:
@@ -83,14 +84,13 @@ class ReplicaMesh:
 
     def join(self, values: Sequence[jax.Array]) -> jax.Array:
         """An array of each device as one local value of a program; nothing is copied."""
-        return jax.make_array_from_single_device_arrays(
-            values[0].shape, self.everywhere, list(values)
-        )
+        shape = values[0].shape
+        return jax.make_array_from_single_device_arrays(shape, self.everywhere, list(values))
 
     def split(self, value: jax.Array) -> list[jax.Array]:
         """The array of each device that a program gave as one local value; nothing is copied."""
-        by_device = {shard.device: shard.data for shard in value.addressable_shards}
-        return [by_device[device] for device in self.device_mesh.devices.flat]
+        shards = {shard.device: shard.data for shard in value.addressable_shards}
+        return [shards[device] for device in self.device_mesh.devices.flat]
 
     def put_everywhere(self, values: Sequence[Any]) -> list[jax.Array]:
         """Values for every device alike."""
@@ -119,14 +119,13 @@ class ReplicaMesh:
 
     def local_number(self, numbers: Sequence[int]) -> jax.Array:
         """The number that belongs to the device that computes."""
-        if len(self.devices) == 1:
-            return jnp.asarray(numbers)[0]
-        return jnp.asarray(numbers)[lax.axis_index(AXIS)]
+        device = 0 if len(self.devices) == 1 else lax.axis_index(AXIS)
+        return jnp.asarray(numbers)[device]
 
     def shard(self, value: jax.Array, dim: int) -> jax.Array:
         """An array of a program that computes on whole arrays, sharded along an axis."""
-        sharding = NamedSharding(self.device_mesh, PartitionSpec(*[None] * dim, AXIS))
-        return lax.with_sharding_constraint(value, sharding)
+        spec = PartitionSpec(*[None] * dim, AXIS)
+        return lax.with_sharding_constraint(value, NamedSharding(self.device_mesh, spec))
 
     def replicate(self, values: Any) -> Any:
         """Whole arrays, one on each device."""
@@ -168,7 +167,11 @@ def _compute_sum(
     return [sum(each[1:], start=each[0])] * len(by_slot)
 
 
-def _sum_of_cotangents(
+def _sum_type(*by_slot: Any, positions: tuple, axis: str | None) -> list[Any]:
+    return [jax.core.ShapedArray(x.shape, x.dtype) for x in by_slot]
+
+
+def _transpose_sum(
     cotangents: Sequence[Any], *by_slot: Any, positions: tuple, axis: str | None
 ) -> list[jax.Array]:
     # the map is its own transpose
@@ -177,33 +180,43 @@ def _sum_of_cotangents(
 
 _sum = Primitive("sum_of_replicas")
 _sum.multiple_results = True
-_sum.def_abstract_eval(
-    lambda *xs, positions, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs]
-)
+_sum.def_abstract_eval(_sum_type)
 mlir.register_lowering(_sum, mlir.lower_fun(_compute_sum, multiple_results=True))
-ad.deflinear2(_sum, _sum_of_cotangents)
+ad.deflinear2(_sum, _transpose_sum)
 
 
 def _compute_gather(value: jax.Array, *, axis: str) -> jax.Array:
     return lax.all_gather(value, axis)
 
 
+def _gather_type(value: Any, *, axis: str) -> Any:
+    return jax.core.ShapedArray((lax.axis_size(axis), *value.shape), value.dtype)
+
+
+def _transpose_gather(cotangent: Any, value: Any, *, axis: str) -> tuple[Any]:
+    return (_take.bind(cotangent, axis=axis),)
+
+
+_gather = Primitive("gather_replicas")
+_gather.def_abstract_eval(_gather_type)
+mlir.register_lowering(_gather, mlir.lower_fun(_compute_gather, multiple_results=False))
+ad.deflinear2(_gather, _transpose_gather)
+
+
 def _compute_take(values: jax.Array, *, axis: str) -> jax.Array:
-    return lax.dynamic_index_in_dim(values, lax.axis_index(axis), 0, keepdims=False)
+    device = lax.axis_index(axis)
+    return lax.dynamic_index_in_dim(values, device, 0, keepdims=False)
 
 
-def _primitive(
-    name: str, compute: Callable[..., Any], shape: Callable[[Any, str], tuple[int, ...]]
-) -> Primitive:
-    primitive = Primitive(name)
-    primitive.def_abstract_eval(lambda x, *, axis: jax.core.ShapedArray(shape(x, axis), x.dtype))
-    mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
-    return primitive
+def _take_type(values: Any, *, axis: str) -> Any:
+    return jax.core.ShapedArray(values.shape[1:], values.dtype)
 
 
-_gather = _primitive(
-    "gather_replicas", _compute_gather, lambda x, axis: (lax.axis_size(axis), *x.shape)
-)
-_take = _primitive("take_replica", _compute_take, lambda x, axis: x.shape[1:])
-ad.deflinear2(_gather, lambda ct, x, *, axis: (_take.bind(ct, axis=axis),))
-ad.deflinear2(_take, lambda ct, x, *, axis: (_gather.bind(ct, axis=axis),))
+def _transpose_take(cotangent: Any, values: Any, *, axis: str) -> tuple[Any]:
+    return (_gather.bind(cotangent, axis=axis),)
+
+
+_take = Primitive("take_replica")
+_take.def_abstract_eval(_take_type)
+mlir.register_lowering(_take, mlir.lower_fun(_compute_take, multiple_results=False))
+ad.deflinear2(_take, _transpose_take)

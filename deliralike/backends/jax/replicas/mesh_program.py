@@ -16,6 +16,7 @@ from deliralike.backends.jax.arrays import compiling_quickly, find_device
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
+    Named,
     ProgramCache,
     StaticValue,
     Values,
@@ -32,8 +33,6 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.replicas.mesh import ReplicaMesh
 from deliralike.backends.jax.replicas.shard_map import ShardMap
-
-Named = dict[str, Any]
 
 
 class WholeBatch:
@@ -83,22 +82,24 @@ def run_gradients(
         run_inside = _run_whole if is_whole else _run_replicas
 
         def body(by_slot: list[Values], batch: list[Any], numbers: tuple) -> tuple:
-            inputs = floating_inputs(batch, are_arrays) if of_inputs else [None] * len(batch)
+            differentiable: list[Any] = [None] * len(batch)
+            if of_inputs:
+                differentiable = floating_inputs(batch, are_arrays)
 
             def loss_and_aux(at: tuple[list[Named], list[Any]]) -> tuple:
-                given = arguments.unflatten(replace_present(batch, at[1]))
+                inputs = arguments.unflatten(replace_present(batch, at[1]))
                 values = []
                 for parameters, slot in zip(at[0], by_slot, strict=True):
                     values.append((parameters, *slot[1:]))
                 result, changed, counts = run_inside(
-                    network, variables, loss_function, values, given
+                    network, variables, loss_function, values, inputs
                 )
                 loss = scalar_loss(result)
                 return loss, (pack(result), changed, counts, loss)
 
             parameters = [values[0] for values in by_slot]
             with position.enter(numbers):
-                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, inputs))
+                aux, gradients = aux_and_gradient(loss_and_aux, (parameters, differentiable))
             return aux, mesh.replicate(gradients) if is_whole else gradients
 
         return with_host_checks(body, 1, lambda traced: mesh.compile(traced, is_whole))
@@ -128,7 +129,7 @@ def run_gradients(
         unpack(_on_output_device(network, result)),
         value,
         _split_gradients(mesh, variables, gradients, replica_count),
-        [None if gradient is None else mesh.split(gradient)[0] for gradient in input_gradients],
+        [_split(mesh, gradient)[0] for gradient in input_gradients],
     )
 
 
@@ -232,7 +233,8 @@ def _values_by_slot(network: Any, variables: ModuleVariables, is_whole: bool) ->
     for slot in range(network.replica_mesh.slot_count):
         replicas = []
         for on_device in network.replica_mesh.replicas_by_device:
-            replicas.append(on_device[slot] if slot < len(on_device) else on_device[0])
+            # a device with fewer replicas repeats its first
+            replicas.append(on_device[slot if slot < len(on_device) else 0])
         values.append(_joined_values(network, variables, replicas))
     return values
 
@@ -305,7 +307,9 @@ def _split_gradients(
 
 def _split(mesh: ReplicaMesh, gradient: Any) -> Sequence[Any]:
     """The gradient on each device; None for each where there is none."""
-    return [None] * len(mesh.devices) if gradient is None else mesh.split(gradient)
+    if gradient is None:
+        return [None] * len(mesh.devices)
+    return mesh.split(gradient)
 
 
 def _on_output_device(network: Any, result: Any) -> Any:

@@ -18,7 +18,7 @@ from flax import nnx
 
 from deliralike import nest
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import ModuleVariables, ProgramCache
+from deliralike.backends.jax.compiled.program import ModuleVariables, Named, ProgramCache
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import ReplicaCopy, derived_key
 from deliralike.backends.jax.replicas.mesh import ReplicaMesh
@@ -39,8 +39,6 @@ from deliralike.parallel.replicas.network import (
 )
 from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import run_in_turn
-
-Named = dict[str, Any]
 
 
 class ReplicaState:
@@ -119,7 +117,7 @@ class ReplicaState:
 
 
 class ReplicatedType(JaxNetworkType):
-    """Builds replicated networks: what they wrap is finished, and keeps its paths and values."""
+    """The class of replicated networks: it keeps the paths and values of the network inside."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Build one inside a construction of its own, which is never finished."""
@@ -160,7 +158,7 @@ class JaxReplicas(Replicas):
 
     def detached_number(self, denominator: Any) -> Any:
         """A denominator as a number; in a program, as an array without gradient."""
-        if isinstance(denominator, jax.core.Tracer):
+        if arrays.is_traced(denominator):
             return jax.lax.stop_gradient(denominator)
         return super().detached_number(denominator)
 
@@ -476,17 +474,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def _is_concrete(self, nests: Any) -> bool:
         """Return whether neither the root nor the nests hold traced values."""
         for _, node in walk(self.root):
-            if isinstance(node, nnx.Variable) and _is_traced(node.get_value()):
+            if isinstance(node, nnx.Variable) and arrays.is_traced(node.get_value()):
                 return False
-        return not any(map(_is_traced, nest.leaves(nests)))
+        return not any(map(arrays.is_traced, nest.leaves(nests)))
 
 
 def _call(network: Any, args: tuple, kwargs: Named) -> Any:
     return network(*args, **kwargs)
-
-
-def _is_traced(value: Any) -> bool:
-    return isinstance(value, jax.core.Tracer)
 
 
 def _with_derived_keys(variables: ModuleVariables, others: list[Any], index: int) -> list[Any]:

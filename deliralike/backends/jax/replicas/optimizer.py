@@ -61,19 +61,19 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         return cls(network, NativeRule(transformation))
 
     def prepared(self, batch):
-        """On the devices, for a replicated network."""
+        """Prepare a batch; over a replicated network its arrays go to the devices."""
         if isinstance(self.network, DataParallelJaxNetwork):
             return AbstractOptimizer.prepared(self, batch)
         return super().prepared(batch)
 
     def update_at_once(self, loss_function, batch):
-        """Gradients, pre-update hooks, update, post-update hooks."""
+        """Make one step: gradients, pre-update hooks, update, post-update hooks."""
         if isinstance(self.network, DataParallelJaxNetwork):
             return AbstractOptimizer.update_at_once(self, loss_function, batch)
         return super().update_at_once(loss_function, batch)
 
     def gradients(self, loss_function, *batch):
-        """The root's gradients; the other replicas' stay in them."""
+        """Return the root's gradients; those of the other replicas stay there."""
         if not isinstance(self.network, DataParallelJaxNetwork):
             return super().gradients(loss_function, *batch)
         variables = self._programs.variables()

@@ -9,9 +9,9 @@ a branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from jax import lax
 from deliralike.backends.jax.compiled.program import (
     Arguments,
     ModuleVariables,
+    Named,
     StaticValue,
     Values,
     flatten_arguments,
@@ -84,9 +85,11 @@ class ShardMap:
 
     def of_root(self) -> Values:
         """The root's values, the same everywhere."""
-        named = {name: self._from_root(value) for name, value in self.parameters[0].items()}
-        parameters = {name: named[name] for name in self.variables.parameters}
-        frozen = {name: named[name] for name in self.variables.frozen}
+        parameters: Named = {}
+        frozen: Named = {}
+        for name, value in self.parameters[0].items():
+            named = parameters if name in self.variables.parameters else frozen
+            named[name] = self._from_root(value)
         others = [jax.tree.map(self._from_root, value) for value in self.others[0]]
         return parameters, frozen, others
 
@@ -95,11 +98,11 @@ class ShardMap:
 
         Those that stayed as they were are None.
         """
-        by_variable = []
+        changed: list[Any] = []
         for i in range(len(self.variables.others)):
             is_changed = i in self.changed
-            by_variable.append([others[i] if is_changed else None for others in self.others])
-        return by_variable
+            changed.append([others[i] if is_changed else None for others in self.others])
+        return changed
 
     def settled_others(self) -> list[Any]:
         """Return the root's changed buffers and random states, by the buffer policy.
@@ -107,7 +110,10 @@ class ShardMap:
         Those that stayed as they were are None.
         """
         self._settle()
-        return [value if i in self.changed else None for i, value in enumerate(self.others[0])]
+        settled: list[Any] = [None] * len(self.variables.others)
+        for i in self.changed:
+            settled[i] = self.others[0][i]
+        return settled
 
     def _from_root(self, value: Any) -> Any:
         return self.mesh.gather(value)[0]  # the root is the first replica, on the first device
@@ -149,23 +155,37 @@ def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Arra
     return mean
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Kind:
-    """The common properties of replicas that run the same code.
+    """Replicas that run the same code.
 
-    They are the arguments except for the values of arrays, and the shapes of these.
+    Their arguments agree in everything but the values of arrays.
 
     Attributes:
-        replicas: All of them.
+        number: The number of this kind.
+        arguments: Those of the first of these replicas.
+        shapes: The shapes of the arrays among them.
+        replicas: All of these replicas.
+        messages: What one of them exchanges while its code is recorded: a topic and a value each.
+        exchanged: These values, once they are known.
+        program: The recorded code.
+        structure: The outputs as packed, with None in the place of arrays.
     """
 
-    part: Arguments
+    number: int
+    arguments: Arguments
     shapes: list[tuple[int, ...]]
     replicas: list[int]
+    messages: list[tuple[str, Any]] = field(default_factory=list)
+    exchanged: list[Any] | None = None
+    program: ReplicaProgram = field(init=False)
+    structure: tuple[list[Any], StaticValue] = field(init=False)
 
-    def matches(self, part: Arguments) -> bool:
+    def matches(self, arguments: Arguments) -> bool:
         """Whether another replica runs the same code."""
-        return self.part.key == part.key and self.shapes == [*map(jnp.shape, part.arrays)]
+        if self.arguments.key != arguments.key:
+            return False
+        return self.shapes == [*map(jnp.shape, arguments.arrays)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,13 +204,10 @@ class _Run:
     """One run of all replicas, slot by slot, from one rendezvous point to the next.
 
     Attributes:
-        parts: The arguments of each replica.
-        kinds: The replicas that run the same code, and by `kind_of` the number of each one's kind.
+        arguments: The arguments of each replica.
+        kinds: The replicas that run the same code.
+        kind_of: The kind of each replica.
         slots: For each slot the replica on each device; None where a device has none.
-        messages: What replicas of each kind exchange while they are recorded, in order: a topic and
-            a value each.
-        exchanged: These values of each kind, once they are known.
-        structures: The outputs of each kind, without arrays.
     """
 
     def __init__(
@@ -198,50 +215,54 @@ class _Run:
     ) -> None:
         self.shard_map, self.function, self.shares = shard_map, function, shares
         self.mesh, self.variables = shard_map.mesh, shard_map.variables
-        self.parts = [flatten_arguments((share,)) for share in shares.nests]
+        self.arguments = [flatten_arguments((share,)) for share in shares.nests]
         self.kinds: list[_Kind] = []
-        self.kind_of = [self._find_kind(replica) for replica in range(len(self.parts))]
+        self.kind_of = [*map(self._add_to_kind, range(self.replica_count))]
         self.slots: list[list[int | None]] = []
         for slot in range(self.mesh.slot_count):
-            replicas = [*map(self._active, self.mesh.replicas_in_slot(slot))]
-            if any(replica is not None for replica in replicas):
+            replicas = [*map(self._if_active, self.mesh.replicas_in_slot(slot))]
+            if replicas != [None] * len(replicas):
                 self.slots.append(replicas)
-        self.messages: dict[int, list[tuple[str, Any]]] = {}
-        self.exchanged: list[list[Any]] | None = None
-        self.structures: dict[int, Any] = {}
 
-    def _active(self, replica: int | None) -> int | None:
+    @property
+    def replica_count(self) -> int:
+        """How many replicas have a share."""
+        return len(self.arguments)
+
+    def _if_active(self, replica: int | None) -> int | None:
         """The replica if it has a share, else None."""
-        if replica is None or replica >= len(self.parts):
+        if replica is None or replica >= self.replica_count:
             return None
         return replica
 
-    def _find_kind(self, replica: int) -> int:
-        part = self.parts[replica]
-        for number, kind in enumerate(self.kinds):
-            if kind.matches(part):
+    def _add_to_kind(self, replica: int) -> _Kind:
+        """Add a replica to its kind, or to a new one."""
+        arguments = self.arguments[replica]
+        for kind in self.kinds:
+            if kind.matches(arguments):
                 kind.replicas.append(replica)
-                return number
-        self.kinds.append(_Kind(part, [*map(jnp.shape, part.arrays)], [replica]))
-        return len(self.kinds) - 1
+                return kind
+        shapes = [*map(jnp.shape, arguments.arrays)]
+        self.kinds.append(_Kind(len(self.kinds), arguments, shapes, [replica]))
+        return self.kinds[-1]
 
     def results(self) -> list[Any]:
         """The results of the replicas in order."""
-        operands = [self._operands(slot) for slot in range(len(self.slots))]
-        programs = self._record_all(operands[0])
-        self.output_types = self._largest_outputs(programs)
+        operands = [*map(self._operands, range(len(self.slots)))]
+        self._record_all(operands[0])
+        self.output_types = self._largest_outputs()
         count = len(self.output_types)
         gathered = []
-        by_slot = self._run_programs(programs, [*map(jax.tree.leaves, operands)])
+        by_slot = self._run_programs([*map(jax.tree.leaves, operands)])
         for slot, values in enumerate(by_slot):
             gathered.append([*map(self.mesh.gather, values[:count])])
             tree = jax.tree.structure(self.shard_map.others[slot])
             self.shard_map.others[slot] = jax.tree.unflatten(tree, values[count:])
         results = []
-        for replica in range(len(self.parts)):
+        for replica, kind in enumerate(self.kind_of):
             device, slot = self.mesh.position(replica)
             outputs = [value[device] for value in gathered[slot]]
-            results.append(self._result(programs, replica, outputs))
+            results.append(_unpack_outputs(kind, outputs))
         return results
 
     # Recording
@@ -251,71 +272,73 @@ class _Run:
         first_samples, indices = [], []
         for replica in self.slots[slot]:
             first_samples.append(0 if replica is None else self.shares.offsets[replica])
-            indices.append(replica or 0)
+            indices.append(0 if replica is None else replica)
         first_sample = self.mesh.local_number(first_samples)
         index = self.mesh.local_number(indices)
-        arrays = [self._local(slot, i) for i in range(len(self.parts[0].arrays))]
+        arrays = []
+        for values in zip(*(each.arrays for each in self.arguments), strict=True):
+            arrays.append(self._local(slot, values))
         parameters, others = self.shard_map.parameters[slot], self.shard_map.others[slot]
         return parameters, others, arrays, first_sample, index
 
-    def _local(self, slot: int, i: int) -> Any:
-        """Return an argument of each device as a local value, padded to the largest.
+    def _local(self, slot: int, values: Sequence[Any]) -> Any:
+        """Return the values of all replicas as a local value, padded to the largest.
 
-        An argument that all devices have alike is returned as it is.
+        A value that all replicas have alike is returned as it is.
         """
-        everyone = [part.arrays[i] for part in self.parts]
-        first = everyone[0]
-        if _is_constant(first) and all(value is first for value in everyone):
+        first = values[0]
+        if _is_constant(first) and all(value is first for value in values):
             return first
-        shape = _largest(map(jnp.shape, everyone))
+        shape = _largest([*map(jnp.shape, values)])
         zeros = jnp.zeros(shape, jnp.result_type(first))
-        values = []
+        by_device = []
         for replica in self.slots[slot]:
             if replica is None:
-                values.append(zeros)
+                by_device.append(zeros)
             else:
-                values.append(_pad(jnp.asarray(everyone[replica]), shape))
-        return self.mesh.take(jnp.stack(values))
+                by_device.append(_pad(jnp.asarray(values[replica]), shape))
+        return self.mesh.take(jnp.stack(by_device))
 
-    def _record_all(self, operands: tuple) -> list[ReplicaProgram]:
+    def _record_all(self, operands: tuple) -> None:
         """Record the code of each kind, twice where replicas exchange numbers meanwhile."""
-        leaves, tree = jax.tree.flatten(operands)
-        numbers = range(len(self.kinds))
-        programs = [self._record(number, tree, leaves) for number in numbers]
         first_replicas = [kind.replicas[0] for kind in self.kinds]
-        if any(self.messages.values()):
-            topics, exchanged = [], []
-            for number in numbers:
-                topics.append([(topic, ()) for topic, _ in self.messages[number]])
-                exchanged.append([value for _, value in self.messages[number]])
+        for kind in self.kinds:
+            self._record(kind, operands)
+        if any(kind.messages for kind in self.kinds):
+            topics = []
+            for kind in self.kinds:
+                topics.append([(topic, ()) for topic, _ in kind.messages])
             refuse_different(topics, first_replicas)
-            self.exchanged = exchanged
-            programs = [self._record(number, tree, leaves) for number in numbers]
-        refuse_different([program.topics for program in programs], first_replicas)
-        return programs
+            for kind in self.kinds:
+                kind.exchanged = [value for _, value in kind.messages]
+            for kind in self.kinds:
+                self._record(kind, operands)
+        refuse_different([kind.program.topics for kind in self.kinds], first_replicas)
 
-    def _record(self, number: int, tree: Any, leaves: list[Any]) -> ReplicaProgram:
-        def run(*operands: Any) -> list[Any]:
-            return self._run_replica(number, *jax.tree.unflatten(tree, operands))
+    def _record(self, kind: _Kind, operands: tuple) -> None:
+        leaves, tree = jax.tree.flatten(operands)
 
-        self.messages[number] = []
-        with self._name_replica_in_errors(self.kinds[number]):
-            return ReplicaProgram(run, *leaves)
+        def run(*leaves: Any) -> list[Any]:
+            return self._run_replica(kind, *jax.tree.unflatten(tree, leaves))
+
+        kind.messages = []
+        with self._name_replica_in_errors(kind):
+            kind.program = ReplicaProgram(run, *leaves)
 
     def _run_replica(
         self,
-        number: int,
-        parameters: dict,
+        kind: _Kind,
+        parameters: Named,
         others: list[Any],
         arrays: list[Any],
         first_sample: Any,
         index: Any,
     ) -> list[Any]:
-        kind = self.kinds[number]
+        """Compute the outputs, buffers and random states of the replicas of a kind; traced."""
         network, copies = self.variables.rebuild(parameters, parameters, others)
-        own = [_cut(array, shape) for array, shape in zip(arrays, kind.shapes, strict=True)]
-        with entered(self._traced_replica(number, first_sample, index)):
-            leaves, spec = pack(self.function(network.root, *kind.part.unflatten(own)))
+        share = kind.arguments.unflatten([*map(_cut, arrays, kind.shapes)])
+        with entered(self._traced_replica(kind, first_sample, index)):
+            leaves, spec = pack(self.function(network.root, *share))
         static: list[StaticValue | None] = []
         outputs = []
         for leaf in leaves:
@@ -324,26 +347,26 @@ class _Run:
             else:
                 static.append(None)
                 outputs.append(jnp.asarray(leaf))
-        self.structures[number] = (static, spec)
+        kind.structure = (static, spec)
         new = [variable.get_value() for variable in copies]
         for i, (after, before) in enumerate(zip(new, others, strict=True)):
             if after is not before:
                 self.shard_map.changed.add(i)
         return outputs + jax.tree.leaves(new)
 
-    def _traced_replica(self, number: int, first_sample: Any, index: Any) -> _TracedReplica:
-        kind = self.kinds[number]
+    def _traced_replica(self, kind: _Kind, first_sample: Any, index: Any) -> _TracedReplica:
+        first = kind.replicas[0]
         return _TracedReplica(
-            index=kind.replicas[0] if len(kind.replicas) == 1 else index,
-            device=self.mesh.device_names[kind.replicas[0]],
+            index=first if len(kind.replicas) == 1 else index,
+            device=self.mesh.device_names[first],
             sizes=self.shares.sizes,
-            rendezvous=_KindRendezvous(self, number),  # type: ignore[arg-type]
+            rendezvous=_KindRendezvous(self, kind),  # type: ignore[arg-type]
             all_sum=sync_point,
             synchronised=self.shard_map.buffers == "sync",
             offset=first_sample,
         )
 
-    def exchange(self, number: int, topic: str, value: Any) -> list[Any]:
+    def exchange(self, kind: _Kind, topic: str, value: Any) -> list[Any]:
         """Return the values of all replicas at a topic.
 
         While they are unknown, this replica's own value stands for all.
@@ -353,12 +376,12 @@ class _Run:
                 f"{topic}: within a compiled program replicas exchange numbers that are known when "
                 "it is compiled; arrays only by all_sum"
             )
-        messages = self.messages[number]
-        messages.append((topic, value))
-        if self.exchanged is None:
-            return [value] * len(self.parts)
-        latest = len(messages) - 1
-        return [self.exchanged[kind][latest] for kind in self.kind_of]
+        place = len(kind.messages)
+        kind.messages.append((topic, value))
+        values = []
+        for other in self.kind_of:
+            values.append(value if other.exchanged is None else other.exchanged[place])
+        return values
 
     @contextmanager
     def _name_replica_in_errors(self, kind: _Kind) -> Iterator[None]:
@@ -367,83 +390,88 @@ class _Run:
         except Exception as error:
             first = kind.replicas[0]
             device = self.mesh.device_names[first]
-            error.add_note(f"raised in replica {first} of {len(self.parts)} on {device}")
+            error.add_note(f"raised in replica {first} of {self.replica_count} on {device}")
             raise
 
     # Running
     # ----------------------------------------------------------------------------------------------
 
-    def _run_programs(
-        self, programs: list[ReplicaProgram], operands: list[list[Any]]
-    ) -> list[list[Any]]:
+    def _run_programs(self, operands: list[list[Any]]) -> list[list[Any]]:
         """Return each slot's outputs, buffers and random states.
 
         The outputs are padded to the largest.
         """
-        slots = range(len(operands))
         known = []
         for values in operands:
-            known.append([program.initial_values(values) for program in programs])
-        positions = [self.mesh.position(replica) for replica in range(len(self.parts))]
-        last = len(programs[0].topics)
+            known.append([kind.program.initial_values(values) for kind in self.kinds])
+        positions = [*map(self.mesh.position, range(self.replica_count))]
+        last = len(self.kinds[0].program.topics)
         for piece in range(last):
             carried, summands = [], []
-            for slot in slots:
-                carried_of_kinds, (summand,) = self._run_piece(programs, known[slot], slot, piece)
-                carried.append(carried_of_kinds)
+            for slot, of_kinds in enumerate(known):
+                carried_by_kinds, (summand,) = self._run_piece(piece, slot, of_kinds)
+                carried.append(carried_by_kinds)
                 summands.append(summand)
             totals = self.mesh.all_reduce(summands, positions)
-            for slot in slots:
-                for number, program in enumerate(programs):
-                    program.store(piece, known[slot][number], carried[slot][number], totals[slot])
-        others = [jax.tree.leaves(self.shard_map.others[slot]) for slot in slots]
+            for of_kinds, carried_by_kinds, total in zip(known, carried, totals, strict=True):
+                for kind in self.kinds:
+                    values = carried_by_kinds[kind.number]
+                    kind.program.store(piece, of_kinds[kind.number], values, total)
         results = []
-        for slot in slots:
-            _, outputs = self._run_piece(programs, known[slot], slot, last, others[slot])
+        others = [*map(jax.tree.leaves, self.shard_map.others)]
+        for slot, of_kinds in enumerate(known):
+            _, outputs = self._run_piece(last, slot, of_kinds, others[slot])
             results.append(outputs)
         return results
 
     def _run_piece(
-        self,
-        programs: list[ReplicaProgram],
-        known: list[dict],
-        slot: int,
-        piece: int,
-        others: list[Any] | None = None,
+        self, piece: int, slot: int, known: list[dict], others: list[Any] | None = None
     ) -> tuple[list[list[Any]], list[Any]]:
         """Return what each kind carries over to later pieces, and the results of a device's kind.
 
         Args:
+            known: The values of variables so far, for each kind.
             others: The slot's buffers and random states, for the last piece.
         """
 
-        def branch(number: int) -> tuple[list[list[Any]], list[Any]]:
-            carried, results = programs[number].run_piece(piece, known[number])
+        def branch(kind: _Kind) -> tuple[list[list[Any]], list[Any]]:
+            own, results = kind.program.run_piece(piece, known[kind.number])
             if others is not None:
                 results = self._pad_outputs(results)
-            carried_of_kinds = _blank_carried(programs, piece)
-            carried_of_kinds[number] = strong(carried)
-            return carried_of_kinds, strong(results)
+            carried = self._blank_carried(piece)
+            carried[kind.number] = strong(own)
+            return carried, strong(results)
 
         def absent() -> tuple[list[list[Any]], list[Any]]:
-            carried_of_kinds = _blank_carried(programs, piece)
+            carried = self._blank_carried(piece)
             if others is not None:
-                return carried_of_kinds, strong([*map(blank, self.output_types), *others])
-            return carried_of_kinds, [jnp.zeros(*programs[0].topics[piece][1:])]
+                return carried, strong([*map(blank, self.output_types), *others])
+            _, shape, dtype = self.kinds[0].program.topics[piece]
+            return carried, [jnp.zeros(shape, dtype)]
 
         numbers = []
         for replica in self.slots[slot]:
-            numbers.append(len(programs) if replica is None else self.kind_of[replica])
+            if replica is None:
+                numbers.append(len(self.kinds))
+            else:
+                numbers.append(self.kind_of[replica].number)
         if len(set(numbers)) == 1 and not self.shard_map.is_isolated:
-            return branch(numbers[0])
+            return branch(self.kinds[numbers[0]])
         number = lax.optimization_barrier(self.mesh.local_number(numbers))
-        branches = [partial(branch, kind) for kind in range(len(programs))]
+        branches = [partial(branch, kind) for kind in self.kinds]
         return lax.switch(number, [*branches, absent])
+
+    def _blank_carried(self, piece: int) -> list[list[Any]]:
+        """Zeros in the place of what each kind carries over to later pieces."""
+        carried = []
+        for kind in self.kinds:
+            carried.append([*map(blank, kind.program.carried_types(piece))])
+        return carried
 
     # Results
     # ----------------------------------------------------------------------------------------------
 
-    def _largest_outputs(self, programs: list[ReplicaProgram]) -> list[Any]:
+    def _largest_outputs(self) -> list[Any]:
         """The types of the outputs, in the largest shapes of all kinds.
 
         Raises:
@@ -451,8 +479,9 @@ class _Run:
         """
         other_count = len(jax.tree.leaves(self.shard_map.others[0]))
         outputs = []
-        for program in programs:
-            outputs.append(program.output_types[: len(program.output_types) - other_count])
+        for kind in self.kinds:
+            types = kind.program.output_types
+            outputs.append(types[: len(types) - other_count])
         for kind, types in zip(self.kinds, outputs, strict=True):
             if [*map(_rank_and_dtype, types)] != [*map(_rank_and_dtype, outputs[0])]:
                 raise StructureError(
@@ -462,7 +491,7 @@ class _Run:
                 )
         largest = []
         for of_kinds in zip(*outputs, strict=True):
-            shape = _largest(x.shape for x in of_kinds)
+            shape = _largest([x.shape for x in of_kinds])
             largest.append(jax.ShapeDtypeStruct(shape, of_kinds[0].dtype))
         return largest
 
@@ -473,15 +502,15 @@ class _Run:
             padded[i] = _pad(values[i], like.shape)
         return padded
 
-    def _result(self, programs: list[ReplicaProgram], replica: int, outputs: Sequence[Any]) -> Any:
-        number = self.kind_of[replica]
-        types = iter(programs[number].output_types)
-        rest = iter(outputs)
-        static, spec = self.structures[number]
-        leaves = []
-        for leaf in static:
-            leaves.append(_cut(next(rest), next(types).shape) if leaf is None else leaf)
-        return unpack((leaves, spec))
+
+def _unpack_outputs(kind: _Kind, outputs: Sequence[Any]) -> Any:
+    """The result of a replica from its outputs, the padding of which is cut off."""
+    leaves, spec = kind.structure
+    leaves = list(leaves)
+    places = [place for place, leaf in enumerate(leaves) if leaf is None]
+    for place, output, like in zip(places, outputs, kind.program.output_types, strict=False):
+        leaves[place] = _cut(output, like.shape)
+    return unpack((leaves, spec))
 
 
 @dataclass(frozen=True)
@@ -489,16 +518,11 @@ class _KindRendezvous:
     """The rendezvous of the replicas of one kind, while their code is recorded."""
 
     run: _Run
-    number: int
+    kind: _Kind
 
     def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
         """The values of all replicas at a topic."""
-        return self.run.exchange(self.number, topic, value)
-
-
-def _blank_carried(programs: Sequence[ReplicaProgram], piece: int) -> list[list[Any]]:
-    """Zeros in the place of what each kind carries over to later pieces."""
-    return [[*map(blank, program.carried_types(piece))] for program in programs]
+        return self.run.exchange(self.kind, topic, value)
 
 
 def _is_constant(value: Any) -> bool:
@@ -508,15 +532,17 @@ def _is_constant(value: Any) -> bool:
     return bool(getattr(value, "weak_type", True))
 
 
-def _largest(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
+def _largest(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """The shape that has the largest of several sizes along each axis."""
     return tuple(map(max, zip(*shapes, strict=True)))
 
 
 def _pad(value: jax.Array, shape: Sequence[int]) -> jax.Array:
     """An array with zeros after its elements, in a larger shape."""
+    if value.shape == tuple(shape):
+        return value
     missing = [(0, after - before) for before, after in zip(value.shape, shape, strict=True)]
-    return jnp.pad(value, missing) if value.shape != tuple(shape) else value
+    return jnp.pad(value, missing)
 
 
 def _cut(value: Any, shape: Sequence[int]) -> Any:
@@ -531,4 +557,5 @@ def _rank_and_dtype(x: Any) -> tuple[int, Any]:
 
 
 def _listed(outputs: Sequence[Any]) -> str:
-    return ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in outputs) or "no arrays"
+    types = [f"{x.dtype.name}{list(x.shape)}" for x in outputs]
+    return ", ".join(types) or "no arrays"
