@@ -101,7 +101,7 @@ def _input_rows(architecture: Any, outline: Any, settings: dict[str, Any]) -> li
     stated: tuple[Any, ...] = ()
     if architecture.shape is not None:
         stated = architecture.inputs_for(**settings)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for number, shape in enumerate(outline.inputs):
         below = stated[number].below if number < len(stated) else None
         title = "(input)"
