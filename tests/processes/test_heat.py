@@ -249,9 +249,7 @@ def test_names_of_heat():
     schedulers = importlib.import_module("deliralike.compat.heat.optim.lr_scheduler")
     assert functional.nll_loss is torch.nn.functional.nll_loss
     assert schedulers.StepLR is torch.optim.lr_scheduler.StepLR
-    with pytest.raises(
-        AttributeError, match="compat.heat.nn' has no attribute 'Linnear'"
-    ):
+    with pytest.raises(AttributeError, match="compat.heat.nn' has no attribute 'Linnear'"):
         _ = ht.nn.Linnear
     ht.use_comm(SingleProcess())
     assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -162,7 +162,7 @@ def named(key: str, value: Any) -> tuple[dict[str, Any], ...]:
     return _each(_entry, key, _listed(key, value))
 
 
-def _each(check: Check, key: str, values: Sequence[Any]) -> tuple[Any, ...]:
+def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """Return the results of a check for each value, whose key has its place."""
     results = []
     for place, value in enumerate(values):
