@@ -72,8 +72,10 @@ def settings(run: Run, validation: Any) -> dict[str, str]:
         "losses": _named(trainer.losses),
         "metrics": _named(trainer.metrics),
         "precision": trainer.precision,
-        "averaged weights": None if trainer.average is None else trainer.average.decay,
+        "averaged weights": None,
     }
+    if trainer.average is not None:
+        values["averaged weights"] = trainer.average.decay
     for name, optimizer in trainer.optimizers.items():
         for key, value in _of_optimizer(optimizer).items():
             values[f"optimizer {name!r}, {key}"] = value

@@ -60,7 +60,8 @@ class Content:
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> Content:
     """Write arrays in C order and native byte order to a new file, and flush it to the disk."""
     # The largest items come first, so that each array begins where its type may lie in memory.
-    ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
+    names = sorted(arrays, key=lambda name: -arrays[name].itemsize)
+    ordered = {name: arrays[name] for name in names}
     pieces: list[bytes | memoryview] = [_header(ordered, list(arrays))]
     for array in ordered.values():
         pieces.append(array.reshape(-1).view(np.uint8).data)

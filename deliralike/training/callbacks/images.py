@@ -71,7 +71,8 @@ class Images(Writer):
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Draw a picture, if it is due."""
         if run.epoch % self.every_epochs == 0:
-            self.draw(run, self.folder / f"epoch-{epoch.epoch + 1:04d}.png")
+            name = f"epoch-{epoch.epoch + 1:04d}.png"
+            self.draw(run, self.folder / name)
 
     def draw(self, run: Run, path: Path) -> None:
         """Draw a picture of the network's present predictions."""

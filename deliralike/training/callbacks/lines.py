@@ -24,8 +24,9 @@ class LineFile:
     def add(self, *lines: str) -> None:
         """Append lines."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{line}\n" for line in lines)
         with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+            file.write(text)
             self.size = file.tell()
 
     def measure(self) -> None:

@@ -64,7 +64,8 @@ class ProgressBar(Writer):
         total = None
         completed = 0
         if run.steps_per_epoch is not None:
-            micro_batches = next(iter(run.optimizers.values())).accumulate
+            optimizer = next(iter(run.optimizers.values()))
+            micro_batches = optimizer.accumulate
             steps_in_epoch = -(-run.batch // micro_batches)
             total = run.epochs * run.steps_per_epoch
             completed = run.epoch * run.steps_per_epoch + steps_in_epoch
@@ -75,13 +76,16 @@ class ProgressBar(Writer):
     def on_step(self, run: Run, step: Step) -> None:
         """Advance the bar by a step."""
         samples = max(step.samples, self._bar().fields["samples"])
-        self._bars.update(self._task, advance=1, samples=samples, text=f"loss {step.loss:.4g}")
+        text = f"loss {step.loss:.4g}"
+        self._bars.update(self._task, advance=1, samples=samples, text=text)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Show the first metrics."""
-        metrics = list(epoch.held_out.items())[:METRICS_SHOWN]
-        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics)
-        self._bars.update(self._task, validation=f"validation {text}" if text else "")
+        shown = []
+        for name, value in list(epoch.held_out.items())[:METRICS_SHOWN]:
+            shown.append(f"{name} {value:.4g}")
+        text = f"validation {', '.join(shown)}" if shown else ""
+        self._bars.update(self._task, validation=text)
 
     def on_end(self, run: Run) -> None:
         """Stop the bar, with the reason if the run ended early."""

@@ -46,10 +46,12 @@ class Table:
         for record in records:
             known.update(dict.fromkeys(record))
         if len(known) > len(self.columns):
-            self._rewrite(list(known), self._read()[1])
+            _, rows = self._read()
+            self._rewrite(list(known), rows)
         lines = []
         for record in records:
-            lines.append(_line([_text(record.get(name)) for name in self.columns]))
+            cells = [_text(record.get(name)) for name in self.columns]
+            lines.append(_line(cells))
         self._file.add(*lines)
         self.rows += len(records)
 

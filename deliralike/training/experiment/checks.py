@@ -46,7 +46,7 @@ def plain(key: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return tuple(plain(f"{key}[{place}]", each) for place, each in enumerate(value))
+        return _each(plain, key, value)
     if isinstance(value, Mapping):
         copied = {}
         for name, each in value.items():
@@ -143,13 +143,15 @@ def table(key: str, value: Any) -> dict[str, Any]:
 
 def tables(key: str, value: Any) -> dict[str, Any]:
     """Check that a value is a table of tables."""
-    return {name: table(f"{key}.{name}", each) for name, each in table(key, value).items()}
+    checked = {}
+    for name, each in table(key, value).items():
+        checked[name] = table(f"{key}.{name}", each)
+    return checked
 
 
 def texts(key: str, value: Any) -> tuple[str, ...]:
     """Check that a value is a list of texts."""
-    items = enumerate(_listed(key, value))
-    return tuple(text(f"{key}[{place}]", each) for place, each in items)
+    return _each(text, key, _listed(key, value))
 
 
 def named(key: str, value: Any) -> tuple[dict[str, Any], ...]:
@@ -157,8 +159,15 @@ def named(key: str, value: Any) -> tuple[dict[str, Any], ...]:
 
     An example is ``["loss", {name = "top-k", k = 3}]``.
     """
-    items = enumerate(_listed(key, value))
-    return tuple(_entry(f"{key}[{place}]", each) for place, each in items)
+    return _each(_entry, key, _listed(key, value))
+
+
+def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the results of a check for each value, whose key has its place."""
+    results = []
+    for place, value in enumerate(values):
+        results.append(check(f"{key}[{place}]", value))
+    return tuple(results)
 
 
 def made_by(make: Callable[..., Any], *unwanted: str) -> Check:

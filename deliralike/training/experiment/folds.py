@@ -86,8 +86,9 @@ def run_folds(
     runs = []
     for number in range(1, settings.folds + 1):
         runs.append(run_fold(fold_folder(parent, number), number))
-    result = FoldsResult(parent, tuple(runs), summary([run.metrics for run in runs]))
-    metrics = {name: asdict(interval) for name, interval in result.metrics.items()}
+    intervals = summary([run.metrics for run in runs])
+    result = FoldsResult(parent, tuple(runs), intervals)
+    metrics = {name: asdict(interval) for name, interval in intervals.items()}
     content = {"folds": settings.folds, "level": LEVEL, "metrics": metrics}
     run_folder.write_json(parent / run_folder.SUMMARY, content)
     return result
@@ -120,6 +121,8 @@ def summary(figures: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     """Return the interval of each figure that all folds have."""
     intervals = {}
     for name in figures[0]:
-        if all(name in each and np.ndim(each[name]) == 0 for each in figures):
-            intervals[name] = Interval.of([each[name] for each in figures])
+        values = [each[name] for each in figures if name in each]
+        are_numbers = not any(map(np.ndim, values))
+        if len(values) == len(figures) and are_numbers:
+            intervals[name] = Interval.of(values)
     return intervals

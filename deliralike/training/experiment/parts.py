@@ -35,7 +35,8 @@ def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
     """
     if not entries:
         return None
-    return transforms.Compose([_make(TRANSFORMS, "transform", entry) for entry in entries])
+    composed = [_make(TRANSFORMS, "transform", entry) for entry in entries]
+    return transforms.Compose(composed)
 
 
 def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
@@ -45,7 +46,11 @@ def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
         UnknownName: There is no such metric.
         ArgumentError, SettingError: One has no such setting, or it makes no sense.
     """
-    return {entry[NAME]: metric(entry[NAME], **_numbers(entry)) for entry in entries}
+    metrics = {}
+    for entry in entries:
+        name = entry[NAME]
+        metrics[name] = metric(name, **_numbers(entry))
+    return metrics
 
 
 def make_schedule(name: str | None, numbers: Mapping[str, Any]) -> Schedule | None:
@@ -77,8 +82,10 @@ def _make(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> A
         raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
     parameters = inspect.signature(table[name]).parameters
     refuse_unknown_settings(f"{kind} {name!r}", numbers, parameters)
-    required = [key for key, each in parameters.items() if each.default is each.empty]
-    missing = [key for key in required if key not in numbers]
+    missing = []
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in numbers:
+            missing.append(key)
     if missing:
         raise ArgumentError(
             f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}'

@@ -49,7 +49,10 @@ class Accuracy(Metric):
         )
         is_right = self._is_right(batch) & batch.counted
         right = is_right.sum(axis=1).astype(np.float64)
-        return {"right": np.where(batch.nan, np.nan, right), "counted": batch.counted.sum(axis=1)}
+        return {
+            "right": np.where(batch.nan, np.nan, right),
+            "counted": batch.counted.sum(axis=1),
+        }
 
     def compute(self, evidence: Any) -> float:
         """Return the fraction of right labels among those that count."""

@@ -69,7 +69,10 @@ class CalibrationError(Metric):
         first_bins = np.arange(len(gaps))[:, np.newaxis] * self.bins  # of each sample
         bins = first_bins + np.searchsorted(inner_edges, confidence)
         sums = np.bincount(bins.ravel(), gaps.ravel(), len(gaps) * self.bins)
-        return {"gaps": sums.reshape(-1, self.bins), "counted": batch.counted.sum(axis=1)}
+        return {
+            "gaps": sums.reshape(-1, self.bins),
+            "counted": batch.counted.sum(axis=1),
+        }
 
     def compute(self, evidence: Any) -> float:
         """Return the sum of the sizes of the bins' gaps, divided by the number of labels."""

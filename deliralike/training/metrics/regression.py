@@ -135,5 +135,7 @@ class R2(Errors):
         means = evidence["mean"]
         mean = ratio((places * means).sum(), places.sum())
         # Centred sums lose no digits.
-        around = evidence["around"].sum() + (places * (means - mean) ** 2).sum()
+        within = evidence["around"].sum()
+        between = (places * (means - mean) ** 2).sum()
+        around = within + between
         return 1.0 - ratio(evidence["sum"].sum(), around)
