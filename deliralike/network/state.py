@@ -45,7 +45,7 @@ class Slot(ABC):
     @property
     @abstractmethod
     def value(self) -> Any:
-        """The native array itself, in the native layout; to set it copies another one's elements."""
+        """The native array itself, in the native layout; setting it copies the elements."""
 
     @value.setter
     @abstractmethod
