@@ -37,9 +37,12 @@ class InitKwargs(dict):
 class Block:
     """A block describes an argument of a network that is itself a network.
 
-    `init_kwargs` holds its class and its own arguments, not the network.
+    The record holds neither the network nor its weights: a copy of the outer network, which copies
+    its record, shares no weights with it.
 
-    So the record holds no weights, and a copy of a network shares none with it.
+    Attributes:
+        kind: The name of the inner network's class.
+        init_kwargs: The arguments that it was made with; None if they have not been recorded.
     """
 
     kind: str
@@ -83,7 +86,7 @@ def arguments_record(network: Any, arguments: Mapping[str, Any]) -> InitKwargs:
 
 
 def in_positions(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Return arguments of a class with each in its position that may have one, defaults too."""
+    """Return arguments of a class, defaults included, by position wherever that is possible."""
     bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
     return bound.args[1:], bound.kwargs

@@ -59,7 +59,11 @@ def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
 
 
 def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
-    """Refuse layers and parameters in one attribute, as `refuse_overlooked` says."""
+    """Refuse layers and parameters in one attribute; see `refuse_overlooked`.
+
+    Raises:
+        ConstructionError: Names the path, the layer, and what to do.
+    """
     is_private = path.rpartition(".")[2].startswith("_")
     for place, leaf in _leaves(path, value, ()):
         owner = _backend_of(leaf, network.backend)

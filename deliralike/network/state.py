@@ -1,4 +1,4 @@
-"""The neutral state: how one parameter or buffer is read and written, and what loading reports."""
+"""The neutral state: slots, which read and write one parameter or buffer, and loading reports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Slot(ABC):
 
     @abstractmethod
     def read(self) -> np.ndarray:
-        """The value, in the neutral layout, as an array that the caller owns."""
+        """Return the value, in the neutral layout, as an array that the caller owns."""
 
     @abstractmethod
     def write(self, value: np.ndarray) -> None:
@@ -45,17 +45,14 @@ class Slot(ABC):
     @property
     @abstractmethod
     def value(self) -> Any:
-        """Return the native array itself, in the native layout.
-
-        When set, another array's elements are taken over.
-        """
+        """The native array itself, in the native layout; setting it copies the elements."""
 
     @value.setter
     @abstractmethod
     def value(self, array: Any) -> None: ...
 
     def in_native_layout(self, value: np.ndarray) -> np.ndarray:
-        """An array in the neutral layout, on the host, as the native array is laid out."""
+        """Return an array on the host, given in the neutral layout, in the native layout."""
         return value
 
     @property
@@ -69,10 +66,10 @@ class LoadReport:
     """LoadReport says what became of each name when weights were loaded.
 
     Attributes:
-        loaded: Names that are taken over.
+        loaded: Names that are loaded.
         missing: Names of the network that the weights lack.
         unexpected: Names of the weights that the network lacks.
-        mismatched: Names with another shape: (name, shape that came, shape wanted).
+        mismatched: Names with another shape: (name, shape of the weights, shape of the network's).
     """
 
     loaded: tuple[str, ...] = ()
@@ -93,7 +90,7 @@ class LoadReport:
         return not (missing or unexpected or self.mismatched)
 
     def __str__(self) -> str:
-        """One sentence for each kind of name that there is."""
+        """Return a sentence for each kind of name that is not empty."""
         loaded = len(self.loaded)
         total = loaded + len(self.missing) + len(self.mismatched)
         parts = [f"{loaded} of {total} names loaded"]
@@ -135,7 +132,7 @@ def each_once(slots: Mapping[str, AnySlot]) -> dict[str, AnySlot]:
 
 
 def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport:
-    """Compare weights with a network's slots, without changing anything.
+    """Return what loading weights into a network's slots would do; nothing changes.
 
     A tied parameter is not missing when it comes under another of its names.
     """

@@ -27,8 +27,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     ``"label"``, the data being one input or a tuple of several.
 
     Raises:
-        BatchTypeError: The batch is something else.
-        BatchError: It is too short, or lacks a key.
+        BatchTypeError: The batch is no dict, tuple or list.
+        BatchError: The batch is too short, or lacks a key.
 
     Example:
         >>> inputs_and_target(("image", "mask"))

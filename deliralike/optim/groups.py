@@ -149,7 +149,12 @@ def refuse_lost_ratio(own: float, first: float, where: str) -> None:
 
 
 def _variant(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
-    """Return the rule with the settings of one group."""
+    """Return the rule with the settings of one group.
+
+    Raises:
+        ArgumentError: The rule has no such setting, or `settings` is no mapping.
+        SettingError: A setting makes no sense.
+    """
     where = f"groups[{pattern!r}]"
     if not isinstance(settings, Mapping):
         raise ArgumentError(
