@@ -719,7 +719,7 @@ def hooks_in_reverse_order(patch):
 
 @broken("optimizers/groups and patterns")
 def groups_that_are_ignored(patch):
-    patch.setattr(stranger.Groups, "assigned", lambda self, slots: dict.fromkeys(slots, 0))
+    patch.setattr(stranger.Groups, "indices", lambda self, slots: dict.fromkeys(slots, 0))
 
 
 @broken("optimizers/state of an optimizer")
