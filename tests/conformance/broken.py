@@ -832,7 +832,7 @@ def nothing_that_is_native(patch):
 
 @broken("networks/mistakes in building")
 def plain_lists_of_layers(patch):
-    for module in ("tests.conformance.stranger.network", "deliralike.network"):
+    for module in ("tests.conformance.stranger.network", "deliralike.network.base"):
         patch.setattr(f"{module}.refuse_plain_container", lambda owner, name, value: None)
 
 
