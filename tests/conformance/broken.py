@@ -719,7 +719,7 @@ def hooks_in_reverse_order(patch):
 
 @broken("optimizers/groups and patterns")
 def groups_that_are_ignored(patch):
-    patch.setattr(stranger.Groups, "assigned", lambda self, slots: dict.fromkeys(slots, 0))
+    patch.setattr(stranger.Groups, "indices", lambda self, slots: dict.fromkeys(slots, 0))
 
 
 @broken("optimizers/state of an optimizer")
@@ -832,7 +832,7 @@ def nothing_that_is_native(patch):
 
 @broken("networks/mistakes in building")
 def plain_lists_of_layers(patch):
-    for module in ("tests.conformance.stranger.network", "deliralike.network"):
+    for module in ("tests.conformance.stranger.network", "deliralike.network.base"):
         patch.setattr(f"{module}.refuse_plain_container", lambda owner, name, value: None)
 
 
