@@ -1,4 +1,4 @@
 """Deprecated alias of `deliralike.compat.heat`."""
 
 from deliralike.compat.heat import *  # noqa: F403
-from deliralike.compat.heat import __getattr__  # noqa: F401
+from deliralike.compat.heat import __getattr__, communication  # noqa: F401

@@ -31,7 +31,7 @@ def test_parts_of_a_spread_parameter_stay_where_they_are():
         moments = {"fc.weight": (w + 1.0, w[0, 0]), "fc.bias": w[:, 0]}
         return moments, w.sum()
 
-    moments, total = mesh.compiled(step)(weight)
+    moments, total = mesh.compile(step)(weight)
     moment, count = moments["fc.weight"]
     assert moment.sharding.is_equivalent_to(rows, 2)
     for part, wanted in zip(moment.addressable_shards, (weight[:2], weight[2:]), strict=True):

@@ -1,6 +1,7 @@
 """What the processes of the tests do: steps of networks that are spread over them."""
 
 import gc
+import time
 import warnings
 
 import numpy as np
@@ -103,9 +104,10 @@ def wide():
     return zoo.build("mlp", backend="torch", dtype="float64", **WIDE)
 
 
-def held(processes):
+def held(processes, limit):
     """The bytes of parameters, optimizer states and of all tensors that are alive, after some
-    updates."""
+    updates. A thread of gloo may hold what it has gathered a moment longer: wait until no more than
+    a limit is alive, or half a minute."""
     before = _alive()
     network = FullyShardedDataParallel(
         wide(), processes, smallest=2000
@@ -120,9 +122,12 @@ def held(processes):
             optimizer.update(lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels)
     network.zero_grad()
     network.eval()(network.backend.array(x))
-    alive = (
-        _alive() - before
-    )  # first of all: reading the network would give away what it has gathered
+    # first of all: reading the network would give away what it has gathered
+    alive = _alive() - before
+    end = time.monotonic() + 30
+    while alive > limit and time.monotonic() < end:
+        time.sleep(0.1)
+        alive = _alive() - before
     parts = {name: slot.native.to_local() for name, slot in network.neutral_slots().items()}
     states = [
         value for held in optimizer.native.state.values() for value in held.values() if value.dim()

@@ -52,9 +52,11 @@ def test_each_process_holds_its_part():
     """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an
     evaluation."""
     shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
-    came = call("torch", 3, "tests.processes.sharding:held")
+    rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
+    padded = 8 * sum(rows[name] * math.prod(shape[1:]) for name, shape in shapes.items())
+    limit = 3 * padded + 2000  # counters and scalars
+    came = call("torch", 3, "tests.processes.sharding:held", limit)
     for rank, each in enumerate(came):
-        rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
         wanted = {
             name: [max(min(rows[name], shape[0] - rank * rows[name]), 0), *shape[1:]]
             for name, shape in shapes.items()
@@ -62,10 +64,7 @@ def test_each_process_holds_its_part():
         assert each["parts"] == wanted
         assert each["parameters"] == 8 * sum(math.prod(shape) for shape in wanted.values())
         assert each["states"] == 2 * each["parameters"]  # Adam's two moments
-        padded = 8 * sum(rows[name] * math.prod(shape[1:]) for name, shape in shapes.items())
-        assert (
-            each["parameters"] + each["states"] <= each["alive"] <= 3 * padded + 2000
-        )  # counters and scalars
+        assert each["parameters"] + each["states"] <= each["alive"] <= limit
     whole = 8 * sum(math.prod(shape) for shape in shapes.values())
     assert sum(each["parameters"] for each in came) == whole
     assert max(each["alive"] for each in came) < 3 * whole / 2.5
