@@ -24,7 +24,7 @@ def test_parts_of_a_spread_parameter_stay_where_they_are():
     JAX.prepare_process(devices=2)
     mesh = ProcessMesh(TwoDevices(), "cpu")
     rows = mesh.sharding((AXIS, None))
-    mesh.spread = {"fc.weight": ((4, 3), rows)}
+    mesh.sharded = {"fc.weight": ((4, 3), rows)}
     weight = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 
     def step(w):
