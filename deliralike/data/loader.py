@@ -136,8 +136,8 @@ class Loader:
                 "a data.Stream cannot be shared out over processes: use a dataset with a length"
             )
         loader = copy.copy(self)
-        loader._rank = rank
-        loader._world_size = count
+        loader._rank = rank  # noqa: SLF001  # the copy is ours
+        loader._world_size = count  # noqa: SLF001
         return loader
 
     def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:

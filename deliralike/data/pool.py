@@ -361,7 +361,7 @@ def _unpacked(make: bytes) -> Callable[[Any], Any]:
         return partial(_refuse, refusal)
 
 
-def _refuse(refusal: Exception, job: Any) -> None:
+def _refuse(refusal: Exception, _job: Any) -> None:
     raise refusal
 
 

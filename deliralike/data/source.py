@@ -190,7 +190,7 @@ def subset(samples: Any, indices: np.ndarray) -> Any:
 
 
 def _constant(leaf: Any) -> Callable[..., Any]:
-    return lambda indices, axis: leaf
+    return lambda _indices, _axis: leaf
 
 
 def _counted(samples: Iterable[Any]) -> Iterator[Any]:

@@ -50,9 +50,9 @@ def closure(
     data_dict: Mapping[str, Any],
     optimizers: Mapping[str, Any] | None,
     losses: Mapping[str, Callable[..., Any]],
-    iter_num: int = 0,
-    fold: int = 0,
-    **kwargs: Any,
+    iter_num: int = 0,  # noqa: ARG001  # for subclasses, as in delira
+    fold: int = 0,  # noqa: ARG001
+    **kwargs: Any,  # noqa: ARG001
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Make one step on a batch: predict, sum the losses, and (with an optimizer) update.
 

@@ -23,7 +23,7 @@ class InnerMethod:
         """Return the method of a network or of its class."""
         if network is None:
             return getattr(super(EnclosingNetwork, owner), self.name)
-        return network._inner_method(self.name)
+        return network._inner_method(self.name)  # noqa: SLF001  # of this module
 
 
 class EnclosingNetwork(AbstractNetwork):

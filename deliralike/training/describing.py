@@ -227,7 +227,7 @@ def _attributes(value: Any) -> dict[str, Any] | None:
 
 
 def differences(
-    before: Texts, here: Texts, skipped: Callable[[str], bool] = lambda path: False
+    before: Texts, here: Texts, skipped: Callable[[str], bool] = lambda _path: False
 ) -> dict[str, str]:
     """Return the differences by path, such as ``"was 0.1, here it is 0.2"``.
 

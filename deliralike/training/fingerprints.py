@@ -277,7 +277,7 @@ def _kinds(paths: Iterable[str]) -> set[str]:
     return set(map(_kind, paths))
 
 
-def _nothing(path: str) -> bool:
+def _nothing(_path: str) -> bool:
     return False
 
 

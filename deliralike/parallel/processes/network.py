@@ -162,7 +162,7 @@ class ReplicasOverProcesses(Replicas):
     @property
     def state(self) -> Any:
         """The network's `ProcessState`."""
-        return self.network._process_state
+        return self.network._process_state  # noqa: SLF001  # a public name could be a block's
 
     @property
     def processes(self) -> ProcessGroup:
