@@ -77,7 +77,7 @@ class ModuleVariables:
                 self.others.append(node)
         # keeps what is compared by identity alive
         self.attributes = [dict(vars(node)) for node in self.nodes]
-        self._ids = [*map(_ids, self.attributes)]
+        self._ids = [[*map(id, attributes.values())] for attributes in self.attributes]
         self._trainable = self._trainable_flags()
         self._read_parameters = _readers(self.parameters)
         self._read_frozen = _readers(self.frozen)
@@ -114,7 +114,7 @@ class ModuleVariables:
         This is quicker than comparing marks.
         """
         for node, ids in zip(self.nodes, self._ids, strict=True):
-            if _ids(vars(node)) != ids:
+            if [*map(id, vars(node).values())] != ids:
                 return False
         return self._trainable_flags() == self._trainable
 
@@ -162,10 +162,6 @@ class ModuleVariables:
 
     def _trainable_flags(self) -> list[bool]:
         return [slot.trainable for slot in self.slots.values()]
-
-
-def _ids(attributes: Named) -> list[int]:
-    return [*map(id, attributes.values())]
 
 
 def _is_setting(name: str) -> bool:
