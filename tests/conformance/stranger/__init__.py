@@ -23,12 +23,17 @@ class StrangerBackend(Backend):
     name = "stranger"
     dtypes = arrays.DTYPES
     capabilities = frozenset({"double_backward"})
-    array, numpy, is_array = (
-        staticmethod(arrays.array),
-        staticmethod(arrays.numpy),
-        staticmethod(arrays.is_array),
+    array, numpy, is_array, split, concatenate, stack = map(
+        staticmethod,
+        (
+            arrays.array,
+            arrays.numpy,
+            arrays.is_array,
+            arrays.split,
+            arrays.concatenate,
+            arrays.stack,
+        ),
     )
-    split, concatenate, stack = map(staticmethod, (arrays.split, arrays.concatenate, arrays.stack))
     seed = staticmethod(functional.seed)
 
     def version(self):

@@ -9,6 +9,7 @@ from autograd.extend import vspace
 from autograd.tracer import getval, isbox, new_box, trace_stack
 
 from deliralike import nest
+from deliralike.network.state import each_once
 from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 from deliralike.optim.rules import Rule
 
@@ -39,15 +40,10 @@ def _backward(value):
     return found
 
 
-def trainable(network, owns=lambda name: True):
+def trainable(network):
     """Parameters that take a gradient, each once, by their first names."""
-    slots = {
-        name: slot
-        for name, slot in network.neutral_slots().items()
-        if slot.trainable and owns(name)
-    }
-    first = {id(slot): name for name, slot in reversed(slots.items())}
-    return {name: slot for name, slot in slots.items() if first[id(slot)] == name}
+    slots = each_once(network.neutral_slots())
+    return {name: slot for name, slot in slots.items() if slot.trainable}
 
 
 @contextmanager
