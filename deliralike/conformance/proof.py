@@ -107,10 +107,6 @@ class Proof(ProofData, Report):
         """
         return structured.proof(cls, values)
 
-    def __str__(self) -> str:
-        """The report as text, in aligned columns and without colours."""
-        return super().__str__()
-
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""
         return text.of_proof(self)
@@ -136,10 +132,6 @@ class Proofs(ProofsData[Proof], Report):
             SettingError: They are none, or of another version.
         """
         return cls(tuple(Proof.from_dict(proof) for proof in structured.proofs_of(values)))
-
-    def __str__(self) -> str:
-        """The report as text, in aligned columns and without colours."""
-        return super().__str__()
 
     def __rich__(self) -> Group:
         """The report with colours, for ``rich.print``."""

@@ -45,22 +45,7 @@ class Verdict(ABC):
 
 @dataclass(frozen=True)
 class ProofData(Verdict):
-    """A candidate against a reference, level by level.
-
-    Attributes:
-        reference, candidate: What they are: ``"ResNet on torch"``.
-        levels: In the order of the ladder.
-        precision: The flags in force, by side: ``{"reference": {"TF32": "off"}, "candidate":
-            {"x64": "on"}}``.
-        versions: Of the packages that took part, by name.
-        batch: What was fed, by path: ``{"args[0]": "float64 (5, 3, 9, 9)"}``.
-        match: How names of one were found in the other; empty where they are the same.
-        notes: What a reader should know of the whole.
-        seconds: How long it took.
-
-    Raises:
-        SettingError: Two levels of one name, or a status that is none.
-    """
+    """The fields of a `deliralike.conformance.proof.Proof`, and the verdict that follows."""
 
     reference: str
     candidate: str

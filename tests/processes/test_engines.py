@@ -7,9 +7,10 @@ import pytest
 from deliralike import join
 from deliralike.backends.processes import engine as engines
 from deliralike.backends.processes.launch import launched, usual_engine
-from deliralike.errors import SettingError
+from deliralike.errors import ProcessError, SettingError
 
 MODULE = """
+import os
 from deliralike.backends.processes.engine import Engine
 from deliralike.parallel import SingleProcess
 
@@ -27,9 +28,13 @@ class Pigeons(Engine):
     def environment(self):
         return {"PIGEONS": "2"}
 
+    def has_started_this_process(self):
+        return "PIGEON_FROM" in os.environ
+
 LOFT = Pigeons()
 """
 ENTRY_POINTS = """[deliralike.engines]
+broken = no_such_package:ENGINE
 pigeons = pigeons:LOFT
 torch = pigeons:LOFT
 """
@@ -56,7 +61,7 @@ def test_an_engine_of_another_package_is_launched_and_joined(pigeons):
 
 
 def test_an_engine_of_another_package_does_not_replace_ours(pigeons):
-    assert engines.names() == ["mpi", "chainermn", "torch", "jax", "pigeons"]
+    assert engines.names() == ["mpi", "chainermn", "torch", "jax", "broken", "pigeons"]
     assert type(engines.get("torch")).__name__ == "TorchDistributed"
 
 
@@ -68,3 +73,16 @@ def test_an_engine_that_finds_no_machines_asks_for_the_first_one(pigeons):
 def test_an_unknown_engine_is_refused_with_the_nearest(pigeons):
     with pytest.raises(SettingError, match="no engine 'pigeon'.*'pigeons'"):
         join("pigeon")
+
+
+def test_an_engine_of_another_package_is_found_by_what_its_launcher_sets(pigeons, monkeypatch):
+    monkeypatch.setenv("PIGEON_FROM", "the tower")
+    assert join(timeout=3.0).patience == 3.0
+
+
+def test_a_broken_package_disables_only_its_own_engine(pigeons):
+    assert join().count == 1
+    with pytest.raises(
+        ProcessError, match="'broken' cannot be loaded.*no_such_package.*repair or remove"
+    ):
+        join("broken")

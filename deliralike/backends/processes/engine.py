@@ -7,10 +7,11 @@ import importlib.metadata
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import ProcessError, SettingError, suggestion
 from deliralike.parallel.processes.group import ProcessGroup
 
 ENTRY_POINTS = "deliralike.engines"
@@ -113,12 +114,44 @@ def get(name: str) -> Engine:
 
     Raises:
         SettingError: There is none.
+        ProcessError: The package that registers it is broken.
     """
+    # Our own come first, without a search through the installed packages, which takes 10 ms.
+    if name in _OWN:
+        return _load(name, _OWN[name])
     targets = _targets()
     if name not in targets:
         raise SettingError(f"there is no engine {name!r}. {suggestion(name, targets)}")
-    module, _, attribute = targets[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return _load(name, targets[name])
+
+
+def find_launcher() -> str | None:
+    """Return the name of the engine whose launcher started this process, or None.
+
+    Our own are asked first. An engine that cannot be loaded has started nothing.
+    """
+    for name in _OWN:
+        if get(name).has_started_this_process():
+            return name
+    for name, target in _targets().items():
+        if name in _OWN:
+            continue
+        with suppress(ProcessError):  # a broken package disables only its own engine
+            if _load(name, target).has_started_this_process():
+                return name
+    return None
+
+
+def _load(name: str, target: str) -> Engine:
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    # A broken installation may fail in any way.
+    except Exception as error:
+        raise ProcessError(
+            f"the engine {name!r} cannot be loaded from {target!r} ({type(error).__name__}: "
+            f"{error}): repair or remove the package that registers it"
+        ) from error
 
 
 def _targets() -> dict[str, str]:

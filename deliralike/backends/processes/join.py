@@ -50,12 +50,7 @@ def join(engine: str | None = None, timeout: float | None = None) -> ProcessGrou
 
 def _started_by() -> str | None:
     """Return the engine whose launcher started this process, or None."""
-    if ENGINE in os.environ:
-        return os.environ[ENGINE]
-    for name in engines.names():
-        if engines.get(name).has_started_this_process():
-            return name
-    return None
+    return os.environ.get(ENGINE) or engines.find_launcher()
 
 
 def _connected() -> str | None:

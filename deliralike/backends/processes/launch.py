@@ -26,10 +26,9 @@ def usual_engine(backend: str | None = None) -> str:
         >>> usual_engine("torch"), usual_engine("jax"), usual_engine()
         ('torch', 'jax', 'torch')
     """
-    entry = known().get(backend or "")
-    if backend in engines.names():
-        engine = str(backend)
-    else:
+    engine = backend or ""
+    if engine not in engines.names():
+        entry = known().get(engine)
         engine = "torch" if entry is None else entry.engine
     return engine if engines.get(engine).is_installed() else "mpi"
 

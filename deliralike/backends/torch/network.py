@@ -65,10 +65,8 @@ class TorchSingle(Single):
         """Return the copies of a parameter in further replicas: none."""
         return []
 
-    def clear_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the root's parameters, in every replica."""
-        for parameter in parameters:
-            parameter.grad = None
+    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Drop the gradients of the parameters' copies in further replicas: there are none."""
 
     def replicated_blocks(self) -> Iterator[str]:
         """Yield the paths of blocks that are replicated networks.

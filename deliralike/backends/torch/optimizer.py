@@ -56,8 +56,10 @@ class TorchOptimizer(AbstractOptimizer):
         self._owned.refresh()
         parameters = self._owned.each_once
         parallelism: Any = self.network.parallelism
-        # frozen ones too: PyTorch would update them with a gradient that is left over
-        parallelism.clear_gradients(parameters.values())
+        for parameter in parameters.values():
+            # frozen ones too: PyTorch would update them with a gradient that is left over
+            parameter.grad = None
+        parallelism.clear_replica_gradients(parameters.values())
         with parallelism.gradients_wanted(parameters):
             result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
         gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}

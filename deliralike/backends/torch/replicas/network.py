@@ -155,10 +155,9 @@ class TorchReplicas(Replicas, TorchSingle):
         leaves = [copy.leaf_of(tensor) for copy in self.network._copies]
         return [leaf for leaf in leaves if leaf is not None]
 
-    def clear_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Drop the gradients of the root's parameters, in every replica."""
+    def clear_replica_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Drop the gradients of the parameters' copies in further replicas."""
         for parameter in parameters:
-            parameter.grad = None
             for copy in self.copies_of(parameter):
                 copy.grad = None
 
@@ -377,9 +376,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
         parallelism: Any = self.parallelism
-        for parameter in self.module.parameters():
-            for copy in parallelism.copies_of(parameter):
-                copy.grad = None
+        parallelism.clear_replica_gradients(self.module.parameters())
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""

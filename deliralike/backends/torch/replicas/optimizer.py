@@ -103,9 +103,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         if not isinstance(self.network, DataParallelTorchNetwork):
             return
         parallelism: Any = self.network.parallelism
-        for parameter in self._parameters():
-            for copy in parallelism.copies_of(parameter):
-                copy.grad = None
+        parallelism.clear_replica_gradients(self._parameters())
 
     def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         # the first of args is the optimizer itself
