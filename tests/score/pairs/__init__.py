@@ -1,0 +1,1 @@
+"""Networks with ports by hand, one folder each."""
