@@ -38,11 +38,12 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
-from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.seen import layout_of
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
-from deliralike.network.base import AbstractNetwork
+from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
@@ -255,7 +256,8 @@ class _Comparison:
     def _structure(self) -> None:
         self._begin("L0")
         reference, candidate = self.given
-        same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
+        names = [list(one.network.neutral_slots()) for one in self.given]
+        same = self._written_once() and names[0] == names[1]
         self.match = None
         if not same or self.settings.names:
             self.match = matching.propose(reference.network, candidate.network, self.settings.names)
@@ -293,11 +295,13 @@ class _Comparison:
     def _correspondence(self) -> Correspondence:
         if self.match is None:
             return SAME
-        layouts = Layouts()
-        layouts.input_for(
-            self.candidate.network, self.batch[:-1], must_run=False
-        )  # why not is for level L1 to say
-        return Matched(self.match, layouts)
+        layout = layout_of(self.reference, self.candidate, self.batch)
+        orders = Orders(list(layout.inputs.values()))
+        return Matched(self.match, layout, self._written_once(), orders=orders)
+
+    def _written_once(self) -> bool:
+        """Whether both networks are written in the vocabulary of `nn`."""
+        return all(isinstance(one.network, Network) for one in self.given)
 
     def _semantics(self) -> None:
         self._begin("L1")

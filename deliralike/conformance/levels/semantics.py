@@ -104,7 +104,8 @@ def look(
 
 def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
     """Both sides of one mode."""
-    mine, theirs = reference.recording, correspondence.to_reference(candidate.recording)
+    mine = reference.recording
+    theirs = correspondence.to_reference(candidate.recording, mine)
     buffers = [name for name in mine.state if name in theirs.state]
     differences = {
         "output": compare(
