@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import explain, matching
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
+from deliralike.conformance import explain
 from deliralike.conformance.explain import loss_terms, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
@@ -38,12 +37,19 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
-from deliralike.conformance.matching.aligning import Orders
+from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
-from deliralike.conformance.seen import layout_of
+from deliralike.conformance.sides import Sides, bring_together
 from deliralike.conformance.subject import Subject
-from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
-from deliralike.network.base import AbstractNetwork, Network
+from deliralike.errors import (
+    BatchError,
+    CapabilityError,
+    DtypeError,
+    ProofFailed,
+    SettingError,
+    StateError,
+)
+from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
@@ -224,8 +230,9 @@ class _Comparison:
             self._begin("data")
             self.levels.append(pipelines.level(*self.settings.streams))
         self._structure()
-        if self._in_float64():
-            self._semantics()
+        if self.sides is not None:
+            self._semantics(self.sides)
+            self._decide(self.sides)
         order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
         reference, candidate = self.given
         return Proof(
@@ -255,56 +262,63 @@ class _Comparison:
 
     def _structure(self) -> None:
         self._begin("L0")
-        reference, candidate = self.given
-        names = [list(one.network.neutral_slots()) for one in self.given]
-        same = self._written_once() and names[0] == names[1]
-        self.match = None
-        if not same or self.settings.names:
-            self.match = matching.propose(reference.network, candidate.network, self.settings.names)
-            self.match.require_complete()
+        self.sides: Sides | None = None
+        why = ""
+        try:
+            self.sides = bring_together(self.given, self.batch, self.settings.names)
+        except (DtypeError, CapabilityError, StateError) as error:
+            why = str(error)
+        self.match = None if self.sides is None else self.sides.match
         if "L0" in self.settings.levels:
+            reference, candidate = self.given
+            if self.sides is not None and self.sides.folded:
+                reference = self.sides.reference
             self.levels.append(
                 structure.level(reference, candidate, self.match, self.settings.weights)
             )
+        if why:
+            self._leave_out(f"there are no copies in float64 with equal weights: {why}", *LEVELS[1:])
 
-    def _in_float64(self) -> bool:
-        """Copy both in float64, with the same weights."""
-        try:
-            self.reference, self.candidate = (
-                one.but(network=one.network.backend.in_dtype(one.network, "float64"))
-                for one in self.given
-            )
-        except DeliralikeError as error:
-            self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
-            return False
-        state = self.reference.network.neutral_state()
-        state = state if self.match is None else self.match.to_candidate(state)
-        own = self.candidate.network.neutral_state()
-        if not all(np.array_equal(own[name], value) for name, value in state.items()):
-            try:
-                self.candidate.network.load_neutral_state(state, strict=self.match is None)
-            except StateError as error:
-                self._leave_out(
-                    f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:]
+    def _decide(self, sides: Sides) -> None:
+        """Call nothing a difference that may come from a match that is not certain."""
+        match, semantic = sides.match, self._level("L1")
+        if match is None or semantic is None:
+            return
+        if semantic.status == PASSED:
+            effective = {name for mode in self.modes.values() for name in mode.unmatched}
+            if not effective.intersection(match.parameters_left_over()):
+                self._forgive(match.parameters_left_over())
+            return
+        if semantic.status == FAILED and not sides.settled:
+            places = self._level("L3")
+            if places is None or not any(map(_explains, places.findings)):
+                self._leave_undecided(match)
+
+    def _level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
+
+    def _forgive(self, names: Sequence[str]) -> None:
+        """Parameters without a counterpart and without an effect are no difference."""
+        for index, level in enumerate(self.levels):
+            kept = tuple(finding for finding in level.findings if finding.place not in names)
+            if level.name == "L0" and len(kept) < len(level.findings):
+                note = f"Without a counterpart and without an effect: {', '.join(names)}."
+                status = FAILED if kept else PASSED
+                self.levels[index] = replace(
+                    level, status=status, findings=kept, notes=(*level.notes, note)
                 )
-                return False
-        self.correspondence = self._correspondence()
-        self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
-        return True
 
-    def _correspondence(self) -> Correspondence:
-        if self.match is None:
-            return SAME
-        layout = layout_of(self.reference, self.candidate, self.batch)
-        orders = Orders(list(layout.inputs.values()))
-        return Matched(self.match, layout, self._written_once(), orders=orders)
+    def _leave_undecided(self, match: Match) -> None:
+        """A difference that a wrong match would show as well decides nothing."""
+        why = match.left_over if not match.complete else match.doubtful
+        for index, level in enumerate(self.levels):
+            if level.status == FAILED:
+                self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
 
-    def _written_once(self) -> bool:
-        """Whether both networks are written in the vocabulary of `nn`."""
-        return all(isinstance(one.network, Network) for one in self.given)
-
-    def _semantics(self) -> None:
+    def _semantics(self, sides: Sides) -> None:
         self._begin("L1")
+        self.reference, self.candidate = sides.reference, sides.candidate
+        self.correspondence, self.folded = sides.correspondence, sides.folded
         self.modes = dict(self._modes())
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
@@ -316,6 +330,10 @@ class _Comparison:
         )
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
+            if self.folded:
+                why = f"{', '.join(self.folded)} folded into the layers before: only evaluation is compared"
+                self._leave_out(why, "L2", "L4", "L5", "L6", "L7")
+                return
             self._further()
             return
         if "L3" in self.settings.levels:
@@ -324,7 +342,8 @@ class _Comparison:
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
         for name, training in semantics.MODES.items():
-            yield name, self._mode(name, training)
+            if not (training and self.folded):
+                yield name, self._mode(name, training)
 
     def _mode(self, name: str, training: bool) -> semantics.Mode:
         mine, theirs = (
@@ -368,7 +387,7 @@ class _Comparison:
             for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
                 if where := semantics.short(seen.recording):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
-        if self.modes["train"].is_blind:
+        if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
             return (
                 "No parameter gets a gradient other than zero, so that nothing is known of the "
                 "backward pass: the loss is to depend on the network for this batch."
@@ -392,7 +411,7 @@ class _Comparison:
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
-        for name in self.modes["train"].layers:
+        for name in next(iter(self.modes.values())).layers:
             path = name.partition("#")[0]
             yield {
                 "path": name or "output",
@@ -506,7 +525,7 @@ class _Comparison:
         with tempfile.TemporaryDirectory() as folder:
             return checkpoints.level(self.reference, self.candidate, self.batch, folder, names)
 
-    def _names(self, match: matching.Match) -> dict[str, str]:
+    def _names(self, match: Match) -> dict[str, str]:
         """The candidate's name of each parameter by the reference's, where one is one."""
         slots = self.reference.network.neutral_slots()
         found = {name: match.candidate_names(name) for name in slots if slots[name].is_parameter}

@@ -117,6 +117,13 @@ class Correspondence:
         return recording
 
 
+    def unmatched(
+        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Gradients of the parameters that one side alone has."""
+        return {}
+
+
 SAME = Correspondence()
 
 
@@ -223,6 +230,15 @@ class Matched(Correspondence):
             recording.inputs,  # of the loss, which takes them in the reference's layout
             self.match.to_reference(recording.state),
         )
+
+    def unmatched(
+        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """As in `Correspondence`."""
+        mine = {name: reference.get(name) for name in self.match.missing}
+        theirs = {name: candidate.get(name) for name in self.match.unexpected}
+        found = {**mine, **theirs}
+        return {name: value for name, value in found.items() if value is not None}
 
     def _like(self, output: Any, reference: Any) -> Any:
         alignment = align(reference, output, self.orders)

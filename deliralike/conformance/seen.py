@@ -14,7 +14,7 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
-from deliralike.conformance.matching.layouts import Transform, channels_first
+from deliralike.conformance.matching.layouts import NEAR, Transform, channels_first
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 
@@ -99,7 +99,23 @@ class Seen:
         return nn.reshape(array, start)
 
 
-def layout_of(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Layout:
+@dataclass(frozen=True)
+class Fit:
+    """A layout of the candidate, and how near its outputs are to the reference's.
+
+    Attributes:
+        layout: The layout.
+        agrees: Whether the loss is the same.
+        merit: Larger for a better one: whether it runs, how many of the reference's activations it
+            has, and how near its loss is.
+    """
+
+    layout: Layout
+    agrees: bool
+    merit: tuple[bool, int, float]
+
+
+def fit(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
 
     Tried are the inputs as they are, with the channels last, and with the first two axes exchanged.
@@ -107,29 +123,44 @@ def layout_of(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) ->
     the candidate runs in none, the one in which most of its blocks ran.
     """
     mine = _run(reference, batch, Layout())
-    likes = mine.outputs
-    best, most = Layout(likes=likes), (-1, -1, -np.inf)
+    found: list[Fit] = []
     for inputs in _inputs(batch):
-        layout = Layout(inputs, likes=likes)
+        layout = Layout(inputs, likes=mine.outputs)
         theirs = _run(candidate, batch, layout)
-        distance = relative_difference(mine.loss, theirs.loss) if theirs.loss is not None else np.inf
-        if distance <= LIMIT:
-            return layout
-        merit = (theirs.loss is not None, _shared(mine.blocks, theirs.blocks), -distance)
         if theirs.loss is None:
-            merit = (False, len(theirs.blocks), -distance)
-        if merit > most:
-            best, most = layout, merit
-    return best
+            found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
+            continue
+        distance = relative_difference(mine.loss, theirs.loss)
+        merit = (True, _shared(mine.blocks, theirs.blocks), -distance)
+        found.append(Fit(layout, distance <= LIMIT, merit))
+        if found[-1].agrees:
+            return found[-1]
+    return max(found, key=lambda one: one.merit)
+
+
+def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:
+    """The paths of a side's blocks in the order of their first calls, as far as it runs."""
+    paths: list[str] = []
+    for inputs in _inputs(batch):
+        run = _run(subject, batch, Layout(inputs))
+        if len(run.paths) > len(paths):
+            paths = run.paths
+        if run.loss is not None:
+            return list(dict.fromkeys(run.paths))
+    return list(dict.fromkeys(paths))
 
 
 @dataclass
 class _Run:
-    """One evaluation: the loss (None after an error), outputs of the network and of its blocks."""
+    """One evaluation: the loss (None after an error), outputs of the network and of its blocks.
+
+    Paths of blocks stand in the order in which their calls began.
+    """
 
     loss: Any = None
     outputs: list[Any] = field(default_factory=list)
     blocks: list[np.ndarray] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
@@ -138,6 +169,7 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
     run, orders = _Run(), Orders(list(layout.inputs.values()))
 
     def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        run.paths.append(path)
         output = call(*args, **kwargs)
         values = backend.to_numpy(output)
         if path:
@@ -148,7 +180,7 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
             layout.outputs.append(align(layout.likes[len(run.outputs) - 1], values, orders))
         return output
 
-    seen = layout.loss(subject.loss) if layout.likes else subject.loss
+    seen = layout.loss(subject.loss) if layout.inputs or layout.likes else subject.loss
     try:
         with (
             network.training_mode(False),
@@ -178,11 +210,15 @@ def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:
 
 
 def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
-    """How many arrays of the reference's blocks the candidate's hold, in any layout."""
-    prints = {_print(array) for array in theirs}
-    return sum(_print(array) in prints for array in mine)
+    """How many arrays of the reference's blocks the candidate's hold, in any order of elements."""
+    sums: dict[int, list[float]] = {}
+    for array in theirs:
+        sums.setdefault(array.size, []).append(_sum(array))
+    return sum(
+        bool(np.isclose(sums.get(array.size, [np.inf]), _sum(array), rtol=NEAR, atol=0.0).any())
+        for array in mine
+    )
 
 
-def _print(array: np.ndarray) -> tuple[int, str]:
-    """What no order of the elements changes, to six digits."""
-    return array.size, f"{np.sum(np.abs(array), dtype=np.float64):.5e}"
+def _sum(array: np.ndarray) -> float:
+    return float(np.sum(np.square(array.astype(np.float64))))

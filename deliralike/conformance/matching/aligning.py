@@ -7,8 +7,7 @@ it elsewhere.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,6 @@ from deliralike.conformance.matching.layouts import (
     NEAR,
     Shape,
     Transform,
-    channels_first,
     flattenings,
     transforms,
 )
@@ -270,24 +268,3 @@ def _likeliest(
     if nearest <= _CLOSE and following > _LEAD * nearest:
         return options[distances.index(nearest)]
     return orders.preferred(options)
-
-
-def turns(orders: Sequence[Axes] = ()) -> Iterator[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
-    """Names of usual layouts, and what takes an array of the reference there."""
-
-    def last(array: np.ndarray) -> np.ndarray:
-        if array.ndim < 3:
-            return array
-        return np.ascontiguousarray(array.transpose(np.argsort(channels_first(array.ndim))))
-
-    def exchanged(array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(np.swapaxes(array, 0, 1)) if array.ndim > 1 else array
-
-    yield "as it is", lambda array: array
-    yield "channels last", last
-    yield "first two axes exchanged", exchanged
-
-
-def size_of(values: Any) -> int:
-    """How many elements the arrays of a nest have."""
-    return sum(math.prod(array.shape) for array in _arrays(values).values())

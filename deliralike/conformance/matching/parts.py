@@ -89,7 +89,8 @@ def cut(
     count, size = len(names), shape[axis] // len(names)
     parts = (size, count) if interleaved else (count, size)
     split = (*shape[:axis], *parts, *shape[axis + 1 :])
-    part = (*shape[:axis], size, *shape[axis + 1 :])
+    stacked = size == 1 and len(shape) > 1  # as layers that are scanned over
+    part = (*shape[:axis], *(() if stacked else (size,)), *shape[axis + 1 :])
     return [Unit(each, name, split, axis + interleaved, at, part) for at, each in enumerate(names)]
 
 
@@ -112,9 +113,18 @@ def units(
         style = styles[name]
         if style is None or mine.count(style[0]) == theirs.count(style[0]):
             found.append(whole(name, shape))
+        elif style[0] == "in_proj" and _as_often(shape, shapes, other):
+            path, _, leaf = name.rpartition(".")
+            found.append(_alias(name, shape, join(path, "in_proj", leaf.removeprefix("in_proj_"))))
         else:
             found += style[1]
     return _on_one_side(found)
+
+
+def _as_often(shape: Shape, shapes: Mapping[str, Shape], other: Mapping[str, Shape]) -> bool:
+    """Whether both networks have as many tensors of one shape, in any order of its axes."""
+    mine, theirs = ([sorted(one) for one in side.values()] for side in (shapes, other))
+    return mine.count(sorted(shape)) == theirs.count(sorted(shape))
 
 
 def _on_one_side(found: list[Unit]) -> list[Unit]:

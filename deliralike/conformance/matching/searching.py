@@ -24,7 +24,7 @@ from deliralike.conformance.matching.pairing import (
 from deliralike.conformance.matching.parts import Unit, cut, join, twin, units, whole
 from deliralike.errors import ShapeError, UnknownName, suggestion
 
-Corrections = Mapping[str, str | Sequence[str]]
+Corrections = Mapping[str, str | Sequence[str] | None]
 Left = dict[str, Unit]
 
 _MOST_PARTS = 8  # gates of both sides of an LSTM
@@ -166,6 +166,8 @@ class _Search:
         blocks: dict[str, str] = {}
         several: dict[str, list[str]] = defaultdict(list)
         for mine, theirs in corrections.items():
+            if theirs is None:
+                continue
             if not isinstance(theirs, str):
                 self._parts(0, mine, list(theirs))
             elif mine in self.sides[0].tensors or theirs in self.sides[1].tensors:
