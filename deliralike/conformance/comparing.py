@@ -39,7 +39,7 @@ from deliralike.conformance.levels import (
 from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
-from deliralike.conformance.sides import Sides, bring_together
+from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
 from deliralike.errors import (
     BatchError,
@@ -268,7 +268,9 @@ class _Comparison:
             self.sides = bring_together(self.given, self.batch, self.settings.names)
         except (DtypeError, CapabilityError, StateError) as error:
             why = str(error)
-        self.match = None if self.sides is None else self.sides.match
+        self.match = (
+            self.sides.match if self.sides else matched_by_names(self.given, self.settings.names)
+        )
         if "L0" in self.settings.levels:
             reference, candidate = self.given
             if self.sides is not None and self.sides.folded:
@@ -277,7 +279,9 @@ class _Comparison:
                 structure.level(reference, candidate, self.match, self.settings.weights)
             )
         if why:
-            self._leave_out(f"there are no copies in float64 with equal weights: {why}", *LEVELS[1:])
+            self._leave_out(
+                f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:]
+            )
 
     def _decide(self, sides: Sides) -> None:
         """Call nothing a difference that may come from a match that is not certain."""

@@ -13,7 +13,17 @@ from deliralike.conformance.findings import Observed
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align, plain
 from deliralike.conformance.seen import Layout
-from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force, record
+from deliralike.conformance.taps import (
+    UNIT,
+    Around,
+    Call,
+    Forced,
+    Recording,
+    Unit,
+    force,
+    listen,
+    record,
+)
 from deliralike.network.base import AbstractNetwork
 
 
@@ -116,7 +126,6 @@ class Correspondence:
         """What the candidate did, in the names and layouts of the reference."""
         return recording
 
-
     def unmatched(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -177,18 +186,50 @@ class Matched(Correspondence):
         return replace(unit, functions=self.shared_functions)
 
     def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
-        """As in `Correspondence`: those whose arguments and results are found in the candidate's."""
-        free = record(other, self._cotangent(cotangent))
-        found = {}
-        for name, call in calls.items():
-            theirs = free.calls.get(name)
-            if theirs is None:
-                continue
-            inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
-            output = align(call.output, theirs.output, self.orders)
-            if inputs.complete and output.leaves:
-                found[name] = Tap(call, theirs, inputs, output)
-        return Counterpart(found, self._free(free))
+        """As in `Correspondence`: those whose arguments and results are found in the candidate's.
+
+        Where it raises, what follows is taken to be called as the reference calls it.
+        """
+        try:
+            free = record(other, self._cotangent(cotangent))
+        except Exception:  # noqa: BLE001
+            own = listen(other)
+            guessed = {
+                n: self._tap(call, own.get(n)) or self._turned(call, own.get(n)) for n, call in calls.items()
+            }
+            return Counterpart(guessed)
+        taps = {name: self._tap(call, free.calls.get(name)) for name, call in calls.items()}
+        return Counterpart({n: tap for n, tap in taps.items() if tap is not None}, self._free(free))
+
+    def _tap(self, call: Call, theirs: Call | None) -> Tap | None:
+        """The candidate's call of a tap, if it holds what the reference's does."""
+        if theirs is None:
+            return None
+        inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
+        output = align(call.output, theirs.output, self.orders)
+        return Tap(call, theirs, inputs, output) if inputs.complete and output.leaves else None
+
+    def _turned(self, call: Call, raising: Call | None) -> Tap:
+        """The candidate's call of a tap, guessed from the layouts that were seen.
+
+        Where the candidate raises in that call, its arguments say whether they are flattened.
+        """
+        given = [] if raising is None else nest.leaves((raising.args, raising.kwargs))
+        flat = any(isinstance(leaf, np.ndarray) and leaf.ndim == 2 for leaf in given)
+
+        def turned(leaf: Any) -> Any:
+            return self.orders.turned(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+        def into(leaf: Any) -> Any:
+            array = turned(leaf)
+            is_picture = isinstance(array, np.ndarray) and array.ndim > 2
+            return array.reshape(len(array), -1) if flat and is_picture else array
+
+        args, kwargs = nest.map(into, (call.args, call.kwargs))
+        output = nest.map(turned, call.output)
+        theirs = replace(call, args=args, kwargs=kwargs, output=output)
+        inputs = align((call.args, call.kwargs), (args, kwargs), self.orders)
+        return Tap(call, theirs, inputs, align(call.output, output, self.orders))
 
     def _free(self, recording: Recording) -> Observed | None:
         """What the unit did by itself, in the names and layouts of the reference."""
@@ -222,7 +263,9 @@ class Matched(Correspondence):
             path, number, count = name.partition("#")
             own = f"{names[path]}{number}{count}" if path in names else None
             if own in reference.calls:
-                calls[own] = replace(call, output=self._like(call.output, reference.calls[own].output))
+                calls[own] = replace(
+                    call, output=self._like(call.output, reference.calls[own].output)
+                )
         return Recording(
             recording.output,
             calls,
@@ -285,7 +328,9 @@ class Matched(Correspondence):
             tap = taps.get(what.removeprefix("the input of "))
             if tap is not None and what.startswith("the input of "):
                 like = (tap.mine.args, tap.mine.kwargs)
-                found[what] = tap.inputs.back(_shaped(value, (tap.theirs.args, tap.theirs.kwargs)), like)
+                found[what] = tap.inputs.back(
+                    _shaped(value, (tap.theirs.args, tap.theirs.kwargs)), like
+                )
             elif self.around is not None:
                 found[what] = self.around.output.back(value, self.around.mine.output)
             else:
@@ -343,7 +388,9 @@ def _named_as(
 
 
 def _paths(roots: Mapping[str, Any]) -> list[str]:
-    return [path for root, nested in roots.items() for path, _ in nest.leaves_with_paths(nested, root)]
+    return [
+        path for root, nested in roots.items() for path, _ in nest.leaves_with_paths(nested, root)
+    ]
 
 
 def _shaped(values: Any, likes: Any) -> Any:

@@ -472,11 +472,11 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     """A call that only the candidate makes, done again on the reference's side."""
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
-    args, kwargs = _filled(network, (call.args, call.kwargs))
     again: Any = blocks.get(
         name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None)
     )
     try:
+        args, kwargs = _filled(network, (call.args, call.kwargs))
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):
             output = backend.to_numpy(again(*native_args, **native_kwargs))

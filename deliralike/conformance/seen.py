@@ -82,7 +82,9 @@ class Seen:
             if leaf.theirs < len(theirs):
                 found[leaf.mine] = self._inverted(leaf.transform, theirs[leaf.theirs])
         if own_structure == structure:
-            kept = [own if new is None else new for own, new in zip(theirs, found.values(), strict=True)]
+            kept = [
+                own if new is None else new for own, new in zip(theirs, found.values(), strict=True)
+            ]
             return nest.unflatten(structure, kept)
         return nest.unflatten(structure, list(found.values()))
 
@@ -201,10 +203,14 @@ def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:
     leaves = nest.leaves(batch)
     ranks = sorted({leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 2})
     plain: Sequence[Axes | None] = (None,)
-    choices = [(*plain, tuple(int(axis) for axis in np.argsort(channels_first(rank)))) for rank in ranks]
+    choices = [
+        (*plain, tuple(int(axis) for axis in np.argsort(channels_first(rank)))) for rank in ranks
+    ]
     for chosen in product(*choices):
         yield {rank: axes for rank, axes in zip(ranks, chosen, strict=True) if axes is not None}
-    several = sorted({leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 1})
+    several = sorted(
+        {leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 1}
+    )
     if several:
         yield {rank: (1, 0, *range(2, rank)) for rank in several}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,13 @@ def bring_together(
         tuple(fold.norm for fold in folds),
         found.agrees or (found.exhausted and not match.parameters_left_over()),
     )
+
+
+def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:
+    """The match of networks that cannot be run in float64; None where names are the same."""
+    reference, candidate = (one.network for one in given)
+    same = list(reference.neutral_slots()) == list(candidate.neutral_slots())
+    return None if same and not names else matching.propose(reference, candidate, names)
 
 
 def _written_once(sides: Sequence[Subject]) -> bool:

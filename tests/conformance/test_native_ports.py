@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.seen import fit
+from deliralike.conformance.subject import Subject
 from tests.conformance import ports
 
 L, CF = chainer.links, chainer.functions
@@ -301,6 +302,7 @@ def test_a_network_that_runs_in_no_layout_shows_how_far_it_came():
     chosen = Choices()
     port = FlaxUNet(chosen)
     port.classifier = nnx.Linear(5, 3, rngs=nnx.Rngs(0))  # wants other channels
-    layouts = Layouts()
-    layouts.input_for(backends.get("jax").wrap(port), SCENES[:1], must_run=False)
-    assert layouts.seen == {4: [(0, 3, 1, 2)]}
+    found = fit(
+        Subject(backends.get("torch").wrap(UNet())), Subject(backends.get("jax").wrap(port)), SCENES
+    )
+    assert found.layout.inputs == {4: (0, 2, 3, 1)}

@@ -67,6 +67,13 @@ class Orders:
                     return option
         return options[0]
 
+    def turned(self, array: np.ndarray) -> np.ndarray:
+        """An array of the reference's in the order that was seen last for as many axes."""
+        for axes in self.seen:
+            if len(axes) == array.ndim:
+                return np.ascontiguousarray(array.transpose(axes))
+        return array
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -95,13 +102,18 @@ class Alignment:
         return nest.unflatten(structure, theirs)
 
     def back(self, candidate: Any, like: Any) -> Any:
-        """The reference's nest `like` with the candidate's arrays; None in the other places."""
+        """The reference's nest `like` with the candidate's arrays; None in the other places.
+
+        An array of another shape than the one that was aligned stays as it is.
+        """
         theirs = nest.leaves(candidate)
         mine, structure = nest.flatten(like)
         found: list[Any] = [None] * len(mine)
         for leaf in self.leaves:
             if leaf.theirs < len(theirs):
-                found[leaf.mine] = _moved(leaf.transform.invert, theirs[leaf.theirs])
+                array = theirs[leaf.theirs]
+                fits = np.shape(array) == leaf.transform.end
+                found[leaf.mine] = _moved(leaf.transform.invert, array) if fits else array
         return nest.unflatten(structure, found)
 
     def numbers_there(self, numbers: Sequence[Any], count: int) -> list[Any]:
@@ -110,7 +122,9 @@ class Alignment:
         for leaf in self.leaves:
             if numbers[leaf.mine] is not None:
                 moved = _moved(leaf.transform.apply, numbers[leaf.mine])
-                found[leaf.theirs] = moved if found[leaf.theirs] is None else found[leaf.theirs] + moved
+                found[leaf.theirs] = (
+                    moved if found[leaf.theirs] is None else found[leaf.theirs] + moved
+                )
         return found
 
 
@@ -241,15 +255,13 @@ def _fitting(
 ) -> Leaf | None:
     """The first free array of the candidate's whose shape fits, in the likeliest layout."""
     free = [other for other in theirs if other not in taken]
-    for other in sorted(free, key=lambda place: (place != at, place)):
-        value = theirs[other]
-        if (value.dtype.kind == "f") != (array.dtype.kind == "f"):
-            continue
-        if sorted(_long(array.shape)) != sorted(_long(value.shape)):
-            continue
-        options = transforms(array.shape, value.shape)
-        if options:
-            return Leaf(at, other, _likeliest(array, value, options, orders), False)
+    free = [other for other in free if theirs[other].dtype.kind == array.dtype.kind]
+    for same_axes in (True, False):
+        for other in sorted(free, key=lambda place: (place != at, place)):
+            value = theirs[other]
+            options = transforms(array.shape, value.shape)
+            if options and (sorted(_long(array.shape)) == sorted(_long(value.shape))) == same_axes:
+                return Leaf(at, other, _likeliest(array, value, options, orders), False)
     return None
 
 

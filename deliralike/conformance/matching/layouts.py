@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
-from deliralike import nest
 from deliralike.conformance.agreement import relative_difference
-from deliralike.errors import DeliralikeError, ShapeError
 
 Shape = tuple[int, ...]
 NEAR = 1e-6  # relative: equal up to the rounding of a cast to float32
