@@ -77,12 +77,8 @@ def _split(text: str, known: Sequence[str], what: str) -> list[str]:
 
 def _results(chosen: Sequence[Task], workers: int, limit: float) -> Iterator[Result]:
     """Each case, judged, with a bar of progress on a terminal and a line for each miss."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
+    left = TimeRemainingColumn()
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with Progress(BarColumn(), count, left, text, console=console, transient=True) as progress:
         bar = progress.add_task("score", total=len(chosen))
