@@ -2,7 +2,8 @@
 [--limit SECONDS] [--save FILE.md] [--save FILE.json]``; ``deliralike conformance --score`` does it,
 too.
 
-The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case.
+The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case or
+an edit does not fit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deliralike.cli.console import say, show_table
 from tests.score.pool import LIMIT, run_all
 from tests.score.report import COLUMNS, Result, Score, result
-from tests.score.sources import PORTS, Task, pairs, tasks
+from tests.score.sources import PORTS, EditError, Task, edited, pairs, tasks
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -28,6 +29,12 @@ def main(words: Sequence[str] | None = None) -> int:
     chosen = list(_chosen(given.pair, given.port, given.only))
     if not chosen:
         print("score: there is no such case", file=sys.stderr)
+        return 2
+    try:
+        for task in chosen:
+            edited(task)
+    except EditError as error:
+        print(f"score: {error}", file=sys.stderr)
         return 2
     start = time.perf_counter()
     results = list(_results(chosen, given.workers, given.limit))

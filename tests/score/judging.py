@@ -130,7 +130,7 @@ def _places(finding: Any) -> list[str]:
 
 def _cause(finding: Any) -> str:
     if finding.explanation is not None and finding.explanation.known:
-        return re.sub(r" \([^()]*match[^()]*\)\.?$", "", str(finding.explanation))
+        return re.sub(r" \([^()]*\)\.?$", "", str(finding.explanation))
     if finding.explanation is None and finding.level == STRUCTURE:
         return str(finding.what)
     return ""

@@ -1,7 +1,8 @@
 """Cases in processes of their own: none leaves a trace in the next one, or takes for ever.
 
 A server process imports the frameworks once, and is forked for each case before any of them has
-computed anything. Programs that JAX compiles are kept in a folder for all of them.
+computed anything. Programs that JAX compiles are kept in a folder for all of them, which is
+JAX_COMPILATION_CACHE_DIR where somebody has set it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.score.sources import Task
 LIMIT = 300.0  # seconds a case
 _PATIENCE = 0.5  # seconds between two looks at the clock
 _ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -54,7 +56,7 @@ def run_all(
     """What the proof says of each case, in the order in which they end."""
     with tempfile.TemporaryDirectory(prefix="deliralike-score-") as folder:
         os.environ.update(_ENVIRONMENT)
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", folder)
         context = get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
         waiting = deque(tasks)
