@@ -2,8 +2,8 @@
 [--limit SECONDS] [--save FILE.md] [--save FILE.json]``; ``deliralike conformance --score`` does it,
 too.
 
-The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case or
-an edit does not fit.
+The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case
+or an edit does not fit.
 """
 
 from __future__ import annotations
