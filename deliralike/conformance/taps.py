@@ -16,7 +16,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,8 @@ class Unit:
         tapped: The name of the tap that the call of a block is, by the block's path; None where it
             is looked into.
         seed: Of the portable random stream.
-        functions: Whether calls of functions of `nn` are taps as well.
+        functions: Whether calls of functions of `nn` are taps as well; in a native network also
+            those of the framework's own functions.
         same: Which of the arguments are one object; see `Call`.
         opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that
             it stops.
@@ -425,12 +426,24 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
             return call(*args, **kwargs)
         return through(f"{name}()", None, call, *_bound(call, args, kwargs))
 
+    def around_native(name: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        if inside or name in _MOVES:
+            return call(*args, **kwargs)
+        return through(f"{name}()", None, call, args, kwargs)
+
     backend = network.backend
-    with (
-        backend.called_through(network, around_block),
-        functions_called_through(backend.nn, around_function),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(backend.called_through(network, around_block))
+        stack.enter_context(functions_called_through(backend.nn, around_function))
+        if unit.functions and hasattr(network, "native"):
+            stack.enter_context(backend.native_functions_called_through(network, around_native))
         yield
+
+
+# Where pictures have channels last, code moves axes as the other side does not.
+_MOVES = frozenset(
+    {"broadcast_to", "expand_dims", "flatten", "permute", "reshape", "squeeze", "transpose"}
+)
 
 
 def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
