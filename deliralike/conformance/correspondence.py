@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.backends.native_calls import LAID_OUT
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
@@ -66,9 +67,9 @@ SAME = Correspondence()
 class Matched(Correspondence):
     """Networks whose names and layouts differ.
 
-    Arguments and results of blocks are in the candidate's layout. Those of functions of `nn` are
-    not, which want PyTorch's everywhere, and neither is what a loss gets, which sees the candidate
-    as if it had the reference's layout.
+    Arguments and results of blocks and functions are in the candidate's layout. Those of functions
+    that a backend turns into the layout of `nn` are not, and neither is what a loss gets, which
+    sees the candidate as if it had the reference's layout.
 
     Attributes:
         match: Of the tensors' and blocks' names.
@@ -170,7 +171,8 @@ class Matched(Correspondence):
 
     def _of_tap(self, name: str) -> Layouts:
         """The layouts of a tap's arguments and output."""
-        if name.partition("#")[0].endswith("()"):
+        function, is_function, _ = name.partition("()")
+        if is_function and (self.inside is None or function in LAID_OUT):
             return _PLAIN
         return self.layouts if self.inside is None else self._inner
 

@@ -34,6 +34,7 @@ from deliralike.conformance.taps import (
     Forced,
     Held,
     Unit,
+    bare,
     cotangents,
     force,
     record,
@@ -419,7 +420,8 @@ def _has_blocks(unit: Unit, call: Call) -> bool:
 def _filled(network: AbstractNetwork, values: Any) -> Any:
     """A nest with the network's own parameters and buffers in their places."""
     slots = network.neutral_slots()
-    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, values)
+    plain = bare(values)
+    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
 
 
 def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:

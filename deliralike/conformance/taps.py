@@ -39,6 +39,27 @@ class Held(str):
     __slots__ = ()
 
 
+class Setting:
+    """A plain argument of a native function: one leaf, whatever it is.
+
+    Settings show in what a function gives. They are not compared, as an axis is another one where
+    channels are last, and they have no part in how arrays are matched. (It is no dataclass, which
+    would be a nest.)
+    """
+
+    def __init__(self, value: Any) -> None:
+        """Hold a value."""
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def bare(values: Any) -> Any:
+    """Return a nest with plain values in the place of settings."""
+    return nest.map(lambda leaf: leaf.value if isinstance(leaf, Setting) else leaf, values)
+
+
 @dataclass(frozen=True)
 class Unit:
     """A network, or a block seen as one, and how it is called.
@@ -429,21 +450,33 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
     def around_native(name: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if inside or name in _MOVES:
             return call(*args, **kwargs)
-        return through(f"{name}()", None, call, args, kwargs)
+        packed = tuple(map(_packed, args))
+        return through(f"{name}()", None, lambda *given: call(*bare(given)), packed, kwargs)
 
     backend = network.backend
     with ExitStack() as stack:
         stack.enter_context(backend.called_through(network, around_block))
         stack.enter_context(functions_called_through(backend.nn, around_function))
-        if unit.functions and hasattr(network, "native"):
+        if unit.functions and _is_native(network):
             stack.enter_context(backend.native_functions_called_through(network, around_native))
         yield
+
+
+def _is_native(network: AbstractNetwork) -> bool:
+    """Return whether a network is one of a framework's own, not one that is written once."""
+    return hasattr(network, "native")
 
 
 # Where pictures have channels last, code moves axes as the other side does not.
 _MOVES = frozenset(
     {"broadcast_to", "expand_dims", "flatten", "permute", "reshape", "squeeze", "transpose"}
 )
+
+
+def _packed(value: Any) -> Any:
+    """Return an argument without arrays as a `Setting`."""
+    is_plain = all(isinstance(leaf, int | float | str | None) for leaf in nest.leaves(value))
+    return Setting(value) if is_plain else value
 
 
 def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:

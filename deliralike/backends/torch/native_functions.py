@@ -48,7 +48,8 @@ class _Following(TorchFunctionMode):
         """Follow a call that writes its result into its argument, for code that goes on there."""
         x, *others = args or (kwargs["input"],)
         elsewhere = {name: value for name, value in kwargs.items() if name != "input"}
-        result = self._follower(*seen, func, (x, *others), elsewhere | {"inplace": False})
+        # of a copy: what the gradient needs of the argument must stay
+        result = self._follower(*seen, func, (x.clone(), *others), elsewhere | {"inplace": False})
         return x.copy_(result)
 
 
