@@ -279,9 +279,7 @@ class _Comparison:
                 structure.level(reference, candidate, self.match, self.settings.weights)
             )
         if why:
-            self._leave_out(
-                f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:]
-            )
+            self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
 
     def _decide(self, sides: Sides) -> None:
         """Call nothing a difference that may come from a match that is not certain."""

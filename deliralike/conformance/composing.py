@@ -10,11 +10,11 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
-from deliralike.conformance.explain.calls import binder
+from deliralike.conformance.explain.calls import binder, function_of
 from deliralike.conformance.explain.loss_terms import Composition, Term, Total
 from deliralike.conformance.explain.variant import Call as Bound
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.taps import UNIT, Call, Unit, cotangents, force, record
+from deliralike.conformance.taps import UNIT, Call, Unit, bare, cotangents, force, record
 
 _OUTPUT = "the output of "
 
@@ -91,8 +91,10 @@ def _terms(
         ):
             continue
         function = name.partition("(")[0]
+        if function_of(function) is None:
+            continue  # a function of the framework that `nn` does not have
         filled = nest.map(
-            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, call.args
+            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)
         )
         bound = binder(function)(Bound(None, {}, filled, call.kwargs, {}, unit.training))
         yield Term(function, bound, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,10 +32,12 @@ class Tap:
     """A call that both sides make, and how the arrays of the one lie in those of the other.
 
     Attributes:
+        name: The candidate's name of the tap.
         mine, theirs: The reference's call and the candidate's, which ran freely.
         inputs, output: Of the arguments ``(args, kwargs)`` and of the result.
     """
 
+    name: str
     mine: Call
     theirs: Call
     inputs: Alignment
@@ -100,21 +102,17 @@ class Correspondence:
         """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
         return loss
 
-    def functions(self, unit: Unit) -> Unit:
-        """The candidate's unit, with functions as taps where those of both sides can be told."""
-        return unit
-
     def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
         """The calls of the reference's unit that the candidate's unit makes too.
 
         Raises:
             Exception: What the candidate raises.
         """
-        return Counterpart({name: self.alone(call) for name, call in calls.items()})
+        return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
 
-    def alone(self, call: Call) -> Tap:
+    def alone(self, name: str, call: Call) -> Tap:
         """A call of the reference's, taken for one that the candidate makes in the same way."""
-        return Tap(call, call, plain((call.args, call.kwargs)), plain(call.output))
+        return Tap(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
 
     def forced(
         self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
@@ -143,7 +141,6 @@ class Matched(Correspondence):
     Attributes:
         match: Of the tensors' and blocks' names.
         layout: How the network as a whole is seen by the loss.
-        shared_functions: Whether both sides are written in `nn`, whose functions are taps then.
         inside: The unit's path in the reference, and in the candidate; None for the loss.
         around: How the unit was called; None for the loss.
         orders: The candidate's layouts, as far as they were seen.
@@ -151,7 +148,6 @@ class Matched(Correspondence):
 
     match: Match
     layout: Layout = field(default_factory=Layout)
-    shared_functions: bool = False
     inside: tuple[str, str] | None = None
     around: Tap | None = None
     orders: Orders = field(default_factory=Orders)
@@ -181,10 +177,6 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return self.layout.loss(loss)
 
-    def functions(self, unit: Unit) -> Unit:
-        """As in `Correspondence`."""
-        return replace(unit, functions=self.shared_functions)
-
     def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
         """As in `Correspondence`: those whose arguments and results are found in the candidate's.
 
@@ -194,22 +186,56 @@ class Matched(Correspondence):
             free = record(other, self._cotangent(cotangent))
         except Exception:  # noqa: BLE001
             own = listen(other)
-            guessed = {
-                n: self._tap(call, own.get(n)) or self._turned(call, own.get(n)) for n, call in calls.items()
-            }
-            return Counterpart(guessed)
-        taps = {name: self._tap(call, free.calls.get(name)) for name, call in calls.items()}
-        return Counterpart({n: tap for n, tap in taps.items() if tap is not None}, self._free(free))
+            return Counterpart(dict(self._guessed(calls, own)))
+        return Counterpart(dict(self._shared(calls, free.calls)), self._free(free))
 
-    def _tap(self, call: Call, theirs: Call | None) -> Tap | None:
-        """The candidate's call of a tap, if it holds what the reference's does."""
+    def _shared(
+        self, calls: Mapping[str, Call], own: Mapping[str, Call]
+    ) -> Iterator[tuple[str, Tap]]:
+        """The calls of which the candidate makes one with the same arrays."""
+        free = [name for name, call in own.items() if call.path is None]
+        for name, call in calls.items():
+            if call.path is not None:
+                tap = self._tap(name, call, own.get(name))
+            else:
+                tap = self._function(name, call, own, free)
+            if tap is not None:
+                yield name, tap
+
+    def _guessed(
+        self, calls: Mapping[str, Call], own: Mapping[str, Call]
+    ) -> Iterator[tuple[str, Tap]]:
+        """The same of a candidate that raises: the blocks that follow are called as usual."""
+        shared = dict(self._shared(calls, own))
+        for name, call in calls.items():
+            if name in shared:
+                yield name, shared[name]
+            elif call.path is not None:
+                yield name, self._turned(name, call, own.get(name))
+
+    def _tap(self, name: str, call: Call, theirs: Call | None) -> Tap | None:
+        """The candidate's call of a block, if it holds what the reference's does."""
         if theirs is None:
             return None
         inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
         output = align(call.output, theirs.output, self.orders)
-        return Tap(call, theirs, inputs, output) if inputs.complete and output.leaves else None
+        if not inputs.complete or not output.leaves:
+            return None
+        return Tap(name, call, theirs, inputs, output)
 
-    def _turned(self, call: Call, raising: Call | None) -> Tap:
+    def _function(
+        self, name: str, call: Call, own: Mapping[str, Call], free: list[str]
+    ) -> Tap | None:
+        """The candidate's call of a function with the same arrays."""
+        for other in free:
+            if other.partition("(")[0] == name.partition("(")[0]:
+                tap = self._tap(other, call, own[other])
+                if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
+                    free.remove(other)
+                    return tap
+        return None
+
+    def _turned(self, name: str, call: Call, raising: Call | None) -> Tap:
         """The candidate's call of a tap, guessed from the layouts that were seen.
 
         Where the candidate raises in that call, its arguments say whether they are flattened.
@@ -229,7 +255,7 @@ class Matched(Correspondence):
         output = nest.map(turned, call.output)
         theirs = replace(call, args=args, kwargs=kwargs, output=output)
         inputs = align((call.args, call.kwargs), (args, kwargs), self.orders)
-        return Tap(call, theirs, inputs, align(call.output, output, self.orders))
+        return Tap(name, call, theirs, inputs, align(call.output, output, self.orders))
 
     def _free(self, recording: Recording) -> Observed | None:
         """What the unit did by itself, in the names and layouts of the reference."""
@@ -249,10 +275,14 @@ class Matched(Correspondence):
         self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
     ) -> Forced:
         """As in `Correspondence`."""
-        given = {name: tap.given for name, tap in taps.items()}
-        weighing = {name: tap.weights(weights[name]) for name, tap in taps.items()}
+        given = {tap.name: tap.given for tap in taps.values()}
+        weighing = {tap.name: tap.weights(weights[name]) for name, tap in taps.items()}
         found = force(unit, given, weighing, self._cotangent(cotangent))
-        observed = {name: self._observed(name, one, taps) for name, one in found.observed.items()}
+        names = {tap.name: name for name, tap in taps.items()} | {UNIT: UNIT}
+        observed = {
+            names[name]: self._observed(names[name], one, taps)
+            for name, one in found.observed.items()
+        }
         return replace(found, observed=observed)
 
     def to_reference(self, recording: Recording, reference: Recording) -> Recording:
@@ -324,9 +354,12 @@ class Matched(Correspondence):
     def _between(self, outputs: Mapping[str, Any], taps: Mapping[str, Tap]) -> dict[str, Any]:
         """What a unit computes between its taps: the inputs of taps, and its own output."""
         found = {}
+        start = "the input of "
+        own = {f"{start}{tap.name}": name for name, tap in taps.items()}
         for what, value in outputs.items():
-            tap = taps.get(what.removeprefix("the input of "))
-            if tap is not None and what.startswith("the input of "):
+            if what in own:
+                tap = taps[own[what]]
+                what = f"{start}{own[what]}"
                 like = (tap.mine.args, tap.mine.kwargs)
                 found[what] = tap.inputs.back(
                     _shaped(value, (tap.theirs.args, tap.theirs.kwargs)), like
@@ -343,8 +376,8 @@ class Matched(Correspondence):
         if self.around is not None:
             found.append((self.around.inputs, _roots(self.around.mine), _roots(self.around.theirs)))
         for name, tap in taps.items():
-            root = f"the output of {name}"
-            found.append((tap.output, {root: tap.mine.output}, {root: tap.theirs.output}))
+            mine, theirs = (f"the output of {each}" for each in (name, tap.name))
+            found.append((tap.output, {mine: tap.mine.output}, {theirs: tap.theirs.output}))
         return found
 
     def _below(

@@ -35,6 +35,7 @@ from deliralike.conformance.taps import (
     Held,
     Recording,
     Unit,
+    bare,
     cotangents,
     force,
     record,
@@ -137,7 +138,6 @@ class _Search:
         recording = record(unit, cotangent)
         calls = recording.calls
         weights = cotangents(unit, calls, cotangent)
-        other = self.correspondence.functions(other)
         try:
             counterpart = self.correspondence.counterpart(calls, other, cotangent)
             if _agrees(recording, counterpart.free):
@@ -214,7 +214,7 @@ class _Search:
             for place in self._inside(
                 unit,
                 other,
-                self.correspondence.alone(call),
+                self.correspondence.alone(name, call),
                 nest_like(call.output, weights[name].output),
                 joined(path, call.path),
             )
@@ -361,7 +361,7 @@ class _Search:
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
-        tap = Correspondence().alone(calls[name])
+        tap = Correspondence().alone(name, calls[name])
         suspect = _Suspect(name, tap, weights[name], what, difference, pair)
         function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
         yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
@@ -435,7 +435,8 @@ def _has_blocks(unit: Unit, call: Call) -> bool:
 def _filled(network: AbstractNetwork, values: Any) -> Any:
     """A nest with the network's own parameters and buffers in their places."""
     slots = network.neutral_slots()
-    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, values)
+    plain = bare(values)
+    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
 
 
 def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:

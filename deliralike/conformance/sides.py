@@ -76,9 +76,7 @@ def bring_together(
     _load(candidate, found.match.to_candidate(reference.network.neutral_state()))
     layout = fits[id(found.match)][1].layout
     match = found.certain
-    correspondence = Matched(
-        match, layout, _written_once(given), orders=Orders(list(layout.inputs.values()))
-    )
+    correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
     return Sides(
         reference,
         candidate.but(loss=correspondence.loss(candidate.loss)),

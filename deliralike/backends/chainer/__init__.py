@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays, iterators, mixed_precision, own_networks, random
+from deliralike.backends.chainer import (
+    arrays,
+    iterators,
+    mixed_precision,
+    native_functions,
+    own_networks,
+    random,
+)
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
@@ -36,6 +43,7 @@ from deliralike.backends.chainer.replicas.optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
+from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
@@ -128,6 +136,13 @@ class ChainerBackend(Backend):
         network.cleargrads()
         value = float(arrays.numpy(loss))
         return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
+
+    def native_functions_called_through(
+        self, network: Any, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        if is_layer_of("chainer", network):
+            return nullcontext()
+        return native_functions.called_through(blocks_of(network), around)
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)

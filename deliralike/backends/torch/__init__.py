@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +16,14 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.torch import arrays, files, mixed_precision, random
+from deliralike.backends.native_calls import is_layer_of
+from deliralike.backends.torch import (
+    arrays,
+    files,
+    mixed_precision,
+    native_functions,
+    random,
+)
 from deliralike.backends.torch.compat.batch_norm_names import (
     DataParallelWithCallback,
     convert_model,
@@ -223,6 +230,13 @@ class TorchBackend(Backend):
             lambda leaf: _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None, inputs
         )
         return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(extras))
+
+    def native_functions_called_through(
+        self, network: Any, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        if is_layer_of("torch", network):
+            return nullcontext()
+        return native_functions.called_through(around)
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         network.to(arrays.dtype(dtype))
