@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -88,7 +90,8 @@ def compare(
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
-    Both are copied and compared in float64; neither changes.
+    Both are copied and compared in float64. Neither changes, and the process keeps nothing of it:
+    generators and the frameworks' switches are as before.
 
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
@@ -142,7 +145,6 @@ def compare(
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
-    batch = _on_host(batch, sides)
     settings = Settings(
         tuple(levels),
         weights,
@@ -155,8 +157,11 @@ def compare(
         progress,
     )
     with ExitStack() as stack:
-        for side in sides:
-            stack.enter_context(side.network.backend.compiling_quickly())
+        stack.enter_context(_process_as_before())
+        for backend in {side.network.backend for side in sides}:
+            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.compiling_quickly())
+        batch = _on_host(batch, sides)
         return _Comparison((sides[0], sides[1]), batch, settings).proof()
 
 
@@ -185,6 +190,18 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+@contextmanager
+def _process_as_before() -> Iterator[None]:
+    """Leave the generators of Python and NumPy, and the filters of warnings, as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with warnings.catch_warnings():  # packages that are imported here add to them
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
