@@ -304,3 +304,53 @@ def test_a_network_that_runs_in_no_layout_shows_how_far_it_came():
     layouts = Layouts()
     layouts.input_for(backends.get("jax").wrap(port), SCENES[:1], must_run=False)
     assert layouts.seen == {4: [(0, 3, 1, 2)]}
+
+
+# Tied weights
+# -----------------------------------------------------------------------------
+
+WORDS = GENERATOR.integers(0, 7, (5, 6)), np.arange(5) % 3
+
+
+class Language(nn.Module):
+    """Its head has the weights of its embedding, or equal ones of its own."""
+
+    def __init__(self, is_tied=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.wte, self.fc = nn.Embedding(7, 4), nn.Linear(4, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        if is_tied:
+            self.head.weight = self.wte.weight
+        else:
+            self.head.weight.data.copy_(self.wte.weight.data)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.fc(self.wte(x)))).mean(1)
+
+
+class Attending(nnx.Module):
+    """The same in flax, where an embedding is its own head."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.tok, self.fc = nnx.Embed(7, 4, rngs=rngs), nnx.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.tok.attend(jnp.tanh(self.fc(self.tok(x)))).mean(1)
+
+
+def test_weights_that_are_tied_on_one_side_only_are_loaded():
+    for sides in ((Language(), Attending()), (Attending(), Language())):
+        proof = compare(*sides, WORDS, weights="load", levels=(*QUICK, "L4", "L5"), steps=2)
+        assert proof.proved, proof
+
+
+def test_weights_that_are_equal_and_not_tied_are_another_structure():
+    """Their gradients are apart: no layer is accused of it."""
+    proof = compare(Language(is_tied=False), Attending(), WORDS, weights="load", levels=QUICK)
+    assert proof.diverges
+    assert (
+        "wte.weight (Embedding), tied to head.weight, in the reference by itself" in proof.headline
+    )
+    assert {f.what for f in proof.level("L3").findings} == {"gradient of wte.weight"}
