@@ -41,6 +41,7 @@ from deliralike.conformance.levels import (
 )
 from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.matching.pairing import Side
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
@@ -86,6 +87,7 @@ def compare(
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
     seed: int = 0,
+    thorough: bool = False,
     progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
@@ -114,6 +116,8 @@ def compare(
             compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
+        thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
+            hundreds of passes.
         progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
 
     Returns:
@@ -154,6 +158,7 @@ def compare(
         streams,
         steps,
         seed,
+        thorough,
         progress,
     )
     with ExitStack() as stack:
@@ -177,6 +182,7 @@ class Settings:
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
+    thorough: bool = False
     progress: Callable[[str], None] = lambda level: None
 
     @property
@@ -272,9 +278,8 @@ class _Comparison:
     def _structure(self) -> None:
         self._begin("L0")
         reference, candidate = self.given
-        same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
         self.match = None
-        if not same or self.settings.names:
+        if self.settings.names or not _are_named_alike(reference.network, candidate.network):
             self.match = matching.propose(reference.network, candidate.network, self.settings.names)
             self.match.require_complete()
         if "L0" in self.settings.levels:
@@ -496,7 +501,7 @@ class _Comparison:
         names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
-            "L4": lambda: stepping.level(*sides, names),
+            "L4": lambda: stepping.level(*sides, names, unused=False, never=self._unused()),
             "L5": lambda: curve.level(
                 *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
             ),
@@ -507,13 +512,18 @@ class _Comparison:
                 settings.replicas,
                 settings.processes,
             ),
-            "L7": lambda: probes.level(*sides, self.batch, self.match),
+            "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
                 self.levels.append(make())
+
+    def _unused(self) -> list[str]:
+        """The reference's parameters that get no gradient in training."""
+        gradients = self.modes["train"].reference.recording.parameters
+        return [name for name, gradient in gradients.items() if gradient is None]
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:
@@ -535,6 +545,14 @@ class _Comparison:
             Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",))
             for name in wanted
         ]
+
+
+def _are_named_alike(reference: AbstractNetwork, candidate: AbstractNetwork) -> bool:
+    """Whether two networks have the same names in the same order, and their channels on one axis."""
+    if list(reference.neutral_slots()) != list(candidate.neutral_slots()):
+        return False
+    sides = [Side.of(network, values=False) for network in (reference, candidate)]
+    return sides[0].channels_last == sides[1].channels_last
 
 
 def _explains(finding: Finding) -> bool:
