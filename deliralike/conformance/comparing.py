@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -91,11 +93,13 @@ def compare(
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
     seed: int = 0,
+    thorough: bool = False,
     progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
-    Both are copied and compared in float64; neither changes.
+    Both are copied and compared in float64. Neither changes, and the process keeps nothing of it:
+    generators and the frameworks' switches are as before.
 
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
@@ -118,6 +122,8 @@ def compare(
             compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
+        thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
+            hundreds of passes.
         progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
 
     Returns:
@@ -149,7 +155,6 @@ def compare(
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
-    batch = _on_host(batch, sides)
     settings = Settings(
         tuple(levels),
         weights,
@@ -159,11 +164,15 @@ def compare(
         streams,
         steps,
         seed,
+        thorough,
         progress,
     )
     with ExitStack() as stack:
-        for side in sides:
-            stack.enter_context(side.network.backend.compiling_quickly())
+        stack.enter_context(_process_as_before())
+        for backend in {side.network.backend for side in sides}:
+            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.compiling_quickly())
+        batch = _on_host(batch, sides)
         return _Comparison((sides[0], sides[1]), batch, settings).proof()
 
 
@@ -179,6 +188,7 @@ class Settings:
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
+    thorough: bool = False
     progress: Callable[[str], None] = lambda level: None
 
     @property
@@ -192,6 +202,18 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+@contextmanager
+def _process_as_before() -> Iterator[None]:
+    """Leave the generators of Python and NumPy, and the filters of warnings, as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with warnings.catch_warnings():  # packages that are imported here add to them
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
@@ -504,7 +526,7 @@ class _Comparison:
         names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
-            "L4": lambda: stepping.level(*sides, names),
+            "L4": lambda: stepping.level(*sides, names, unused=False, never=self._unused()),
             "L5": lambda: curve.level(
                 *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
             ),
@@ -515,13 +537,18 @@ class _Comparison:
                 settings.replicas,
                 settings.processes,
             ),
-            "L7": lambda: probes.level(*sides, self.batch, self.match),
+            "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
                 self.levels.append(make())
+
+    def _unused(self) -> list[str]:
+        """The reference's parameters that get no gradient in training."""
+        gradients = self.modes["train"].reference.recording.parameters
+        return [name for name, gradient in gradients.items() if gradient is None]
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:

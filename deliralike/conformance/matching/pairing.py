@@ -197,7 +197,7 @@ class Layer:
     @cached_property
     def distinctive(self) -> bool:
         """Whether some values are not all the same: those of ones and zeros identify nothing."""
-        return any(_says_something(self.side.value(unit)) for unit in self.units.values())
+        return any(is_telling(self.side.value(unit)) for unit in self.units.values())
 
     def fingerprint(self, name: str) -> tuple[float, ...]:
         """Numbers of a unit that no order of its elements changes."""
@@ -430,7 +430,7 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
     return equal_under(first, second, options)
 
 
-def _says_something(value: np.ndarray | None) -> bool:
+def is_telling(value: np.ndarray | None) -> bool:
     """Whether a tensor's values are known numbers and not all the same."""
     return (
         value is not None
@@ -464,7 +464,7 @@ def layout(
     Returns:
         The transform, and others that would do as well.
     """
-    if _says_something(reference.value(unit)) and (
+    if is_telling(reference.value(unit)) and (
         found := same_layout(reference, unit, candidate, other)
     ):
         return found, ()

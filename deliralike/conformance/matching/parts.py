@@ -291,21 +291,20 @@ def assembled(
 ) -> dict[str, Any]:
     """Return tensors put together from units.
 
-    Tensors that lack a unit are left out; absent ones stay None.
+    Tensors that lack a unit are left out; absent ones stay None. A unit may come several times, as
+    where the other side has several names for it.
     """
     found: dict[str, Any] = {}
-    filled: dict[str, int] = {}
+    seen: set[Unit] = set()
+    missing = {name: math.prod(shape) for name, shape in shapes.items()}
     for unit, value in written:
+        if unit not in seen:
+            seen.add(unit)
+            missing[unit.source] -= math.prod(unit.shape)
         if value is None:
             found.setdefault(unit.source, None)
-            filled[unit.source] = filled.get(unit.source, 0) + math.prod(unit.shape)
             continue
         if found.get(unit.source) is None:
             found[unit.source] = np.zeros(shapes[unit.source], value.dtype)
         unit.write(found[unit.source], value)
-        filled[unit.source] = filled.get(unit.source, 0) + math.prod(unit.shape)
-    return {
-        name: found[name]
-        for name in shapes
-        if name in found and filled[name] == math.prod(shapes[name])
-    }
+    return {name: found[name] for name in shapes if name in found and not missing[name]}
