@@ -1,0 +1,477 @@
+"""Whether the pairs are what they claim to be, by plain numbers in float64.
+
+A port is right if its outputs, loss, statistics, and the sums of squares of its gradients and updates
+are those of the reference: such sums do not depend on names and layouts. A mistake is one if it changes any of them. Nothing
+of the proof is used.
+
+``python -m tests.score.check_pairs cnn resnet`` prints what is not as it should be.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import itertools
+import sys
+import types
+from collections import defaultdict
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+
+from deliralike.backends.chainer.arrays import chainer
+
+FOLDER = Path(__file__).parent
+NEAR = 1e-9  # relative; right ports agree to some 1e-14
+STEPS = 3
+RANDOM = {"vit"}  # dropout of the framework's own: nothing can be said of training
+
+# The port's layers by those of the reference, where the comparison loads the weights.
+NAMES = {
+    ("cnn", "chainer"): {"conv1": "conv1", "bn1": "norm1", "conv2": "conv2", "bn2": "norm2", "fc1": "l1", "fc2": "l2"},
+}
+
+
+def source(pair, port, edits=()):
+    """The source of a port after edits, each of a text that stands there once."""
+    text = (FOLDER / pair / f"{port}.py").read_text()
+    for old, new in edits:
+        assert text.count(old) == 1, f"{text.count(old)} times: {old}"
+        text = text.replace(old, new)
+    return text
+
+
+def load(pair, port, edits=()):
+    """The module of an edited port."""
+    module = types.ModuleType(f"{pair}_{port}")
+    exec(compile(source(pair, port, edits), f"{pair}/{port}", "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+# Reference
+# -----------------------------------------------------------------------------
+
+
+def leaves(value):
+    """The arrays of a nest of outputs, in order."""
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value) for leaf in leaves(value[key])]
+    if isinstance(value, (tuple, list)):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [value]
+
+
+def square(arrays):
+    """The sum of squares of some arrays."""
+    return np.asarray(sum(float((np.asarray(a, np.float64) ** 2).sum()) for a in arrays))
+
+
+def of_reference(reference):
+    """What the reference computes."""
+    batch = [torch.tensor(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in reference.batch()]
+    loss = getattr(reference, "loss", lambda net, *b: torch.nn.functional.cross_entropy(net(*b[:-1]), b[-1]))
+    found = {}
+    torch.manual_seed(0)
+    net = reference.network().double()
+    net.eval()
+    for i, out in enumerate(leaves(net(*batch[:-1]))):
+        found[f"eval {i}"] = out.detach().numpy()
+    if reference.random:
+        train = net.eval
+    else:
+        train = net.train
+    train()
+    for i, out in enumerate(leaves(copy.deepcopy(net)(*batch[:-1]))):
+        found[f"train {i}"] = out.detach().numpy()
+    if batch[0].is_floating_point():
+        batch[0].requires_grad_(True)
+    value = loss(net, *batch)
+    value.backward()
+    found["loss"] = value.detach().numpy()
+    found["gradients"] = square([p.grad.numpy() for p in net.parameters() if p.grad is not None])
+    if batch[0].requires_grad:
+        found["gradient of the input"] = batch[0].grad.numpy()
+    found["statistics"] = square([b.numpy() for n, b in net.named_buffers() if "running" in n])
+    for name, make in getattr(reference, "OPTIMIZERS", {}).items():
+        net = reference.network().double()
+        train()
+        net.train(not reference.random)
+        before = [p.detach().clone().numpy() for p in net.parameters()]
+        optimizer = make(net)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss(net, *[b.detach() for b in batch]).backward()
+            optimizer.step()
+        after = [p.detach().numpy() for p in net.parameters()]
+        found[f"optimizer {name}"] = square([a - b for a, b in zip(after, before)])
+    return found
+
+
+# flax
+# -----------------------------------------------------------------------------
+
+
+class Flax:
+    """How to run a port in flax."""
+
+    def __init__(self, module, reference):
+        self.module = module
+        with jax.enable_x64(True):
+            self.net = module.network(reference)
+            for _, variable in nnx.iter_graph(self.net):
+                if isinstance(variable, nnx.Variable) and jnp.issubdtype(getattr(variable.get_value(), "dtype", jnp.int32), jnp.floating):
+                    variable.set_value(jnp.asarray(np.asarray(variable.get_value()), jnp.float64))
+
+    def layers(self):
+        """Variables of each layer by name."""
+        found = {}
+        for path, module in nnx.iter_modules(self.net):
+            own = {k: v for k, v in vars(module).items() if isinstance(v, nnx.Variable) and not isinstance(v, nnx.RngState)}
+            found[".".join(map(str, path))] = (module, own)
+        return found
+
+    def read(self, variable):
+        return np.asarray(variable.get_value())
+
+    def write(self, variable, value):
+        with jax.enable_x64(True):
+            assert variable.get_value().shape == value.shape, (variable.get_value().shape, value.shape)
+            variable.set_value(jnp.asarray(value))
+
+    def copied(self, layer, source):
+        """Native values by name, of a layer of torch."""
+        w = {k: v.detach().double().numpy() for k, v in source.state_dict().items()}
+        kind = type(source).__name__
+        if kind == "Linear":
+            values = {"kernel": w["weight"].T}
+        elif kind == "Conv2d":
+            values = {"kernel": w["weight"].transpose(2, 3, 1, 0)}
+        elif kind == "ConvTranspose2d":
+            values = {"kernel": w["weight"].transpose(2, 3, 0, 1)[::-1, ::-1]}
+            if getattr(layer, "transpose_kernel", False):
+                values = {"kernel": w["weight"].transpose(2, 3, 1, 0)}
+        elif kind == "Embedding":
+            values = {"embedding": w["weight"]}
+        else:
+            values = {"scale": w["weight"], "mean": w.get("running_mean"), "var": w.get("running_var")}
+        if "bias" in w:
+            values["bias"] = w["bias"]
+        return values
+
+    def run(self, batch, last):
+        """All that is compared; with inputs channels last or as they are."""
+        with jax.enable_x64(True):
+            return self._run(batch, last)
+
+    def _loss(self, turned):
+        own = getattr(self.module, "loss", None)
+        if own is not None:
+            return own
+
+        def default(net, *b):
+            logits = net(*b[:-1])
+            logits = logits[0] if isinstance(logits, tuple) else logits
+            if not turned:
+                logits = jnp.moveaxis(logits, 1, -1)
+            logp = jax.nn.log_softmax(logits)
+            return -jnp.take_along_axis(logp, b[-1][..., None], -1).mean()
+
+        return default
+
+    def _run(self, batch, last):
+        batch = [jnp.asarray(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in batch]
+        if last:
+            batch = [jnp.moveaxis(b, 1, -1) if b.ndim == 4 else b for b in batch]
+        loss = self._loss(last)
+        found = {}
+        net = nnx.clone(self.net)
+        net.eval()
+        for i, out in enumerate(leaves(net(*batch[:-1]))):
+            found[f"eval {i}"] = self._turned(out, last)
+        if not self.module.random:
+            net.train()
+        for i, out in enumerate(leaves(nnx.clone(net)(*batch[:-1]))):
+            found[f"train {i}"] = self._turned(out, last)
+        if batch[0].dtype.kind == "f":
+            value, (gradient, of_input) = nnx.value_and_grad(loss, argnums=(0, 1))(net, *batch)
+            found["gradient of the input"] = self._turned(of_input, last)
+        else:
+            value, gradient = nnx.value_and_grad(loss)(net, *batch)
+        found["loss"] = np.asarray(value)
+        found["gradients"] = square(jax.tree.leaves(gradient))
+        found["statistics"] = square(jax.tree.leaves(nnx.state(net, nnx.BatchStat)))
+        for name, make in getattr(self.module, "OPTIMIZERS", {}).items():
+            net = nnx.clone(self.net)
+            net.eval() if self.module.random else net.train()
+            before = list(map(np.asarray, jax.tree.leaves(nnx.state(net, nnx.Param))))
+            optimizer = nnx.Optimizer(net, make(net), wrt=nnx.Param)
+            for _ in range(STEPS):
+                optimizer.update(net, nnx.grad(loss)(net, *batch))
+            after = jax.tree.leaves(nnx.state(net, nnx.Param))
+            found[f"optimizer {name}"] = square([np.asarray(a) - b for a, b in zip(after, before)])
+        return found
+
+    def _turned(self, out, last):
+        out = np.asarray(out)
+        return np.moveaxis(out, -1, 1) if last and out.ndim == 4 else out
+
+
+# Chainer
+# -----------------------------------------------------------------------------
+
+
+class Chainer:
+    """How to run a port in Chainer."""
+
+    def __init__(self, module, reference):
+        self.module = module
+        with chainer.using_config("dtype", np.float64):
+            np.random.seed(0)
+            self.net = module.network(reference)
+        self.widened = False
+
+    def widen(self, batch):
+        """In float64, after a call that finds the sizes."""
+        if self.widened:
+            return
+        with chainer.using_config("train", False):
+            for link in self.net.links():
+                for name in getattr(link, "_persistent", ()):
+                    value = getattr(link, name)
+                    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                        setattr(link, name, value.astype(np.float64))
+            for parameter in self.net.params():
+                if parameter.array is not None:
+                    parameter.array = parameter.array.astype(np.float64)
+            self.net(*batch[:-1])
+        for parameter in self.net.params():
+            parameter.array = parameter.array.astype(np.float64)
+        self.widened = True
+
+    def layers(self):
+        """Parameters and persistent values of each link by name."""
+        found = {}
+        for path, link in self.net.namedlinks():
+            own = {n: (link, n) for n in sorted(link._params)}
+            own |= {n: (link, n) for n in link._persistent if isinstance(getattr(link, n), np.ndarray)}
+            found[path.strip("/").replace("/", ".")] = (link, own)
+        return found
+
+    def read(self, place):
+        value = getattr(*place)
+        return value.array if isinstance(value, chainer.Parameter) else value
+
+    def write(self, place, value):
+        assert self.read(place).shape == value.shape, (self.read(place).shape, value.shape)
+        if isinstance(getattr(*place), chainer.Parameter):
+            getattr(*place).array = np.array(value)
+        else:
+            setattr(*place, np.array(value))
+
+    def copied(self, layer, source):
+        """Native values by name, of a layer of torch."""
+        w = {k: v.detach().double().numpy() for k, v in source.state_dict().items()}
+        if "Norm" in type(source).__name__:
+            return {"gamma": w["weight"], "beta": w["bias"], "avg_mean": w.get("running_mean"), "avg_var": w.get("running_var")}
+        return {"W": w["weight"], "b": w.get("bias")}
+
+    def _loss(self, net, *b):
+        own = getattr(self.module, "loss", None)
+        if own is not None:
+            return own(net, *b)
+        logits = net(*b[:-1])
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        return chainer.functions.softmax_cross_entropy(logits, b[-1])
+
+    def run(self, batch, last):
+        """All that is compared."""
+        assert not last
+        batch = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in batch]
+        self.widen(batch)
+        found = {}
+        with chainer.using_config("dtype", np.float64):
+            with chainer.using_config("train", False):
+                for i, out in enumerate(leaves(self.net(*batch[:-1]))):
+                    found[f"eval {i}"] = out.array
+            with chainer.using_config("train", not self.module.random):
+                for i, out in enumerate(leaves(copy.deepcopy(self.net)(*batch[:-1]))):
+                    found[f"train {i}"] = out.array
+                net = copy.deepcopy(self.net)
+                inputs = list(batch)
+                if batch[0].dtype.kind == "f":
+                    inputs[0] = chainer.Variable(batch[0])
+                net.cleargrads()
+                value = self._loss(net, *inputs)
+                value.backward()
+                found["loss"] = value.array
+                found["gradients"] = square([p.grad for p in net.params() if p.grad is not None])
+                if batch[0].dtype.kind == "f":
+                    found["gradient of the input"] = inputs[0].grad
+                found["statistics"] = square([getattr(k, n) for k in net.links() for n in k._persistent if n in ("avg_mean", "avg_var", "running_mean", "running_var")])
+                for name, make in getattr(self.module, "OPTIMIZERS", {}).items():
+                    net = copy.deepcopy(self.net)
+                    optimizer = make(net)
+                    before = [p.array.copy() for p in net.params()]
+                    for _ in range(STEPS):
+                        net.cleargrads()
+                        self._loss(net, *batch).backward()
+                        optimizer.update()
+                    found[f"optimizer {name}"] = square([p.array - b for p, b in zip(net.params(), before)])
+        return found
+
+
+KINDS = {"jax": Flax, "chainer": Chainer}
+
+
+# The check
+# -----------------------------------------------------------------------------
+
+
+def differences(first, second):
+    """What differs, by name: how much relative to its norm."""
+    found = {}
+    for name in first.keys() | second.keys():
+        if name not in first or name not in second:
+            found[name] = np.inf
+            continue
+        a, b = first[name], second[name]
+        if a.shape != b.shape:
+            found[name] = np.inf
+            continue
+        found[name] = float(np.linalg.norm(a - b) / max(np.linalg.norm(a), 1e-300))
+        if np.linalg.norm(a) < 1e-25 and np.linalg.norm(b) < 1e-25:
+            found[name] = 0.0
+    return found
+
+
+def worst(first, second):
+    """What differs by more than rounding."""
+    return {k: v for k, v in sorted(differences(first, second).items()) if not v <= NEAR}
+
+
+def signature(side, entry):
+    """What layers can be exchanged."""
+    layer, own = entry
+    return type(layer).__name__, tuple((name, side.read(one).shape) for name, one in sorted(own.items()))
+
+
+def fill(side, values):
+    """Values of layers by signature, in an order for each signature."""
+    groups = defaultdict(list)
+    for entry in side.layers().values():
+        if entry[1]:
+            groups[signature(side, entry)].append(entry)
+    for key, entries in groups.items():
+        for entry, value in zip(entries, values[key], strict=True):
+            for name, one in entry[1].items():
+                side.write(one, value[name])
+
+
+def taken(side):
+    """The values of layers by signature."""
+    groups = defaultdict(list)
+    for entry in side.layers().values():
+        if entry[1]:
+            groups[signature(side, entry)].append({n: np.array(side.read(v)) for n, v in entry[1].items()})
+    return groups
+
+
+def orders(values):
+    """All ways to hand out values among layers of one signature."""
+    keys = list(values)
+    for chosen in itertools.product(*(itertools.permutations(values[key]) for key in keys)):
+        yield dict(zip(keys, chosen))
+
+
+def run(side, batch, wanted=None):
+    """What a port computes; in the layout that fits the reference."""
+    found, errors = [], []
+    for last in (False, True) if isinstance(side, Flax) else (False,):
+        if last and not any(a.ndim == 4 for a in batch[:-1]):
+            continue
+        try:
+            found.append(side.run(batch, last))
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+    if not found:
+        raise errors[-1]
+    if wanted is None:
+        return found[0]
+    return min(found, key=lambda one: len(worst(wanted, one)))
+
+
+def made(pair, port, edits, reference, batch):
+    """A port, ready to run."""
+    module = load(pair, port, edits)
+    module.random = pair in RANDOM
+    side = KINDS[port](module, reference)
+    if port == "chainer":
+        side.widen([a.astype(np.float64) if a.dtype.kind == "f" else a for a in batch])
+    return side
+
+
+def check(pair):
+    """Print what is not as it should be; the number of such cases."""
+    reference = importlib.import_module(f"tests.score.pairs.{pair}.reference")
+    reference.random = pair in RANDOM
+    edits = importlib.import_module(f"tests.score.pairs.{pair}.edits")
+    batch = reference.batch()
+    wanted = of_reference(reference)
+    bad = 0
+    bases, values = {}, {}
+    print(pair, sum(p.numel() for p in reference.network().parameters()), "parameters", {k: v.shape for k, v in wanted.items() if "eval" in k})
+    for port in ("jax", "chainer"):
+        net = reference.network()
+        side = made(pair, port, (), net, batch)
+        if side.module.WEIGHTS == "load":
+            layers = side.layers()
+            names = dict(net.named_modules())
+            for a, b in NAMES[pair, port].items():
+                layer, own = layers[b]
+                new = side.copied(layer, names[a])
+                for name, one in own.items():
+                    side.write(one, new[name])
+            values[port] = taken(side)
+        bases[port] = run(side, batch, wanted)
+        if off := worst(wanted, bases[port]):
+            print(f"  {port}: NOT RIGHT {off}")
+            bad += 1
+    for case in (*edits.RIGHT, *edits.MISTAKES):
+        mistake = hasattr(case, "places")
+        try:
+            side = made(pair, case.port, case.edits, reference.network(), batch)
+            if case.port in values and mistake:
+                fill(side, values[case.port])
+            if case.port in values and not mistake:
+                for order in itertools.islice(orders(values[case.port]), 3000):
+                    fill(side, order)
+                    if not any("eval" in n for n in worst(wanted, run_eval(side, batch, wanted))):
+                        break
+            off = worst(wanted, run(side, batch, wanted))
+        except Exception as error:  # noqa: BLE001
+            off = {f"{type(error).__name__}: {str(error)[:150]}": np.inf}
+        if mistake:
+            seen = any(n.startswith("eval") or ":" in n for n in off)
+            if not off or (case.effect is not None and seen != case.effect):
+                print(f"  {case.port} {case.name}: effect {case.effect}, differs {off}")
+                bad += 1
+            else:
+                print(f"    ok {case.port} {case.name}: {next(iter(off.items()))}")
+        elif off:
+            print(f"  {case.port} right {case.name}: {off}")
+            bad += 1
+    names = [(hasattr(c, "places"), c.port, c.name) for c in (*edits.RIGHT, *edits.MISTAKES)]
+    assert len(set(names)) == len(names), "a name twice"
+    count = {(kind, port): sum(n[:2] == (kind == "mistakes", port) for n in names) for kind in ("mistakes", "right") for port in ("jax", "chainer")}
+    print(f"  {count}, {bad} bad")
+    return bad
+
+
+run_eval = run
+
+if __name__ == "__main__":
+    sys.exit(sum(map(check, sys.argv[1:])))
