@@ -33,6 +33,10 @@ RANDOM = {"vit"}  # dropout of the framework's own: nothing can be said of train
 # The port's layers by those of the reference, where the comparison loads the weights.
 NAMES = {
     ("cnn", "chainer"): {"conv1": "conv1", "bn1": "norm1", "conv2": "conv2", "bn2": "norm2", "fc1": "l1", "fc2": "l2"},
+    ("unet", "chainer"): {
+        "up1": "up", "reduce": "conv", "outc": "classify",
+        **{f"{a}.double_conv.{i}": f"{b}.{j}" for a, b in (("inc", "enc0"), ("down1", "enc1"), ("down2", "enc2"), ("conv1", "dec1"), ("conv2", "dec0")) for i, j in ((0, 0), (1, 1), (3, 2), (4, 3))},
+    },
     ("resnet", "jax"): {
         "conv1": "stem", "bn1": "stem_norm", "fc": "head", "layer2.0.downsample.0": "blocks.2.proj", "layer2.0.downsample.1": "blocks.2.proj_norm",
         **{f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}" for i in range(4) for n in (1, 2) for a, b in (("conv", "conv"), ("bn", "norm"))},
