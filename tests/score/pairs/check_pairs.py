@@ -37,6 +37,10 @@ NAMES = {
         "up1": "up", "reduce": "conv", "outc": "classify",
         **{f"{a}.double_conv.{i}": f"{b}.{j}" for a, b in (("inc", "enc0"), ("down1", "enc1"), ("down2", "enc2"), ("conv1", "dec1"), ("conv2", "dec0")) for i, j in ((0, 0), (1, 1), (3, 2), (4, 3))},
     },
+    ("vit", "chainer"): {
+        "patch_embed": "patch", "norm": "ln", "head": "out", "cls_token": "token", "pos_embed": "position",
+        **{f"blocks.{i}.{a}": f"layers.{i}.{b}" for i in (0, 1) for a, b in (("norm1", "ln_1"), ("norm2", "ln_2"), ("mlp.fc1", "l1"), ("mlp.fc2", "l2"), ("attn.out_proj", "attention.w_o"), ("attn.in_proj 0", "attention.w_q"), ("attn.in_proj 1", "attention.w_k"), ("attn.in_proj 2", "attention.w_v"))},
+    },
     ("resnet", "jax"): {
         "conv1": "stem", "bn1": "stem_norm", "fc": "head", "layer2.0.downsample.0": "blocks.2.proj", "layer2.0.downsample.1": "blocks.2.proj_norm",
         **{f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}" for i in range(4) for n in (1, 2) for a, b in (("conv", "conv"), ("bn", "norm"))},
@@ -431,6 +435,18 @@ def settle(side, values, batch, wanted):
                 return
 
 
+def part_of(names, path):
+    """A layer, or one of the three projections of an attention as a layer: ``"attn.in_proj 0"``."""
+    if path in names:
+        return names[path]
+    owner, _, part = path.partition(".in_proj ")
+    attention = names[owner]
+    layer = torch.nn.Linear(attention.embed_dim, attention.embed_dim)
+    layer.weight.data = attention.in_proj_weight.chunk(3)[int(part)]
+    layer.bias.data = attention.in_proj_bias.chunk(3)[int(part)]
+    return layer
+
+
 def made(pair, port, edits, reference, batch):
     """A port, ready to run."""
     module = load(pair, port, edits)
@@ -459,8 +475,14 @@ def check(pair, only=()):
             layers = side.layers()
             names = dict(net.named_modules())
             for a, b in NAMES[pair, port].items():
+                if b not in layers:  # a parameter
+                    owner, _, b = b.rpartition(".")
+                    value = dict(net.named_parameters())[a].detach().double().numpy()
+                    one = layers[owner][1][b]
+                    side.write(one, value.reshape(side.read(one).shape))
+                    continue
                 layer, own = layers[b]
-                new = side.copied(layer, names[a])
+                new = side.copied(layer, part_of(names, a))
                 for name, one in own.items():
                     side.write(one, new[name])
             values[port] = taken(side)
