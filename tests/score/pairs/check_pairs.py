@@ -41,9 +41,27 @@ NAMES = {
         "patch_embed": "patch", "norm": "ln", "head": "out", "cls_token": "token", "pos_embed": "position",
         **{f"blocks.{i}.{a}": f"layers.{i}.{b}" for i in (0, 1) for a, b in (("norm1", "ln_1"), ("norm2", "ln_2"), ("mlp.fc1", "l1"), ("mlp.fc2", "l2"), ("attn.out_proj", "attention.w_o"), ("attn.in_proj 0", "attention.w_q"), ("attn.in_proj 1", "attention.w_k"), ("attn.in_proj 2", "attention.w_v"))},
     },
+    ("gpt", "jax"): {
+        "wte": "tok", "wpe": "pos", "ln_f": "norm",
+        **{f"h.{i}.{a}": f"blocks.{i}.{b}" for i in (0, 1) for a, b in (("ln_1", "norm_attn"), ("ln_2", "norm_mlp"), ("attn.c_attn", "qkv"), ("attn.c_proj", "out"), ("mlp.c_fc", "up"), ("mlp.c_proj", "down"))},
+    },
     ("resnet", "jax"): {
         "conv1": "stem", "bn1": "stem_norm", "fc": "head", "layer2.0.downsample.0": "blocks.2.proj", "layer2.0.downsample.1": "blocks.2.proj_norm",
         **{f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}" for i in range(4) for n in (1, 2) for a, b in (("conv", "conv"), ("bn", "norm"))},
+    },
+}
+
+
+# The same for single ports that are cut otherwise; None where there is no such layer.
+OTHER = {
+    ("vit", "chainer", "one projection for all three"): {
+        f"blocks.{i}.attn.in_proj{part}": None if part else f"layers.{i}.attention.w_qkv" for i in (0, 1) for part in ("", " 0", " 1", " 2")
+    },
+    ("gpt", "jax", "mask kept by the block"): {},
+    ("gpt", "jax", "head of its own with the embedding as its weight"): {"wte": None, "wte.weight": ".tok"},
+    ("gpt", "jax", "positions as a fresh table of zeros"): {"wpe": None, "wpe.weight": ".pos"},
+    ("gpt", "jax", "three projections, the values first"): {
+        f"h.{i}.attn.c_attn{part}": name and f"blocks.{i}.{name}" for i in (0, 1) for part, name in (("", None), (" 0", "query"), (" 1", "key"), (" 2", "value"))
     },
 }
 
@@ -135,6 +153,8 @@ class Flax:
         with jax.enable_x64(True):
             self.net = module.network(reference)
             for _, variable in nnx.iter_graph(self.net):
+                if hasattr(variable, "dtype") and getattr(variable, "param_dtype", None) is not None:
+                    variable.dtype = jnp.float64  # nnx.Embed is as wide as its table was at first
                 if isinstance(variable, nnx.Variable) and jnp.issubdtype(getattr(variable.get_value(), "dtype", jnp.int32), jnp.floating):
                     variable.set_value(jnp.asarray(np.asarray(variable.get_value()), jnp.float64))
 
@@ -435,15 +455,34 @@ def settle(side, values, batch, wanted):
                 return
 
 
+def copy_by_name(side, net, table):
+    """The reference's weights into the port's layers."""
+    layers, names = side.layers(), dict(net.named_modules())
+    for a, b in table.items():
+        if b is None:
+            continue
+        if b in layers:
+            layer, own = layers[b]
+            new = side.copied(layer, part_of(names, a))
+            for name, one in own.items():
+                side.write(one, new[name].reshape(side.read(one).shape))
+            continue
+        owner, _, b = b.rpartition(".")  # a parameter
+        one = layers[owner][1][b]
+        side.write(one, dict(net.named_parameters())[a].detach().double().numpy().reshape(side.read(one).shape))
+
+
 def part_of(names, path):
-    """A layer, or one of the three projections of an attention as a layer: ``"attn.in_proj 0"``."""
-    if path in names:
+    """A layer, the projections of an attention as a layer, or a third of one: ``"attn.in_proj 0"``."""
+    path, _, part = path.partition(" ")
+    if path in names and not part:
         return names[path]
-    owner, _, part = path.partition(".in_proj ")
-    attention = names[owner]
-    layer = torch.nn.Linear(attention.embed_dim, attention.embed_dim)
-    layer.weight.data = attention.in_proj_weight.chunk(3)[int(part)]
-    layer.bias.data = attention.in_proj_bias.chunk(3)[int(part)]
+    owner = names.get(path) or names[path.removesuffix(".in_proj")]
+    weight, bias = (owner.in_proj_weight, owner.in_proj_bias) if path not in names else (owner.weight, owner.bias)
+    if part:
+        weight, bias = weight.chunk(3)[int(part)], bias.chunk(3)[int(part)]
+    layer = torch.nn.Linear(*weight.shape[::-1])
+    layer.weight.data, layer.bias.data = weight, bias
     return layer
 
 
@@ -472,19 +511,7 @@ def check(pair, only=()):
         net = reference.network()
         side = made(pair, port, (), net, batch)
         if side.module.WEIGHTS == "load":
-            layers = side.layers()
-            names = dict(net.named_modules())
-            for a, b in NAMES[pair, port].items():
-                if b not in layers:  # a parameter
-                    owner, _, b = b.rpartition(".")
-                    value = dict(net.named_parameters())[a].detach().double().numpy()
-                    one = layers[owner][1][b]
-                    side.write(one, value.reshape(side.read(one).shape))
-                    continue
-                layer, own = layers[b]
-                new = side.copied(layer, part_of(names, a))
-                for name, one in own.items():
-                    side.write(one, new[name])
+            copy_by_name(side, net, NAMES[pair, port])
             values[port] = taken(side)
         bases[port] = run(side, batch, wanted)
         if off := worst(wanted, bases[port]):
@@ -499,7 +526,11 @@ def check(pair, only=()):
             if case.port in values and mistake:
                 fill(side, values[case.port])
             if case.port in values and not mistake:
-                settle(side, values[case.port], batch, wanted)
+                other = OTHER.get((pair, case.port, case.name))
+                if other is None:
+                    settle(side, values[case.port], batch, wanted)
+                else:
+                    copy_by_name(side, reference.network(), NAMES[pair, case.port] | other)
             off = worst(wanted, run(side, batch, wanted))
         except Exception as error:  # noqa: BLE001
             off = {f"{type(error).__name__}: {str(error)[:150]}": np.inf}
