@@ -45,6 +45,14 @@ NAMES = {
         "wte": "tok", "wpe": "pos", "ln_f": "norm",
         **{f"h.{i}.{a}": f"blocks.{i}.{b}" for i in (0, 1) for a, b in (("ln_1", "norm_attn"), ("ln_2", "norm_mlp"), ("attn.c_attn", "qkv"), ("attn.c_proj", "out"), ("mlp.c_fc", "up"), ("mlp.c_proj", "down"))},
     },
+    ("convnext_like", "jax"): {
+        "stem.0": "stem", "stem.1": "stem_ln", "downsample.0": "down_ln", "downsample.1": "down", "norm": "head_ln", "head": "head",
+        **{f"{s}.{a}": f"{t}.{b}" for s, t in (("stage1", "body"), ("stage2", "tail")) for a, b in (("dwconv", "depthwise"), ("norm", "ln"), ("pwconv1", "expand"), ("pwconv2", "project"), ("gamma", "layer_scale"))},
+    },
+    ("convnext_like", "chainer"): {
+        "stem.0": "conv0", "stem.1": "norm0", "downsample.0": "norm1", "downsample.1": "conv1", "norm": "norm2", "head": "fc",
+        **{f"{s}.{a}": f"{t}.{b}" for s, t in (("stage1", "block1"), ("stage2", "block2")) for a, b in (("dwconv", "conv"), ("norm", "norm"), ("pwconv1", "fc1"), ("pwconv2", "fc2"), ("gamma", "scale.W"))},
+    },
     ("resnet", "jax"): {
         "conv1": "stem", "bn1": "stem_norm", "fc": "head", "layer2.0.downsample.0": "blocks.2.proj", "layer2.0.downsample.1": "blocks.2.proj_norm",
         **{f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}" for i in range(4) for n in (1, 2) for a, b in (("conv", "conv"), ("bn", "norm"))},
@@ -58,6 +66,11 @@ OTHER = {
         f"blocks.{i}.attn.in_proj{part}": None if part else f"layers.{i}.attention.w_qkv" for i in (0, 1) for part in ("", " 0", " 1", " 2")
     },
     ("gpt", "jax", "mask kept by the block"): {},
+    ("convnext_like", "jax", "perceptron by convolutions of one pixel"): {},
+    ("convnext_like", "chainer", "grouped convolution"): {},
+    ("convnext_like", "chainer", "norm of Chainer on the pixels"): {},
+    ("convnext_like", "chainer", "perceptron by convolutions of one pixel"): {},
+    ("convnext_like", "chainer", "layer scale as a parameter"): {f"stage{i}.gamma": f"block{i}.scale" for i in (1, 2)},
     ("gpt", "jax", "head of its own with the embedding as its weight"): {"wte": None, "wte.weight": ".tok"},
     ("gpt", "jax", "positions as a fresh table of zeros"): {"wpe": None, "wpe.weight": ".pos"},
     ("gpt", "jax", "three projections, the values first"): {
