@@ -171,6 +171,9 @@ def of_torch(module):
     found["loss"] = value
     found["statistics"] = [s for n, s in network.named_buffers() if "running" in n]
     found["gradient"] = sum((p * p.grad).sum() for p in network.parameters() if p.grad is not None)
+    found["sizes of gradients"] = sum(
+        p.grad.abs().sum() for p in network.parameters() if p.grad is not None and p.ndim > 1
+    )
     for name, make in getattr(module, "OPTIMIZERS", {}).items():
         network = made().train()
         optimizer, history = make(network), []
@@ -240,6 +243,8 @@ def of_flax(module, reference):
     parameters = nnx.state(network, nnx.Param)
     products = jax.tree.map(lambda p, g: (p * g).sum(), parameters, gradients)
     found["gradient"] = sum(jax.tree.leaves(products))
+    matrices = [each for each in jax.tree.leaves(gradients) if each.ndim > 1]
+    found["sizes of gradients"] = sum(jnp.abs(each).sum() for each in matrices)
     for name, make in getattr(module, "OPTIMIZERS", {}).items():
         network = made()
         network.train()
@@ -306,6 +311,9 @@ def of_chainer(module, reference):
             ]
             found["gradient"] = sum(
                 (p.array * p.grad).sum() for p in network.params() if p.grad is not None
+            )
+            found["sizes of gradients"] = sum(
+                abs(p.grad).sum() for p in network.params() if p.grad is not None and p.ndim > 1
             )
             for name, make in getattr(module, "OPTIMIZERS", {}).items():
                 network = made()
