@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What people get wrong in such language models, and other ways to write them."""
 
 from tests.score.case import Mistake, Right

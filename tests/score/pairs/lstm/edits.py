@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What people get wrong in such a classifier, and other ways to write it."""
 
 from tests.score.case import Mistake, Right

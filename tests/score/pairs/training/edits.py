@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What people get wrong between training scripts, and other ways to write the same steps."""
 
 from tests.score.case import Mistake, Right
