@@ -289,7 +289,10 @@ RIGHT = (
         "jax",
         (
             ("import numpy as np\n", "import numpy as np\nimport optax\n"),
-            ('smooth_l1(out["boxes"] - boxes)', 'optax.huber_loss(out["boxes"], boxes, delta=0.5) / 0.5'),
+            (
+                'smooth_l1(out["boxes"] - boxes)',
+                'optax.huber_loss(out["boxes"], boxes, delta=0.5) / 0.5',
+            ),
         ),
     ),
     Right("as it is", "chainer"),

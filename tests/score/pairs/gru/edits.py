@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """What people get wrong with GRUs and padding, and other ways to write them."""
 
 from tests.score.case import Mistake, Right

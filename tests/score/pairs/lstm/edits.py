@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """What people get wrong in such a classifier, and other ways to write it."""
 
 from tests.score.case import Mistake, Right

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """What people get wrong between training scripts, and other ways to write the same steps."""
 
 from tests.score.case import Mistake, Right
