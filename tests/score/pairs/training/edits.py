@@ -336,7 +336,7 @@ RIGHT = (
             ),
             ("gelu(self.ln(self.l1(x)))", "gelu(self.ln(self.stack[0](x)))"),
             ("self.l3(gelu(self.l2(h)))", "self.stack[2](gelu(self.stack[1](h)))"),
-            ("in zip((port.l1, port.l2, port.l3),", "in zip(port.stack,"),
+            ("(port.l1, port.l2, port.l3)", "port.stack"),
         ),
     ),
     Right(
