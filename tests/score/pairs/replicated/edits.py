@@ -283,7 +283,7 @@ RIGHT = (
         ),
     ),
     Right(
-        "optimizer set up by its name",
+        "optimizer set up in one line",
         "chainer",
         (
             (
