@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import explain, matching
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
+from deliralike.conformance import explain
 from deliralike.conformance.explain import loss_terms, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
@@ -38,10 +39,18 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
-from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
-from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
+from deliralike.errors import (
+    BatchError,
+    CapabilityError,
+    DtypeError,
+    ProofFailed,
+    SettingError,
+    StateError,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
@@ -84,11 +93,13 @@ def compare(
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
     seed: int = 0,
+    thorough: bool = False,
     progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
-    Both are copied and compared in float64; neither changes.
+    Both are copied and compared in float64. Neither changes, and the process keeps nothing of it:
+    generators and the frameworks' switches are as before.
 
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
@@ -111,6 +122,8 @@ def compare(
             compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
+        thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
+            hundreds of passes.
         progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
 
     Returns:
@@ -142,7 +155,6 @@ def compare(
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
-    batch = _on_host(batch, sides)
     settings = Settings(
         tuple(levels),
         weights,
@@ -152,11 +164,15 @@ def compare(
         streams,
         steps,
         seed,
+        thorough,
         progress,
     )
     with ExitStack() as stack:
-        for side in sides:
-            stack.enter_context(side.network.backend.compiling_quickly())
+        stack.enter_context(_process_as_before())
+        for backend in {side.network.backend for side in sides}:
+            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.compiling_quickly())
+        batch = _on_host(batch, sides)
         return _Comparison((sides[0], sides[1]), batch, settings).proof()
 
 
@@ -172,6 +188,7 @@ class Settings:
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
+    thorough: bool = False
     progress: Callable[[str], None] = lambda level: None
 
     @property
@@ -185,6 +202,18 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+@contextmanager
+def _process_as_before() -> Iterator[None]:
+    """Leave the generators of Python and NumPy, and the filters of warnings, as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with warnings.catch_warnings():  # packages that are imported here add to them
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
@@ -223,8 +252,9 @@ class _Comparison:
             self._begin("data")
             self.levels.append(pipelines.level(*self.settings.streams))
         self._structure()
-        if self._in_float64():
-            self._semantics()
+        if self.sides is not None:
+            self._semantics(self.sides)
+            self._decide(self.sides)
         order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
         reference, candidate = self.given
         return Proof(
@@ -254,53 +284,65 @@ class _Comparison:
 
     def _structure(self) -> None:
         self._begin("L0")
-        reference, candidate = self.given
-        same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
-        self.match = None
-        if not same or self.settings.names:
-            self.match = matching.propose(reference.network, candidate.network, self.settings.names)
-            self.match.require_complete()
+        self.sides: Sides | None = None
+        why = ""
+        try:
+            self.sides = bring_together(self.given, self.batch, self.settings.names)
+        except (DtypeError, CapabilityError, StateError) as error:
+            why = str(error)
+        self.match = (
+            self.sides.match if self.sides else matched_by_names(self.given, self.settings.names)
+        )
         if "L0" in self.settings.levels:
+            reference, candidate = self.given
+            if self.sides is not None and self.sides.folded:
+                reference = self.sides.reference
             self.levels.append(
                 structure.level(reference, candidate, self.match, self.settings.weights)
             )
+        if why:
+            self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
 
-    def _in_float64(self) -> bool:
-        """Copy both in float64, with the same weights."""
-        try:
-            self.reference, self.candidate = (
-                one.but(network=one.network.backend.in_dtype(one.network, "float64"))
-                for one in self.given
-            )
-        except DeliralikeError as error:
-            self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
-            return False
-        state = self.reference.network.neutral_state()
-        state = state if self.match is None else self.match.to_candidate(state)
-        own = self.candidate.network.neutral_state()
-        if not all(np.array_equal(own[name], value) for name, value in state.items()):
-            try:
-                self.candidate.network.load_neutral_state(state, strict=self.match is None)
-            except StateError as error:
-                self._leave_out(
-                    f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:]
+    def _decide(self, sides: Sides) -> None:
+        """Call nothing a difference that may come from a match that is not certain."""
+        match, semantic = sides.match, self._level("L1")
+        if match is None or semantic is None:
+            return
+        if semantic.status == PASSED:
+            effective = {name for mode in self.modes.values() for name in mode.unmatched}
+            if not effective.intersection(match.parameters_left_over()):
+                self._forgive(match.parameters_left_over())
+            return
+        if semantic.status == FAILED and not sides.settled:
+            places = self._level("L3")
+            if places is None or not any(map(_explains, places.findings)):
+                self._leave_undecided(match)
+
+    def _level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
+
+    def _forgive(self, names: Sequence[str]) -> None:
+        """Parameters without a counterpart and without an effect are no difference."""
+        for index, level in enumerate(self.levels):
+            kept = tuple(finding for finding in level.findings if finding.place not in names)
+            if level.name == "L0" and len(kept) < len(level.findings):
+                note = f"Without a counterpart and without an effect: {', '.join(names)}."
+                status = FAILED if kept else PASSED
+                self.levels[index] = replace(
+                    level, status=status, findings=kept, notes=(*level.notes, note)
                 )
-                return False
-        self.correspondence = self._correspondence()
-        self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
-        return True
 
-    def _correspondence(self) -> Correspondence:
-        if self.match is None:
-            return SAME
-        layouts = Layouts()
-        layouts.input_for(
-            self.candidate.network, self.batch[:-1], must_run=False
-        )  # why not is for level L1 to say
-        return Matched(self.match, layouts)
+    def _leave_undecided(self, match: Match) -> None:
+        """A difference that a wrong match would show as well decides nothing."""
+        why = match.left_over if not match.complete else match.doubtful
+        for index, level in enumerate(self.levels):
+            if level.status == FAILED:
+                self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
 
-    def _semantics(self) -> None:
+    def _semantics(self, sides: Sides) -> None:
         self._begin("L1")
+        self.reference, self.candidate = sides.reference, sides.candidate
+        self.correspondence, self.folded = sides.correspondence, sides.folded
         self.modes = dict(self._modes())
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
@@ -312,6 +354,10 @@ class _Comparison:
         )
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
+            if self.folded:
+                why = f"{', '.join(self.folded)} folded into the layers before: only evaluation is compared"
+                self._leave_out(why, "L2", "L4", "L5", "L6", "L7")
+                return
             self._further()
             return
         if "L3" in self.settings.levels:
@@ -320,7 +366,8 @@ class _Comparison:
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
         for name, training in semantics.MODES.items():
-            yield name, self._mode(name, training)
+            if not (training and self.folded):
+                yield name, self._mode(name, training)
 
     def _mode(self, name: str, training: bool) -> semantics.Mode:
         mine, theirs = (
@@ -364,7 +411,7 @@ class _Comparison:
             for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
                 if where := semantics.short(seen.recording):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
-        if self.modes["train"].is_blind:
+        if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
             return (
                 "No parameter gets a gradient other than zero, so that nothing is known of the "
                 "backward pass: the loss is to depend on the network for this batch."
@@ -388,7 +435,7 @@ class _Comparison:
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
-        for name in self.modes["train"].layers:
+        for name in next(iter(self.modes.values())).layers:
             path = name.partition("#")[0]
             yield {
                 "path": name or "output",
@@ -479,7 +526,7 @@ class _Comparison:
         names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
-            "L4": lambda: stepping.level(*sides, names),
+            "L4": lambda: stepping.level(*sides, names, unused=False, never=self._unused()),
             "L5": lambda: curve.level(
                 *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
             ),
@@ -490,7 +537,7 @@ class _Comparison:
                 settings.replicas,
                 settings.processes,
             ),
-            "L7": lambda: probes.level(*sides, self.batch, self.match),
+            "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
@@ -498,11 +545,16 @@ class _Comparison:
                 self._begin(name)
                 self.levels.append(make())
 
+    def _unused(self) -> list[str]:
+        """The reference's parameters that get no gradient in training."""
+        gradients = self.modes["train"].reference.recording.parameters
+        return [name for name, gradient in gradients.items() if gradient is None]
+
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:
             return checkpoints.level(self.reference, self.candidate, self.batch, folder, names)
 
-    def _names(self, match: matching.Match) -> dict[str, str]:
+    def _names(self, match: Match) -> dict[str, str]:
         """The candidate's name of each parameter by the reference's, where one is one."""
         slots = self.reference.network.neutral_slots()
         found = {name: match.candidate_names(name) for name in slots if slots[name].is_parameter}

@@ -35,7 +35,10 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     weights = cotangents(whole, calls)
     expected = force(whole, calls, weights).observed
     try:
-        found = correspondence.forced(theirs, calls, weights, None).observed
+        taps = correspondence.counterpart(calls, theirs, None).taps
+        if set(taps) != set(calls):
+            return None
+        found = correspondence.forced(theirs, taps, weights, None).observed
     except Exception:  # noqa: BLE001
         return None
     outputs = {

@@ -21,7 +21,7 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
-from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.correspondence import SAME, Correspondence, Tap
 from deliralike.conformance.explain.loss_terms import Composition
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
@@ -34,6 +34,7 @@ from deliralike.conformance.taps import (
     Call,
     Forced,
     Held,
+    Recording,
     Unit,
     bare,
     cotangents,
@@ -112,7 +113,7 @@ class _Suspect:
 
     Attributes:
         name: Of the tap.
-        call: The reference's.
+        tap: The call on both sides.
         weights: The cotangents of its inputs and output.
         what: The first tensor that differs.
         difference: Of that tensor.
@@ -121,7 +122,7 @@ class _Suspect:
     """
 
     name: str
-    call: Call
+    tap: Tap
     weights: Around
     what: str
     difference: float
@@ -135,10 +136,14 @@ class _Search:
 
     def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
         """Yield the places within a unit, and the unit itself where its own code differs."""
-        calls = record(unit, cotangent).calls
+        recording = record(unit, cotangent)
+        calls = recording.calls
         weights = cotangents(unit, calls, cotangent)
         try:
-            calls, expected, found = self._forced(unit, other, calls, weights, cotangent)
+            counterpart = self.correspondence.counterpart(calls, other, cotangent)
+            if _agrees(recording, counterpart.free):
+                return
+            taps, expected, found = self._forced(unit, other, counterpart.taps, weights, cotangent)
         except Exception as error:  # noqa: BLE001
             yield from self._raising(
                 unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}"
@@ -153,10 +158,10 @@ class _Search:
         slight = any(
             LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values()
         )
-        allowed = _rounding(unit, calls, weights, cotangent, expected) if slight else {}
+        allowed = _rounding(unit, taps, weights, cotangent, expected) if slight else {}
         between = list(self._between(unit, calls, weights, expected, found, path, allowed))
         if between and (
-            side := self._stopped(unit, other, calls, weights, cotangent, expected, found)
+            side := self._stopped(unit, other, taps, weights, cotangent, expected, found)
         ):
             between = [
                 replace(one, wiring=one.wiring and replace(one.wiring, stopped=side))
@@ -175,10 +180,13 @@ class _Search:
                 continue
             pair = (expected.observed[name], found.observed[name]) if name in alone else None
             suspects.append(
-                _Suspect(name, calls[name], weights[name], what, difference, pair, noise)
+                _Suspect(name, taps[name], weights[name], what, difference, pair, noise)
             )
         del (
             calls,
+            recording,
+            counterpart,
+            taps,
             weights,
             expected,
             found,
@@ -207,7 +215,7 @@ class _Search:
             for place in self._inside(
                 unit,
                 other,
-                call,
+                self.correspondence.alone(name, call),
                 nest_like(call.output, weights[name].output),
                 joined(path, call.path),
             )
@@ -220,29 +228,28 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
         weights: Mapping[str, Around],
         cotangent: Any,
-    ) -> tuple[Mapping[str, Call], Forced, Forced]:
+    ) -> tuple[Mapping[str, Tap], Forced, Forced]:
         """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
 
         Raises:
             Exception: What the candidate raises.
         """
-        expected = force(unit, calls, weights, cotangent)
+        expected = _forced(unit, taps, weights, cotangent)
         try:
-            return calls, expected, self.correspondence.forced(other, calls, weights, cotangent)
+            return taps, expected, self.correspondence.forced(other, taps, weights, cotangent)
         except Exception:  # noqa: BLE001
-            calls = {name: call for name, call in calls.items() if call.path is not None}
-            weights = {name: weights[name] for name in calls}
-            found = self.correspondence.forced(other, calls, weights, cotangent)
-            return calls, force(unit, calls, weights, cotangent), found
+            taps = {name: tap for name, tap in taps.items() if tap.mine.path is not None}
+            found = self.correspondence.forced(other, taps, weights, cotangent)
+            return taps, _forced(unit, taps, weights, cotangent), found
 
     def _judge(
         self, unit: Unit, other: Unit, cotangent: Any, path: str, suspect: _Suspect
     ) -> Iterator[Place]:
         """A tap that differs: a function, a layer, or the places within a block."""
-        call, what, difference = suspect.call, suspect.what, suspect.difference
+        call, what, difference = suspect.tap.mine, suspect.what, suspect.difference
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
             function = suspect.name.partition("(")[0]
@@ -258,7 +265,7 @@ class _Search:
         block = dict(unit.network.named_blocks())[call.path]
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
-        inner = list(self._inside(unit, other, call, weight, where))
+        inner = list(self._inside(unit, other, suspect.tap, weight, where))
         is_layer = layer[0] in LAYERS and not any(place.path != where for place in inner)
         if inner and not is_layer:
             yield from inner
@@ -277,22 +284,22 @@ class _Search:
         """A suspect once more, with what both sides gave, and what rounding may do to that."""
         name = suspect.name
         weights = {name: suspect.weights}
-        calls, expected, found = self._forced(unit, other, {name: suspect.call}, weights, cotangent)
-        noise = _rounding(unit, calls, weights, cotangent, expected).get(name, {})
+        taps, expected, found = self._forced(unit, other, {name: suspect.tap}, weights, cotangent)
+        noise = _rounding(unit, taps, weights, cotangent, expected).get(name, {})
         pair = (expected.observed[name], found.observed[name])
         what, difference = _first(_differences(*pair), noise)
         return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
 
     def _inside(
-        self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str
+        self, unit: Unit, other: Unit, tap: Tap, cotangent: Any, where: str
     ) -> Iterator[Place]:
         """The places within a block that differs."""
-        path = call.path or ""
+        call, path = tap.mine, tap.mine.path or ""
         partner = self.correspondence.block(other.network, path)
         if partner is None:
             return
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
-        deeper = self.correspondence.within(path)
+        deeper = self.correspondence.within(path, tap)
         block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
         mine = replace(
             unit,
@@ -303,9 +310,17 @@ class _Search:
             tapped=deeper.tap,
             same=call.same,
         )
-        args, kwargs = deeper.to_candidate((args, kwargs))
+        given = tap.given
+        args, kwargs = _filled(other.network, (given.args, given.kwargs))
         theirs = _as_network(other.network, partner)
-        inside = replace(mine, network=theirs, args=args, kwargs=kwargs, tapped=deeper.tap_of)
+        inside = replace(
+            mine,
+            network=theirs,
+            args=args,
+            kwargs=kwargs,
+            tapped=deeper.tap_of,
+            same=tap.theirs.same,
+        )
         yield from _Search(deeper).look_into(mine, inside, cotangent, where)
 
     def _between(
@@ -347,7 +362,8 @@ class _Search:
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
-        suspect = _Suspect(name, calls[name], weights[name], what, difference, pair)
+        tap = Correspondence().alone(name, calls[name])
+        suspect = _Suspect(name, tap, weights[name], what, difference, pair)
         function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
         yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
 
@@ -355,7 +371,7 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
         weights: Mapping[str, Around],
         cotangent: Any,
         expected: Forced,
@@ -368,21 +384,20 @@ class _Search:
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
         if any(map(stops, found.others)):
             theirs = self.correspondence.forced(
-                replace(other, opened=True), calls, weights, cotangent
+                replace(other, opened=True), taps, weights, cotangent
             ).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "candidate"
-        own = [name for name in calls if name not in found.observed and stops(name)]
+        own = [name for name in taps if name not in found.observed and stops(name)]
         if own:
-            left = {name: call for name, call in calls.items() if name not in own}
-            kept = {name: weights[name] for name in left}
-            mine = force(replace(unit, opened=True), left, kept, cotangent).observed[UNIT]
+            left = {name: tap for name, tap in taps.items() if name not in own}
+            mine = _forced(replace(unit, opened=True), left, weights, cotangent).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "reference"
         return ""
 
     def _accused(
         self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect
     ) -> Accused:
-        call = suspect.call
+        call = suspect.tap.mine
         mine, theirs = suspect.pair or (Observed(), Observed())
         cotangent = nest_like(call.output, suspect.weights.output)
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
@@ -459,11 +474,11 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     """A call that only the candidate makes, done again on the reference's side."""
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
-    args, kwargs = _filled(network, (call.args, call.kwargs))
     again: Any = blocks.get(
         name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None)
     )
     try:
+        args, kwargs = _filled(network, (call.args, call.kwargs))
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):
             output = backend.to_numpy(again(*native_args, **native_kwargs))
@@ -511,9 +526,27 @@ def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
     return found
 
 
+def _forced(
+    unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
+) -> Forced:
+    """The reference forced at the calls that both sides make."""
+    given = {name: tap.mine for name, tap in taps.items()}
+    return force(unit, given, {name: weights[name] for name in given}, cotangent)
+
+
+def _agrees(recording: Recording, free: Observed | None) -> bool:
+    """Whether a unit gives at equal inputs what the reference's unit gives."""
+    if free is None:
+        return False
+    paths = [path for path, _ in nest.leaves_with_paths(recording.inputs, "args")]
+    inputs = dict(zip(paths, nest.leaves(recording.inputs), strict=True))
+    mine = Observed(recording.output, inputs, recording.parameters, recording.state)
+    return bool(free.values()) and not first_difference(mine, free)[0]
+
+
 def _rounding(
     unit: Unit,
-    calls: Mapping[str, Call],
+    taps: Mapping[str, Tap],
     weights: Mapping[str, Around],
     cotangent: Any,
     expected: Forced,
@@ -523,11 +556,18 @@ def _rounding(
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
     change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
-    given = {
-        name: replace(call, args=nest.map(change, call.args), kwargs=nest.map(change, call.kwargs))
-        for name, call in calls.items()
+    shaken_taps = {
+        name: replace(
+            tap,
+            mine=replace(
+                tap.mine,
+                args=nest.map(change, tap.mine.args),
+                kwargs=nest.map(change, tap.mine.kwargs),
+            ),
+        )
+        for name, tap in taps.items()
     }
-    moved = force(unit, given, weights, cotangent)
+    moved = _forced(unit, shaken_taps, weights, cotangent)
     return {
         name: {
             tensor: MARGIN * difference

@@ -202,6 +202,41 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     return Recording(output, named, found.parameters, found.inputs[1][0], state)
 
 
+def listen(unit: Unit) -> dict[str, Call]:
+    """Run a unit forwards, and return its calls up to where it raises an error, if it does.
+
+    Args:
+        unit: Its network is left as it was.
+    """
+    network, backend, before = unit.network, unit.backend, _buffers(unit.network)
+    calls: dict[str, Call] = {}
+
+    def tap(
+        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
+        same = _same(network, (args, kwargs))
+        given = backend.to_numpy(_copied(network, (args, kwargs)))
+        calls[name] = Call(path, *given, None, same)  # all that is known if it raises
+        output = call(*args, **kwargs)
+        result = backend.to_numpy(_copied(network, output))
+        calls[name] = Call(path, *given, result, same)
+        return output
+
+    try:
+        with (
+            network.training_mode(unit.training),
+            random.portable(unit.seed),
+            backend.evaluating(),
+            _tapped(unit, network, tap),
+        ):
+            unit.output(network, backend.prepare(unit.inputs, network))
+    except Exception:  # noqa: BLE001  # what a stranger's network raises ends the recording
+        return calls
+    finally:
+        _write(network, before)
+    return calls
+
+
 def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
     """Return the gradient of the unit's scalar at each tap's inputs and output.
 
@@ -403,9 +438,13 @@ def _run(
             found = unit.backend.gradients(function, network, *inputs)
         return found, _buffers(network)
     finally:
-        slots = network.neutral_slots()
-        for name, value in before.items():
-            slots[name].write(value)
+        _write(network, before)
+
+
+def _write(network: AbstractNetwork, buffers: Mapping[str, np.ndarray]) -> None:
+    slots = network.neutral_slots()
+    for name, value in buffers.items():
+        slots[name].write(value)
 
 
 def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:

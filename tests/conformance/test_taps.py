@@ -445,5 +445,7 @@ def test_taps_that_one_side_lacks_are_named():
     found = force(unit(other, functions=False), seen.calls, around)
     assert "tanh()" not in found.observed
     back = record(unit(other, functions=False))
-    found = force(unit(made(Plain, "torch")), back.calls, cotangents(unit(other, functions=False), back.calls))
+    found = force(
+        unit(made(Plain, "torch")), back.calls, cotangents(unit(other, functions=False), back.calls)
+    )
     assert "tanh()" in found.others

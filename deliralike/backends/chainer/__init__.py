@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,19 @@ class ChainerBackend(Backend):
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        # settings of this thread, which hide those of the process
+        own = vars(chainer.config._local)
+        before, state = dict(own), np.random.get_state(legacy=False)
+        try:
+            with chainer.force_backprop_mode():
+                yield
+        finally:
+            own.clear()
+            own.update(before)
+            np.random.set_state(state)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,11 @@ class JaxBackend(Backend):
 
     def op_by_op(self) -> AbstractContextManager[Any]:
         return arrays.op_by_op()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        with arrays.undisturbed(), random.undisturbed():
+            yield
 
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -347,6 +347,16 @@ class TorchBackend(Backend):
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        state, dtype = random.state(), torch.get_default_dtype()
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            torch.set_default_dtype(dtype)
+            random.load_state(state)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

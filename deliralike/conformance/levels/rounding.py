@@ -151,7 +151,7 @@ def _judged(
     )
     if theirs.error:
         return {f"{_RAISES}{theirs.error}": Rounded(1.0, 0.0, np.inf)}
-    seen = _tensors(Look(correspondence.to_reference(theirs.recording)))
+    seen = _tensors(Look(correspondence.to_reference(theirs.recording, exact.recording)))
     found = {
         name: Rounded(
             _norm(value),
