@@ -256,6 +256,47 @@ class ChannelsLast:
         return self.permute(x, (0, *range(2, rank), 1))
 
 
+def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
+    """Return an einsum as the product of matrices that it is, or else as it is.
+
+    Args:
+        equation: Such as ``"bqhd,bkhd->bhqk"``.
+        operands: Its arrays.
+        permute: ``permute(x, axes)`` of the framework.
+    """
+    plain = Neutral("einsum", (equation, *operands))
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    x, comma, y = inputs.partition(",")
+    letters = (x, y, output)
+    if not (arrow and comma and all(part.isalpha() for part in letters)):
+        return plain
+    if len(operands) != 2 or any(len(set(part)) != len(part) for part in letters):
+        return plain
+    shared = [one for one in output if one in x and one in y]
+    over = [one for one in x if one in y and one not in output]
+    rows = [one for one in x if one not in y]
+    columns = [one for one in y if one not in x]
+    is_matrix = len(rows) == 1 or (not shared and rows)
+    if len(over) != 1 or len(columns) != 1 or not is_matrix or set(rows + columns) - set(output):
+        return plain
+    left = _ordered(operands[0], x, [*shared, *rows, *over], permute)
+    right = _ordered(operands[1], y, [*shared, *over, *columns], permute)
+    made = [*shared, *rows, *columns]
+    forth = [output.index(one) for one in made]
+    back = [made.index(one) for one in output]
+    found = call_of("matmul", x=left, y=right)
+    return found.giving(lambda z: permute(z, forth), lambda z, native: permute(z, back))
+
+
+def _ordered(x: Any, letters: str, wanted: Sequence[str], permute: Any) -> Any:
+    """Return an operand with its axes in an order of letters."""
+    forth = [letters.index(one) for one in wanted]
+    if not isinstance(x, Given) or forth == sorted(forth):
+        return x
+    back = [wanted.index(one) for one in letters]
+    return x.seen(lambda y: permute(y, forth), lambda y: permute(y, back))
+
+
 def square(pads: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     """Return padding that is equal at both ends of each axis; None for any other.
 

@@ -79,22 +79,38 @@ def _total(
 def _terms(
     unit: Unit, calls: Mapping[str, Call], cotangents: Mapping[str, list[Any]]
 ) -> Iterator[Term]:
-    """The functions that give one number, on which the loss depends."""
+    """The functions that give one number, on which the loss depends.
+
+    A loss of each sample and the mean or sum of it are one function.
+    """
     state = unit.network.neutral_state()
+    of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
-        factors = [one for one in cotangents[name] if one is not None]
-        if (
-            call.path is not None
-            or np.size(call.output) != 1
-            or len(factors) != 1
-            or not np.any(factors[0])
-        ):
-            continue
         function = name.partition("(")[0]
-        if function_of(function) is None:
-            continue  # a function of the framework that `nn` does not have
+        if call.path is not None or function_of(function) is None:
+            continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(
             lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)
         )
         bound = binder(function)(Bound(None, {}, filled, call.kwargs, {}, unit.training))
-        yield Term(function, bound, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))
+        if bound.get("reduction") == "none":
+            of_samples.append((function, bound, call.output))
+            continue
+        factors = [one for one in cotangents[name] if one is not None]
+        if np.size(call.output) != 1 or len(factors) != 1 or not np.any(factors[0]):
+            continue
+        if function in ("mean", "sum"):
+            function, bound = _reduced(function, bound, of_samples)
+        if len(bound) > 1:
+            value, factor = float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0])
+            yield Term(function, bound, value, factor)
+
+
+def _reduced(
+    reduction: str, bound: dict[str, Any], of_samples: list[tuple[str, dict[str, Any], Any]]
+) -> tuple[str, dict[str, Any]]:
+    """Return the loss whose values a mean or sum is given; that itself where there is none."""
+    for function, settings, output in of_samples:
+        if settings.get("weight") is None and np.array_equal(output, bound["x"]):
+            return function, {**settings, "reduction": reduction}
+    return reduction, bound

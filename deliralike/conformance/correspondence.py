@@ -110,6 +110,23 @@ class Correspondence:
         """
         return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
 
+    def more(
+        self,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        beyond: Mapping[str, Call],
+        wrong: Callable[[str], bool],
+    ) -> dict[str, Tap]:
+        """More functions that both sides call, seen where what precedes them was forced.
+
+        Args:
+            calls: The reference's.
+            taps: Those that were forced.
+            beyond: What else the candidate called meanwhile.
+            wrong: Whether what follows a call of the reference is given something else.
+        """
+        return {}
+
     def alone(self, name: str, call: Call) -> Tap:
         """A call of the reference's, taken for one that the candidate makes in the same way."""
         return Tap(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
@@ -202,6 +219,35 @@ class Matched(Correspondence):
             if tap is not None:
                 yield name, tap
 
+    def more(
+        self,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        beyond: Mapping[str, Call],
+        wrong: Callable[[str], bool],
+    ) -> dict[str, Tap]:
+        """As in `Correspondence`: those with the same arrays.
+
+        Where there are none, the first one that has a namesake is taken for it, if there are as
+        many of that name on both sides, and what follows it is wrong.
+        """
+        left = {n: c for n, c in calls.items() if c.path is None and n not in taps}
+        own = {name: call for name, call in beyond.items() if call.path is None}
+        free, found = list(own), {}
+        for name, call in left.items():
+            tap = self._function(name, call, own, free)
+            if tap is not None:
+                found[name] = tap
+        if found:
+            return found
+        for name, call in left.items():
+            namesakes = [other for other in own if _function_of(other) == _function_of(name)]
+            count = sum(_function_of(other) == _function_of(name) for other in left)
+            if len(namesakes) == count and wrong(name):
+                tap = self._tap(namesakes[0], call, own[namesakes[0]])
+                return {} if tap is None else {name: tap}
+        return {}
+
     def _guessed(
         self, calls: Mapping[str, Call], own: Mapping[str, Call]
     ) -> Iterator[tuple[str, Tap]]:
@@ -228,7 +274,7 @@ class Matched(Correspondence):
     ) -> Tap | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
-            if other.partition("(")[0] == name.partition("(")[0]:
+            if _function_of(other) == _function_of(name):
                 tap = self._tap(other, call, own[other])
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
@@ -392,6 +438,11 @@ class Matched(Correspondence):
 
 
 _Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
+
+
+def _function_of(name: str) -> str:
+    """Return the function of a tap: ``"relu"`` of ``"relu()#2"``."""
+    return name.partition("(")[0]
 
 
 def _roots(call: Call) -> dict[str, Any]:

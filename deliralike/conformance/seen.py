@@ -137,7 +137,21 @@ def fit(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Fit:
         found.append(Fit(layout, distance <= LIMIT, merit))
         if found[-1].agrees:
             return found[-1]
-    return max(found, key=lambda one: one.merit)
+    return _best(found)
+
+
+def _best(found: list[Fit]) -> Fit:
+    """Return the best fit; of equal ones the first, unless another's loss is far nearer."""
+    best = found[0]
+    for one in found[1:]:
+        *known, near = one.merit
+        *before, least = best.merit
+        if known > before or (known == before and near > _LEAD * least):
+            best = one
+    return best
+
+
+_LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is near
 
 
 def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:

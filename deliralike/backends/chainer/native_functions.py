@@ -10,7 +10,7 @@ from typing import Any
 from deliralike.backends import held_functions
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
-from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of
+from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of, product_of
 
 Row = Callable[..., Neutral | None]
 
@@ -105,7 +105,9 @@ def _batch_matmul(a: Given, b: Given, transa: bool = False, transb: bool = False
 
 
 def _einsum(equation: str, *operands: Given) -> Neutral | None:
-    return Neutral("einsum", (equation, *operands)) if isinstance(equation, str) else None
+    if not isinstance(equation, str):
+        return None
+    return product_of(equation, operands, chainer.functions.transpose)
 
 
 def _linear(x: Given, W: Given, b: Given | None = None, n_batch_axes: int = 1) -> Neutral | None:

@@ -25,6 +25,7 @@ from deliralike.backends.native_calls import (
     Neutral,
     call_of,
     padding_of,
+    product_of,
     square,
 )
 
@@ -199,7 +200,7 @@ def _dot(a: Given, b: Given, *, precision: Any = None) -> Neutral | None:
 def _einsum(
     subscripts: str, *operands: Given, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
-    return Neutral("einsum", (subscripts, *operands)) if isinstance(subscripts, str) else None
+    return product_of(subscripts, operands, _permute) if isinstance(subscripts, str) else None
 
 
 def _attention(

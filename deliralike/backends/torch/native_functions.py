@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of
+from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of, product_of
 
 Row = Callable[..., Neutral | None]
 
@@ -156,7 +156,7 @@ def _einsum(equation: str, *operands: Any) -> Neutral | None:
         return None
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
-    return Neutral("einsum", (equation, *operands))
+    return product_of(equation, operands, torch.permute)
 
 
 def _linear(input: Given, weight: Given, bias: Given | None = None) -> Neutral:
