@@ -76,6 +76,8 @@ _THOROUGH_PASSES = {"L2": 14, "L7": 150}
 _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
 _NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
 
+_OP_BY_OP = ("L1", "L5", "L7")  # levels of which each program would run a few times
+
 Progress = Callable[[str, float], None]
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
 
@@ -357,7 +359,8 @@ class _Comparison:
     def _semantics(self) -> None:
         self._begin("L1")
         start = time.perf_counter()
-        self.modes = dict(self._modes())
+        with self._running("L1"):
+            self.modes = dict(self._modes())
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
@@ -551,7 +554,8 @@ class _Comparison:
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
-                self.levels.append(make())
+                with self._running(name):
+                    self.levels.append(make())
 
     def _rounding(self) -> Level:
         looks = {name: mode.reference for name, mode in self.modes.items()}
@@ -578,6 +582,15 @@ class _Comparison:
             match=self.match,
             gradients=self.modes["train"].reference.recording.parameters,
         )
+
+    @contextmanager
+    def _running(self, level: str) -> Iterator[None]:
+        """Run networks op by op, where whole programs take longer to compile than to run."""
+        with ExitStack() as stack:
+            if level in _OP_BY_OP and not self.settings.thorough:
+                for backend in {side.network.backend for side in self.given}:
+                    stack.enter_context(backend.op_by_op())
+            yield
 
     def _unused(self) -> list[str]:
         """The reference's parameters that get no gradient in training."""
