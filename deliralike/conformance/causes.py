@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +30,9 @@ class Cause:
         """The words of a report."""
         if self.value is None:
             return self.setting
-        sign = "=" if self.setting.isidentifier() and self.usual is not None else " "
-        said = f"{self.setting}{sign}{number(self.value)}"
+        plain = self.setting.isidentifier() and self.usual is not None
+        sign = "=" if plain and not isinstance(self.value, str) else " "
+        said = f"{self.setting}{sign}{number(self.value)}".lstrip()
         return said if self.usual is None else f"{said} instead of {number(self.usual)}"
 
 
@@ -46,4 +48,18 @@ def number(value: Any) -> str:
         >>> number(0.30000000000000004)
         '0.3'
     """
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    names = (name for name, known in _NAMED.items() if abs(value / known - 1.0) < 1e-9)
+    name = next(names, "")
+    return f"{value:.10g} ({name})" if name else f"{value:.10g}"
+
+
+_NAMED = {
+    "sqrt(2)": math.sqrt(2.0),
+    "1/sqrt(2)": math.sqrt(0.5),
+    "log(2)": math.log(2.0),
+    "1/log(2), a logarithm to base 2": 1.0 / math.log(2.0),
+    "1/log(10), a logarithm to base 10": 1.0 / math.log(10.0),
+    "1/255": 1.0 / 255.0,
+}

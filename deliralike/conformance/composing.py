@@ -10,9 +10,8 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
-from deliralike.conformance.explain.calls import binder
+from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.loss_terms import Composition, Term, Total
-from deliralike.conformance.explain.variant import Call as Bound
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.taps import UNIT, Call, Unit, cotangents, force, record
 
@@ -91,5 +90,5 @@ def _terms(
         filled = nest.map(
             lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, call.args
         )
-        bound = binder(function)(Bound(None, {}, filled, call.kwargs, {}, unit.training))
-        yield Term(function, bound, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))
+        given = bound(function, {}, {}, filled, call.kwargs)
+        yield Term(function, given, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))

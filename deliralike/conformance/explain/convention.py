@@ -30,7 +30,7 @@ class Convention:
         usual: What the reference has there, or a function of the arguments that gives it.
         free: Whether it is a number that is searched for.
         least: The smallest such number.
-        joins: Whether it is also tried together with others that join.
+        joins: It is also tried together with others that have the same word here.
     """
 
     setting: str
@@ -39,7 +39,7 @@ class Convention:
     usual: Any = None
     free: bool = False
     least: float = -1e6
-    joins: bool = False
+    joins: str = ""
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:
         """Each alternative to what the reference has."""
@@ -133,3 +133,8 @@ def factor(words: str, apply: Callable[[Formula, Any, Arguments, float], Any], *
     """A number that is searched for and that a formula has no name for; 1 is the usual one."""
     given = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
     return Convention(words, apply=apply, free=True, **given)
+
+
+def number_of(words: str, name: str, **how: Any) -> Convention:
+    """A number that is searched for and that a formula reads under a name."""
+    return setting(name, words=words, free=True, **{"usual": None} | how)

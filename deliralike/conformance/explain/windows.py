@@ -3,586 +3,443 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.calls import Bound
-from deliralike.conformance.explain.variant import instead
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    array,
+    instead,
+    rules,
+    setting,
+)
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
-Known = Iterator[
-    tuple
-]  # a cause, a function of `nn` and the arguments, and where to look for a number if it has one
+Change = Callable[[Any, Any], Any]
+_MODES = ("reflect", "replicate", "circular")
 
 
-def padded(nn: Any, x: Any, pads: Pads, mode: str = "zeros") -> Any:
+# Where windows lie
+# -----------------------------------------------------------------------------
+
+
+def _padded(nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 0.0) -> Any:
     """The input with padding on the axes after the second, by a rule."""
-    if mode == "circular":
-        for axis, (before, after) in enumerate(pads, start=2):
-            index = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
-            x = nn.select(x, nn.constant(index, like=x), axis)
-        return x
-    return nn.pad(x, pads, "constant" if mode == "zeros" else mode)
+    if mode != "circular":
+        return nn.pad(x, pads, mode, value)
+    for axis, (before, after) in enumerate(pads, start=2):
+        index = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
+        x = nn.select(x, nn.constant(index, like=x), axis)
+    return x
 
 
-def same_pads(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    lower: bool = False,
+def _same(
+    size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> Pads:
-    """Return TensorFlow's SAME padding: the least that gives ``ceil(size / stride)`` windows.
+    """TensorFlow's SAME padding: the least that gives ``ceil(size / stride)`` windows.
 
-    An odd element goes after, or before if `lower`.
+    An odd element goes after.
     """
     pads = []
     for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
         total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        less, more = total // 2, total - total // 2
-        pads.append((more, less) if lower else (less, more))
+        pads.append((total // 2, total - total // 2))
     return tuple(pads)
 
 
-def flipped(nn: Any, weight: Any, axes: Sequence[int]) -> Any:
-    """The kernels reversed along some axes."""
+def _moved(pads: Pads) -> Iterator[tuple[str, Pads]]:
+    """Padding with elements moved from one side to the other, along all axes or along one."""
+    count = len(pads)
+    along = {"": range(count)} | {f" along axis {i + 2}": (i,) for i in range(count) if count > 1}
+    for words, axes in along.items():
+        for shift in (1, -1):
+            shifts = [shift * (i in axes) for i in range(count)]
+            pairs = zip(pads, shifts, strict=True)
+            moved = tuple((before - by, after + by) for (before, after), by in pairs)
+            yield f"windows shifted{words}: {moved}", moved
+
+
+def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
+    """Other padding by its words."""
+    n = len(pads)
+    same = _same(given["x"].shape[2:], *window)
+    swapped = tuple((after, before) for before, after in same)
+    found = {
+        f"asymmetric SAME {same}": same,
+        f"asymmetric SAME, odd element before {swapped}": swapped,
+    }
+    found |= {"0 (no padding)": ((0, 0),) * n}
+    found |= {str(other): ((other, other),) * n for other in (1, 2, 3)}
+    found |= dict(_moved(pads))
+    return {words: other for words, other in found.items() if other != pads}
+
+
+# Convolution
+# -----------------------------------------------------------------------------
+
+
+def convolution(given: Arguments) -> list[Convention]:
+    """Paddings, kernels, groups, dilations and strides of other frameworks or mistakes."""
+    weight = given["weight"]
+    n, kernel = weight.ndim - 2, weight.shape[2:]
+    stride, dilation = (geometry.per_axis(given[name], n, name) for name in ("stride", "dilation"))
+    pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
+
+    def padded(formula: Formula, nn: Any, given: Arguments, value: tuple[Pads, str, float]) -> Any:
+        return formula(nn, {**given, "x": _padded(nn, given["x"], *value), "padding": 0})
+
+    def dilated(other: int) -> dict[str, Any]:
+        reach = [(other - d) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        wider = [before + by // 2 for (before, _), by in zip(pads, reach, strict=True)]
+        return {"dilation": other, "padding": tuple(wider)}
+
+    paddings = _paddings(given, pads, (kernel, stride, dilation))
+    zeros = {words: (other, "constant", 0.0) for words, other in paddings.items()}
+    modes = {mode: (pads, mode, 0.0) for mode in _MODES} if any(map(any, pads)) else {}
+    values = {str(value): (pads, "constant", value) for value in (1.0, -1.0)}
+    wider = {other: dilated(other) for other in (1, 2, 3)}
+    found = [
+        Convention("padding", zeros, padded, str(pads)),
+        array("kernel", "weight", _kernels(weight.shape)),
+        Convention(
+            "padding mode", {f"{mode} padding": how for mode, how in modes.items()}, padded, "zeros"
+        ),
+        setting("stride", (1, 2, 3, 4), usual=stride[0]),
+        rules("dilation", wider, usual=dilation[0]),
+        setting("dilation", (1, 2, 3), usual=dilation[0]),
+        Convention("padding value", values, padded, "0"),
+    ]
+    return found + _grouped(given)
+
+
+def _kernels(shape: tuple[int, ...], places: tuple[int, int] = (0, 1)) -> dict[str, Change]:
+    """The kernels reversed or with their axes exchanged."""
+    spatial = tuple(range(2, len(shape)))
+    found = {"flipped": partial(_flipped, axes=spatial)}
+    if len(spatial) == 2 and shape[2] == shape[3]:
+        found["transposed (height and width exchanged)"] = _exchanged(2, 3)
+        for axis in spatial:
+            words = f"rotated by a quarter turn (transposed, then flipped along axis {axis})"
+            found[words] = partial(_turned, axis=axis)
+    if len(spatial) > 1:
+        found |= {f"flipped along axis {axis}": partial(_flipped, axes=(axis,)) for axis in spatial}
+    if shape[0] == shape[1]:
+        found["with input and output channels exchanged"] = _exchanged(0, 1)
+        found["flipped, with input and output channels exchanged"] = lambda nn, weight: _flipped(
+            nn, nn.transpose(weight, 0, 1), spatial
+        )
+    return found
+
+
+def _flipped(nn: Any, weight: Any, axes: Sequence[int]) -> Any:
     for axis in axes:
         weight = nn.flip(weight, axis)
     return weight
-
-
-def shuffled(nn: Any, x: Any, groups: int, axis: int = 1) -> Any:
-    """Channels regrouped from ``(groups, n)`` to ``(n, groups)`` order."""
-    order = np.arange(x.shape[axis]).reshape(groups, -1).T.ravel()
-    return nn.select(x, nn.constant(order, like=x), axis)
-
-
-def convolution(b: Bound) -> Known:
-    """Yield paddings, kernels, groups, dilations and strides of other frameworks or mistakes."""
-    size, kernel = b["x"].shape[2:], b["weight"].shape[2:]
-    n = len(kernel)
-    stride, dilation = (geometry.per_axis(b[name], n, name) for name in ("stride", "dilation"))
-    pads = geometry.conv_padding(b["padding"], kernel, stride, dilation)
-
-    def with_pads(nn: Any, b: Bound, pads: Pads, mode: str = "zeros", **changes: Any) -> Any:
-        return nn.conv(**{**b, "x": padded(nn, b["x"], pads, mode), "padding": 0, **changes})
-
-    def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
-        return nn.conv(**{**b, "weight": change(nn, b["weight"])})
-
-    for lower in (False, True):
-        word = "before" if lower else "after"
-        same = same_pads(size, kernel, stride, dilation, lower)
-        yield (
-            f"asymmetric SAME padding {same} (odd element {word}) instead of {pads}",
-            partial(with_pads, pads=same),
-        )
-    yield "kernel flipped", partial(with_weight, change=partial(flipped_all, n=n))
-    if n == 2 and kernel[0] == kernel[1]:
-        for axis in (2, 3):
-            turned = (
-                f"kernel rotated by a quarter turn (transposed, then flipped along axis {axis})"
-            )
-            yield turned, partial(with_weight, change=partial(_turned, axis=axis))
-    for axis in range(2, n + 2) if n > 1 else ():
-        yield (
-            f"kernel flipped along axis {axis}",
-            partial(with_weight, change=partial(flipped, axes=(axis,))),
-        )
-    if n == 2 and kernel[0] == kernel[1]:
-        yield (
-            "kernel transposed (height and width exchanged)",
-            partial(with_weight, change=_swapped(2, 3)),
-        )
-    if b["weight"].shape[0] == b["weight"].shape[1]:
-        yield (
-            "kernel with input and output channels exchanged",
-            partial(with_weight, change=_swapped(0, 1)),
-        )
-    for shift in (1, -1, 2, -2):
-        moved = tuple((before - shift, after + shift) for before, after in pads)
-        yield (
-            f"windows shifted by {shift} (padding {moved} instead of {pads})",
-            partial(with_pads, pads=moved),
-        )
-    for axis, shift in product(range(n), (1, -1)) if n > 1 else ():
-        moved = tuple(
-            (a - shift * (i == axis), z + shift * (i == axis)) for i, (a, z) in enumerate(pads)
-        )
-        yield (
-            f"windows shifted along axis {axis + 2} (padding {moved} instead of {pads})",
-            partial(with_pads, pads=moved),
-        )
-    for mode in ("reflect", "replicate", "circular"):
-        if any(map(any, pads)):
-            yield f"{mode} padding instead of zeros", partial(with_pads, pads=pads, mode=mode)
-    for other in {1, 2, 3, *dilation} - {dilation[0]}:
-        reach = [(other - d) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        wider = tuple((a + r // 2, z + r - r // 2) for (a, z), r in zip(pads, reach, strict=True))
-        cause = instead("dilation", other, dilation[0])
-        yield cause, partial(with_pads, pads=wider, dilation=other)
-        yield cause, partial(with_pads, pads=pads, dilation=other)
-    for other in (1, 2, 3, 4):
-        if (other,) * n != stride:
-            yield instead("stride", other, stride[0]), partial(with_pads, pads=pads, stride=other)
-    for other in range(4):
-        if ((other, other),) * n != pads:
-            around = ((other, other),) * n
-            yield instead("padding", other, b["padding"]), partial(with_pads, pads=around)
-    yield "no padding", partial(with_pads, pads=((0, 0),) * n)
-    for value, word in ((1.0, "ones"), (-1.0, "minus one")):
-        yield f"padding of {word} instead of zeros", partial(_filled, pads=pads, value=value)
-    yield (
-        "padding of {} instead of zeros",
-        lambda nn, b, value: _filled(nn, b, pads, value),
-        (0.5, -0.5),
-    )
-    yield from _groups_of(b)
-    if (groups := b["groups"]) > 1:
-        yield (
-            "input channels dealt to the groups in turn",
-            lambda nn, b: nn.conv(**{**b, "x": shuffled(nn, b["x"], b["x"].shape[1] // groups)}),
-        )
-        yield (
-            "output channels in group-minor order",
-            lambda nn, b: shuffled(nn, nn.conv(**b), groups),
-        )
-        yield (
-            "output channels of groups interleaved the other way",
-            lambda nn, b: shuffled(nn, nn.conv(**b), b["weight"].shape[0] // groups),
-        )
-    for other in [
-        g for g in range(1, b["x"].shape[1] + 1) if g != groups and b["x"].shape[1] % g == 0
-    ]:
-        if b["weight"].shape[0] % other == 0 and b["x"].shape[1] // other <= b["weight"].shape[1]:
-            yield f"groups={other} instead of {groups}", partial(_regrouped, groups=other)
-
-
-def _filled(nn: Any, b: Bound, pads: Pads, value: float) -> Any:
-    return nn.conv(**{**b, "x": nn.pad(b["x"], pads, "constant", value), "padding": 0})
-
-
-def _groups_of(b: Bound) -> Known:
-    """Groups that take each other's channels or kernels."""
-    groups, out = b["groups"], b["weight"].shape[0]
-    for order in permutations(range(groups)) if 1 < groups <= 4 else ():
-        channels = np.concatenate([np.split(np.arange(b["x"].shape[1]), groups)[g] for g in order])
-        if order != tuple(range(groups)):
-            yield (
-                f"groups of input channels in the order {order}",
-                partial(_reindexed, name="x", axis=1, index=channels),
-            )
-    for group in range(groups) if groups > 1 else ():
-        rows = np.tile(np.split(np.arange(out), groups)[group], groups)
-        yield (
-            f"kernels of group {group} for all groups",
-            partial(_reindexed, name="weight", axis=0, index=rows),
-        )
-
-
-def _reindexed(nn: Any, b: Bound, name: str, axis: int, index: np.ndarray) -> Any:
-    return nn.conv(**{**b, name: nn.select(b[name], nn.constant(index, like=b[name]), axis)})
-
-
-def flipped_all(nn: Any, weight: Any, n: int) -> Any:
-    """The kernels reversed along all their axes."""
-    return flipped(nn, weight, range(2, n + 2))
 
 
 def _turned(nn: Any, weight: Any, axis: int) -> Any:
     return nn.flip(nn.transpose(weight, 2, 3), axis)
 
 
-def _swapped(first: int, second: int) -> Callable[[Any, Any], Any]:
+def _exchanged(first: int, second: int) -> Change:
     return lambda nn, weight: nn.transpose(weight, first, second)
 
 
-def _regrouped(nn: Any, b: Bound, groups: int) -> Any:
-    """Convolution in other groups, with the first input channels of each kernel."""
-    share = b["x"].shape[1] // groups
-    return nn.conv(**{**b, "weight": b["weight"][:, :share], "groups": groups})
+def _grouped(given: Arguments) -> list[Convention]:
+    """Groups of channels."""
+    groups, channels, out = given["groups"], given["x"].shape[1], given["weight"].shape[0]
+    width = given["weight"].shape[1]
+
+    def regrouped(formula: Formula, nn: Any, given: Arguments, count: int) -> Any:
+        """Convolution in other groups, with the first input channels of each kernel."""
+        weight = given["weight"][:, : channels // count]
+        return formula(nn, {**given, "weight": weight, "groups": count})
+
+    counts = [count for count in range(1, channels + 1) if channels % count == 0]
+    able = [count for count in counts if out % count == 0 and channels // count <= width]
+    found = [Convention("groups", able, regrouped, groups)]
+    if groups > 1:
+        dealt = {"dealt to the groups in turn": _shuffled(channels, channels // groups)}
+        minor = {
+            "in group-minor order": _shuffled(out, groups),
+            "in the order of groups": _shuffled(out, out // groups),
+        }
+        orders = (
+            {
+                f"in the order {order}": _blocks(channels, order)
+                for order in permutations(range(groups))
+            }
+            if groups <= 4
+            else {}
+        )
+        found += [
+            array("input channels", "x", dealt),
+            Convention("output channels", minor, _after),
+            array("groups of input channels", "x", orders),
+        ]
+    return found
 
 
-def transposed_convolution(b: Bound) -> Known:
+def _after(formula: Formula, nn: Any, given: Arguments, change: Change) -> Any:
+    return change(nn, formula(nn, given))
+
+
+def _picked(order: np.ndarray) -> Change:
+    return lambda nn, x: nn.select(x, nn.constant(order, like=x), 1)
+
+
+def _shuffled(count: int, groups: int) -> Change:
+    """Channels regrouped from ``(groups, n)`` to ``(n, groups)`` order."""
+    return _picked(np.arange(count).reshape(groups, -1).T.ravel())
+
+
+def _blocks(count: int, order: Sequence[int]) -> Change:
+    parts = np.split(np.arange(count), len(order))
+    return _picked(np.concatenate([parts[i] for i in order]))
+
+
+def transposed_convolution(given: Arguments) -> list[Convention]:
     """Kernels not flipped, outputs cut elsewhere."""
-    n = len(b["weight"].shape) - 2
-    padding, extra, stride = (
-        geometry.per_axis(b[name], n, name) for name in ("padding", "output_padding", "stride")
+    n = given["weight"].ndim - 2
+    names = ("padding", "output_padding", "stride")
+    padding, extra, stride = (geometry.per_axis(given[name], n, name) for name in names)
+
+    def cut(formula: Formula, nn: Any, given: Arguments, shifts: Sequence[int]) -> Any:
+        whole = formula(nn, {**given, "padding": 0, "bias": None})
+        pairs = zip(padding, shifts, strict=True)
+        y = nn.pad(whole, [(-p + by, -p - by) for p, by in pairs])
+        bias = given.get("bias")
+        return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
+
+    kernels = _kernels(given["weight"].shape)
+    kernels = {words.replace("flipped", "not flipped", 1): how for words, how in kernels.items()}
+    shifts = [some for some in product((0, 1, -1), repeat=n) if any(some)]
+    cropped = {f"{some} elements off (padding on the other side)": some for some in shifts}
+    strided = {other: {"stride": other, "output_padding": 0} for other in (1, 2, 3)}
+    return [
+        array("transposed kernel", "weight", kernels),
+        Convention("output of the transposed convolution cropped", cropped, cut),
+        setting("output_padding", (0, 1, 2), usual=extra[0]),
+        setting("padding", (0, 1, 2), usual=padding[0]),
+        rules("stride", strided, usual=stride[0]),
+    ]
+
+
+# Pooling
+# -----------------------------------------------------------------------------
+
+
+def _pool(given: Arguments) -> tuple[Any, ...]:
+    """The kernel, stride and dilation per axis, and the padding with what the ceil rule adds."""
+    n = len(given["x"].shape) - 2
+    dilation = given.get("dilation", 1)
+    settings = geometry.pool_settings(
+        n, given["kernel_size"], given["stride"], given["padding"], dilation
     )
+    return settings[0], settings[1], settings[3], _pool_pads(given, given["ceil_mode"])
 
-    def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
-        return nn.conv_transpose(**{**b, "weight": change(nn, b["weight"])})
 
-    def cut(nn: Any, b: Bound, shifts: Sequence[int]) -> Any:
-        whole = nn.conv_transpose(**{**b, "padding": 0, "bias": None})
-        y = nn.pad(
-            whole, [(-p + shift, -p - shift) for p, shift in zip(padding, shifts, strict=True)]
-        )
-        return y if b["bias"] is None else y + nn.reshape(b["bias"], (1, -1) + (1,) * n)
-
-    def resized(nn: Any, b: Bound, mode: str, flip: bool) -> Any:
-        weight = nn.transpose(b["weight"], 0, 1)
-        x = nn.interpolate(b["x"], size=size, mode=mode)
-        weight = flipped_all(nn, weight, n) if flip else weight
-        kernel = b["weight"].shape[2:]
-        x = nn.pad(x, [((k - 1) // 2, k // 2) for k in kernel])
-        return nn.conv(x, weight, b["bias"])
-
-    size = tuple(
-        map(
-            geometry.conv_transposed_size,
-            b["x"].shape[2:],
-            b["weight"].shape[2:],
-            stride,
-            padding,
-            geometry.per_axis(b["dilation"], n, "dilation"),
-        )
+def _pool_pads(given: Arguments, ceil_mode: bool) -> Pads:
+    n = len(given["x"].shape) - 2
+    settings = geometry.pool_settings(
+        n, given["kernel_size"], given["stride"], given["padding"], given.get("dilation", 1)
     )
-    size = tuple(least + more for least, more in zip(size, extra, strict=True))
-    yield "transposed kernel not flipped", partial(with_weight, change=partial(flipped_all, n=n))
-    for axis in range(2, n + 2) if n > 1 else ():
-        yield (
-            f"transposed kernel flipped along axis {axis}",
-            partial(with_weight, change=partial(flipped, axes=(axis,))),
-        )
-    if b["weight"].shape[0] == b["weight"].shape[1]:
-        yield (
-            "transposed kernel with input and output channels exchanged",
-            partial(with_weight, change=_swapped(0, 1)),
-        )
-        yield (
-            "transposed kernel not flipped, input and output channels exchanged",
-            partial(with_weight, change=lambda nn, w: flipped_all(nn, nn.transpose(w, 0, 1), n)),
-        )
-    if n == 2:
-        yield (
-            "transposed kernel with height and width exchanged",
-            partial(with_weight, change=_swapped(2, 3)),
-        )
-    for shifts in product((0, 1, -1, 2, -2), repeat=n):
-        if any(shifts):
-            yield (
-                f"output of the transposed convolution cropped {shifts} elements off (padding on "
-                "the other side)",
-                partial(cut, shifts=shifts),
-            )
-    for mode, flip in product(("nearest", "linear"), (False, True)) if b["groups"] == 1 else ():
-        word = ", kernel flipped" if flip else ""
-        yield (
-            f"resized ({mode}) and convolved instead{word}",
-            partial(resized, mode=mode, flip=flip),
-        )
-    for other in (0, 1, 2):
-        if (other,) * n != extra:
-            yield (
-                instead("output_padding", other, extra[0]),
-                lambda nn, b, e=other: nn.conv_transpose(**{**b, "output_padding": e}),
-            )
-        if (other,) * n != padding:
-            yield (
-                instead("padding", other, padding[0]),
-                lambda nn, b, p=other: nn.conv_transpose(**{**b, "padding": p}),
-            )
-    for other in (1, 2, 3):
-        if (other,) * n != stride:
-            yield (
-                instead("stride", other, stride[0]),
-                lambda nn, b, s=other: nn.conv_transpose(**{**b, "stride": s, "output_padding": 0}),
-            )
+    return tuple(map(geometry.pool_pads, given["x"].shape[2:], *settings, [ceil_mode] * n))
 
 
-def _pooling(b: Bound) -> tuple[tuple[int, ...], ...]:
-    n = len(b["x"].shape) - 2
-    return geometry.pool_settings(
-        n, b["kernel_size"], b["stride"], b["padding"], b.get("dilation", 1)
-    )
-
-
-def _pool_pads(b: Bound, ceil_mode: bool | None = None) -> Pads:
-    ceil = b["ceil_mode"] if ceil_mode is None else ceil_mode
-    settings = _pooling(b)
-    return tuple(map(geometry.pool_pads, b["x"].shape[2:], *settings, [ceil] * len(settings[0])))
-
-
-def _cover_all(b: Bound) -> Pads:
+def _cover_all(given: Arguments, padding: Sequence[int]) -> Pads:
     """Chainer's rule: every element is in some window, one that starts in the padding too."""
+    kernel, stride, dilation, _ = _pool(given)
     pads = []
-    for size, k, s, p, d in zip(b["x"].shape[2:], *_pooling(b), strict=True):
+    for n, k, s, p, d in zip(given["x"].shape[2:], kernel, stride, padding, dilation, strict=True):
         reach = d * (k - 1) + 1
-        count = (size + 2 * p - reach + s - 1) // s + 1
-        pads.append((p, max(p, (count - 1) * s + reach - size - p)))
+        count = (n + 2 * p - reach + s - 1) // s + 1
+        pads.append((p, max(p, (count - 1) * s + reach - n - p)))
     return tuple(pads)
 
 
-def _other_pads(b: Bound) -> Iterator[tuple[str, Pads]]:
-    """Where windows may lie instead."""
-    kernel, stride, _, dilation = _pooling(b)
-    pads, size = _pool_pads(b), b["x"].shape[2:]
-    other = not b["ceil_mode"]
-    yield (
-        f"ceil_mode={other} instead of {not other} (the rule for the last window)",
-        _pool_pads(b, other),
-    )
-    yield "cover_all: the last window may start in the padding (ceil rule)", _cover_all(b)
-    for lower in (False, True):
-        same = same_pads(size, kernel, stride, dilation, lower)
-        yield f"asymmetric SAME padding {same} instead of {pads}", same
-    for shift in (1, -1):
-        moved = tuple((a - shift, z + shift) for a, z in pads)
-        yield f"windows shifted by {shift} (padding {moved} instead of {pads})", moved
-    unpadded = _cover_all({**b, "padding": 0})
-    yield "cover_all without padding (windows shifted)", unpadded
-
-
-def max_pool(b: Bound) -> Known:
-    """Padding, rounding and window rules of the maximum."""
-    kernel, stride, padding, dilation = _pooling(b)
-    pads = _pool_pads(b)
-
-    def windows(
-        nn: Any,
-        b: Bound,
-        pads: Pads,
-        kernel: Any = kernel,
-        stride: Any = stride,
-        dilation: Any = dilation,
-    ) -> Any:
-        crop = tuple((min(a, 0), min(z, 0)) for a, z in pads)
-        x = nn.pad(b["x"], crop) if any(map(any, crop)) else b["x"]
-        return nn.max_windows(
-            x, kernel, stride, tuple((max(a, 0), max(z, 0)) for a, z in pads), dilation
-        )
-
-    def filled(nn: Any, b: Bound, mode: str = "zeros", pads: Pads = pads) -> Any:
-        x = padded(nn, b["x"], pads, mode)
-        return nn.max_windows(x, kernel, stride, ((0, 0),) * len(kernel), dilation)
-
-    yield "max-pool padded with zeros instead of minus infinity", filled
-    for cause, other in _other_pads(b):
-        yield cause, partial(windows, pads=other)
-        yield f"{cause}, padded with zeros", partial(filled, pads=other)
-    for mode in ("reflect", "replicate", "circular"):
-        yield f"{mode} padding of the maximum", partial(filled, mode=mode)
-    yield (
-        "average instead of maximum",
-        lambda nn, b: nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"], False),
-    )
-    yield (
-        "average instead of maximum (padding counted)",
-        lambda nn, b: nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"], True),
-    )
-    yield "minimum instead of maximum", lambda nn, b: -windows(nn, {**b, "x": -b["x"]}, pads)
-    for count in range(1, 6):
-        if count != kernel[0]:
-            wider = tuple(
-                (a + (count - k) // 2, z + (count - k) - (count - k) // 2)
-                for (a, z), k in zip(pads, kernel, strict=True)
-            )
-            yield (
-                instead("kernel_size", count, kernel[0]),
-                partial(windows, pads=wider, kernel=(count,) * len(kernel)),
-            )
-            yield (
-                instead("kernel_size", count, kernel[0]),
-                partial(windows, pads=pads, kernel=(count,) * len(kernel)),
-            )
-        if count != stride[0]:
-            yield (
-                instead("stride", count, stride[0]),
-                partial(windows, pads=pads, stride=(count,) * len(kernel)),
-            )
-        if count != dilation[0]:
-            yield (
-                instead("dilation", count, dilation[0]),
-                partial(windows, pads=pads, dilation=(count,) * len(kernel)),
-            )
-    yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
-    yield from _other_maxima(b, pads, windows)
-    yield (
-        "mean of average and maximum pooling",
-        lambda nn, b: (
-            0.5 * (nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b))
+def _pool_paddings(given: Arguments) -> dict[str, Pads]:
+    kernel, stride, dilation, pads = _pool(given)
+    n = len(kernel)
+    padding = geometry.per_axis(given["padding"], n, "padding")
+    other = not given["ceil_mode"]
+    found = {
+        f"ceil_mode={other} (the rule for the last window)": _pool_pads(given, other),
+        "cover_all: the last window may start in the padding (ceil rule)": _cover_all(
+            given, padding
         ),
-    )
+    }
+    found |= _paddings(given, pads, (kernel, stride, dilation))
+    found["cover_all without padding (ceil rule)"] = _cover_all(given, (0,) * n)
+    return {words: other for words, other in found.items() if other != pads}
 
 
-def _other_maxima(b: Bound, pads: Pads, windows: Callable[..., Any]) -> Known:
-    """What else a window may give than its largest element."""
-    kernel, stride, _, _ = _pooling(b)
-
-    def largest(nn: Any, b: Bound) -> Any:
-        high, low = windows(nn, b, pads), -windows(nn, {**b, "x": -b["x"]}, pads)
-        return nn.where(high + low > 0, high, low)
-
-    def smooth(nn: Any, b: Bound) -> Any:
-        return nn.log(nn.sum_windows(nn.exp(b["x"]), kernel, stride, pads))
-
-    def mean_gradient(nn: Any, b: Bound) -> Any:
-        high = windows(nn, b, pads)
-        average = nn.sum_windows(b["x"], kernel, stride, pads) * (1.0 / np.prod(kernel))
-        return nn.stop_gradient(high) + average - nn.stop_gradient(average)
-
-    def every(nn: Any, b: Bound, offset: int) -> Any:
-        x = b["x"]
-        for axis, step in enumerate(stride, start=2):
-            x = nn.select(x, nn.constant(np.arange(offset, x.shape[axis], step), like=x), axis)
-        return x
-
-    yield "absolutely largest element instead of the maximum", largest
-    yield "smooth maximum: logarithm of the sum of exponentials", smooth
-    yield (
-        "smooth maximum: logarithm of the mean of exponentials",
-        lambda nn, b: smooth(nn, b) - math.log(np.prod(kernel)),
-    )
-    yield "gradient of the average instead of the maximum's", mean_gradient
-    for offset in (0, 1):
-        yield (
-            f"one element of each window (strided from {offset}) instead of the maximum",
-            partial(every, offset=offset),
-        )
+def _maximum(nn: Any, given: Arguments) -> Any:
+    """The maximum of windows by their own numbers; negative padding crops."""
+    crop = tuple((min(before, 0), min(after, 0)) for before, after in given["pads"])
+    wide = tuple((max(before, 0), max(after, 0)) for before, after in given["pads"])
+    x = nn.pad(given["x"], crop) if any(map(any, crop)) else given["x"]
+    return nn.max_windows(x, given["kernel"], given["step"], wide, given["dilated"])
 
 
-def avg_pool(b: Bound) -> Known:
+def _mean(nn: Any, given: Arguments) -> Any:
+    """The mean of windows, divided by the size of the kernel or by how many elements they hold."""
+    none = ((0, 0),) * len(given["kernel"])
+    total = nn.sum_windows(nn.pad(given["x"], given["pads"]), given["kernel"], given["step"], none)
+    if given["divisor"] == "counted":
+        ones = nn.pad(given["x"] * 0.0 + 1.0, given["pads"])
+        return total / nn.sum_windows(ones, given["kernel"], given["step"], none)
+    return total * (1.0 / math.prod(given["kernel"]) if given["divisor"] == "kernel" else 1.0)
+
+
+def _windows(given: Arguments) -> dict[str, Any]:
+    kernel, stride, dilation, pads = _pool(given)
+    return {"kernel": kernel, "step": stride, "dilated": dilation, "pads": pads}
+
+
+def _sizes(given: Arguments, pads: Pads) -> list[Convention]:
+    """Other kernels, about the same centre or not, and other strides."""
+    kernel, stride, _, _ = _pool(given)
+    n = len(kernel)
+
+    def centred(count: int) -> dict[str, Any]:
+        more = [count - k for k in kernel]
+        pairs = zip(pads, more, strict=True)
+        wider = tuple((before + by // 2, after + by - by // 2) for (before, after), by in pairs)
+        return {"kernel": (count,) * n, "pads": wider}
+
+    counts = range(1, 6)
+    return [
+        rules("kernel_size", {c: {"kernel": (c,) * n} for c in counts}, usual=kernel[0]),
+        rules("kernel_size", {c: centred(c) for c in counts}, usual=kernel[0]),
+        rules("stride", {c: {"step": (c,) * n} for c in counts}, usual=stride[0]),
+    ]
+
+
+def _with_windows(own: Formula, window: Formula, usual: Arguments) -> Formula:
+    """The block's own function, or the windows by themselves where a convention changes them."""
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        changed = any(name in given for name in (*usual, "pads"))
+        return window(nn, {**usual, **given}) if changed else own(nn, given)
+
+    return formula
+
+
+def max_pool(own: Formula, given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Padding, rounding and window rules of the maximum."""
+    usual = _windows(given)
+    pads = usual["pads"]
+
+    def filled(formula: Formula, nn: Any, given: Arguments, value: tuple[Pads, str]) -> Any:
+        none = ((0, 0),) * len(pads)
+        return formula(nn, {**given, "x": _padded(nn, given["x"], *value), "pads": none})
+
+    def average(counted: bool) -> Formula:
+        names = ("x", "kernel_size", "stride", "padding", "ceil_mode")
+        return lambda nn, given: nn.avg_pool(*(given[name] for name in names), counted)
+
+    def least(nn: Any, given: Arguments) -> Any:
+        return -own(nn, {**given, "x": -given["x"]})
+
+    paddings = _pool_paddings(given)
+    zeros = {
+        f"{words}, padded with zeros": (other, "constant") for words, other in paddings.items()
+    }
+    modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
+    averages = {"average": average(False), "average (padding counted)": average(True)}
+    found = [
+        Convention("max-pool padded with", {"zeros": (pads, "constant")}, filled, "minus infinity"),
+        rules(
+            "padding",
+            {words: {"pads": other} for words, other in paddings.items()},
+            usual=str(pads),
+        ),
+        instead("pooling", {**averages, "minimum": least}, usual="maximum"),
+        *_sizes(given, pads),
+        Convention("padding", zeros, filled, str(pads)),
+        Convention("padding mode", modes, filled),
+    ]
+    return _with_windows(own, _maximum, usual), found
+
+
+def avg_pool(own: Formula, given: Arguments) -> tuple[Formula, list[Convention]]:
     """Divisors, rounding and window rules of the average."""
-    kernel, stride, padding, _ = _pooling(b)
-    ones, pads = (1,) * len(kernel), _pool_pads(b)
+    flag, words = given["count_include_pad"], ("excluding padding", "including padding")
+    usual = {**_windows(given), "divisor": "kernel"}
 
-    def included(
-        nn: Any,
-        b: Bound,
-        pads: Pads,
-        kernel: Any = kernel,
-        stride: Any = stride,
-        share: bool = True,
-    ) -> Any:
-        x = nn.pad(b["x"], pads)
-        return nn.sum_windows(x, kernel, stride, ((0, 0),) * len(kernel)) * (
-            1.0 / np.prod(kernel) if share else 1.0
-        )
+    def maximum(nn: Any, given: Arguments) -> Any:
+        names = ("x", "kernel_size", "stride", "padding")
+        return nn.max_pool(*(given[name] for name in names), 1, given["ceil_mode"])
 
-    def excluded(nn: Any, b: Bound, pads: Pads) -> Any:
-        counted = nn.sum_windows(
-            nn.pad(b["x"] * 0.0 + 1.0, pads), kernel, stride, ((0, 0),) * len(kernel)
-        )
-        return included(nn, b, pads, share=False) / counted
-
-    flag = b["count_include_pad"]
-    words = ("excluding", "including")
-    yield (
-        f"average {words[not flag]} padding instead of {words[flag]} it",
-        lambda nn, b: nn.avg_pool(**{**b, "count_include_pad": not flag}),
-    )
-    yield (
-        "average over whole windows, what hangs over the end included",
-        partial(included, pads=pads),
-    )
-    for cause, other in _other_pads(b):
-        yield f"{cause}, padding included", partial(included, pads=other)
-        yield f"{cause}, padding excluded", partial(excluded, pads=other)
-    yield (
-        "maximum instead of average",
-        lambda nn, b: nn.max_pool(b["x"], kernel, stride, padding, 1, b["ceil_mode"]),
-    )
-    yield "sum instead of average", partial(included, pads=pads, share=False)
-    for count in range(1, 6):
-        if count != kernel[0]:
-            wider = tuple(
-                (a + (count - k) // 2, z + (count - k) - (count - k) // 2)
-                for (a, z), k in zip(pads, kernel, strict=True)
-            )
-            yield (
-                instead("kernel_size", count, kernel[0]),
-                partial(included, pads=wider, kernel=(count,) * len(ones)),
-            )
-            yield (
-                instead("kernel_size", count, kernel[0]),
-                partial(included, pads=pads, kernel=(count,) * len(ones)),
-            )
-        if count != stride[0]:
-            yield (
-                instead("stride", count, stride[0]),
-                partial(included, pads=pads, stride=(count,) * len(ones)),
-            )
-    yield "no padding", partial(included, pads=((0, 0),) * len(ones))
-    for mode in ("reflect", "replicate", "circular"):
-        yield (
-            f"{mode} padding of the average",
-            lambda nn, b, mode=mode: nn.avg_pool(padded(nn, b["x"], pads, mode), kernel, stride, 0),
-        )
+    paddings = _pool_paddings(given)
+    ways = {words: {"pads": other} for words, other in paddings.items()}
+    counted = {
+        f"{words}, padding excluded": {"pads": other, "divisor": "counted"}
+        for words, other in paddings.items()
+    }
+    divisors = {"is one (sum instead of average)": {"divisor": "one"}}
+    whole = {"counts whole windows, what hangs over the end included": {"divisor": "kernel"}}
+    found = [
+        rules(
+            "average",
+            {words[not flag]: {"count_include_pad": not flag}},
+            usual=f"{words[flag]} (count_include_pad)",
+        ),
+        rules("padding", ways, usual=str(usual["pads"])),
+        rules("padding", counted, usual=str(usual["pads"])),
+        rules("divisor", divisors | whole),
+        instead("pooling", {"maximum": maximum}, usual="average"),
+        *_sizes(given, usual["pads"]),
+    ]
+    return _with_windows(own, _mean, usual), found
 
 
-def adaptive(b: Bound, average: bool) -> Known:
-    """Windows of adaptive pooling."""
-    size = b["x"].shape[2:]
-    out = geometry.per_axis(b["output_size"], len(size), "output_size")
+def adaptive(name: str, given: Arguments) -> list[Convention]:
+    """Windows of adaptive pooling; `name` is that of the function."""
+    size = given["x"].shape[2:]
+    out = geometry.per_axis(given["output_size"], len(size), "output_size")
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
-    words = ("maximum instead of average", "average instead of maximum")
-    yield (
-        words[not average],
-        lambda nn, b: (nn.adaptive_max_pool if average else nn.adaptive_avg_pool)(**b),
-    )
-    fixed = "windows of one size instead of adaptive ones"
-    yield fixed, lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], kernel, stride)
-    yield (
-        "windows of one size, none of them overlapping",
-        lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], stride, stride),
-    )
-    yield (
-        "linear interpolation instead of pooling",
-        lambda nn, b: nn.interpolate(b["x"], size=out, mode="linear"),
-    )
-    yield (
-        "nearest neighbours instead of pooling",
-        lambda nn, b: nn.interpolate(b["x"], size=out, mode="nearest"),
-    )
-    yield (
-        "sum instead of average",
-        lambda nn, b: nn.adaptive_avg_pool(**b) * float(np.prod(size) / np.prod(out)),
-    )
-    yield (
-        "sum and maximum of the windows together",
-        lambda nn, b: nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b),
-    )
-    yield (
-        "mean of average and maximum",
-        lambda nn, b: 0.5 * (nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b)),
+    is_average = "avg" in name
+    other, fixed = (
+        ("adaptive_max_pool", "avg_pool") if is_average else ("adaptive_avg_pool", "max_pool")
     )
 
+    def called(function: str, *settings: Any) -> Formula:
+        return lambda nn, given: getattr(nn, function)(given["x"], *settings)
 
-def adaptive_avg_pool(b: Bound) -> Known:
-    """Those of the average."""
-    return adaptive(b, average=True)
+    def total(nn: Any, given: Arguments) -> Any:
+        return nn.adaptive_avg_pool(given["x"], out) * (math.prod(size) / math.prod(out))
 
-
-def adaptive_max_pool(b: Bound) -> Known:
-    """Those of the maximum."""
-    return adaptive(b, average=False)
+    words = ("maximum", "average") if is_average else ("average", "maximum")
+    ways = {words[0]: called(other, out), "sum": total}
+    windows = {
+        "of one size instead of adaptive ones": called(fixed, kernel, stride),
+        "of one size, none of them overlapping": called(fixed, stride, stride),
+    }
+    resized = {
+        f"{mode} interpolation": lambda nn, given, mode=mode: nn.interpolate(
+            given["x"], size=out, mode=mode
+        )
+        for mode in ("linear", "nearest")
+    }
+    return [
+        instead("pooling", ways, usual=words[1]),
+        instead("windows", windows),
+        instead("pooling", resized, usual=words[1]),
+    ]
 
 
 # Resizing: every convention is one matrix for each axis
 # -----------------------------------------------------------------------------
-
-
-def _nearest(
-    size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float
-) -> np.ndarray:
-    index = rounding(_positions(size, out, how, scale) + shift).astype(int)
-    return np.eye(size)[np.clip(index, 0, size - 1)]
-
-
-def _area(size: int, out: int) -> np.ndarray:
-    """What each element of the output covers of the input, parts of elements too."""
-    edges = np.arange(out + 1) * size / out
-    low, high = edges[:-1, None], edges[1:, None]
-    left = np.arange(size)[None, :]
-    shared = np.clip(np.minimum(high, left + 1) - np.maximum(low, left), 0.0, None)
-    return shared / shared.sum(axis=1, keepdims=True)
 
 
 def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray:
@@ -593,18 +450,23 @@ def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray
     return (index + 0.5) * step - 0.5 if how == "half" else index * step
 
 
-def _linear(
-    size: int, out: int, how: str, scale: float | None, antialias: bool = False
+def _nearest(
+    size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float
 ) -> np.ndarray:
+    index = rounding(_positions(size, out, how, scale) + shift).astype(int)
+    return np.eye(size)[np.clip(index, 0, size - 1)]
+
+
+def _linear(size: int, out: int, scale: float | None, how: str, wide: bool = False) -> np.ndarray:
+    """Linear interpolation; `wide` averages over what an output element covers (antialiasing)."""
     centre, step = _positions(size, out, how, scale), size / out if scale is None else 1.0 / scale
-    width = max(step, 1.0) if antialias else 1.0
-    if not antialias:
-        centre = np.clip(centre, 0, size - 1)
+    width = max(step, 1.0) if wide else 1.0
+    centre = centre if wide else np.clip(centre, 0, size - 1)
     weight = np.maximum(0.0, 1.0 - np.abs(np.arange(size)[None, :] - centre[:, None]) / width)
     return weight / weight.sum(axis=1, keepdims=True)
 
 
-def _cubic(size: int, out: int, how: str, scale: float | None, a: float) -> np.ndarray:
+def _cubic(size: int, out: int, scale: float | None, how: str, a: float) -> np.ndarray:
     centre = _positions(size, out, how, scale)
     first = np.floor(centre).astype(int)
     matrix = np.zeros((out, size))
@@ -612,69 +474,69 @@ def _cubic(size: int, out: int, how: str, scale: float | None, a: float) -> np.n
         d = np.abs(centre - (first + offset))
         near = (a + 2) * d**3 - (a + 3) * d**2 + 1
         far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-        np.add.at(
-            matrix,
-            (np.arange(out), np.clip(first + offset, 0, size - 1)),
-            np.where(d <= 1, near, far),
-        )
+        place = (np.arange(out), np.clip(first + offset, 0, size - 1))
+        np.add.at(matrix, place, np.where(d <= 1, near, far))
     return matrix
 
 
-_RESIZINGS: dict[str, Callable[..., np.ndarray]] = {
-    "nearest neighbours (floor)": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 1e-9),
-    "linear, align_corners=False": lambda n, o, s: _linear(n, o, "half", s),
-    "linear, align_corners=True": lambda n, o, s: _linear(n, o, "corners", s),
-    "nearest-exact (half-pixel centres)": lambda n, o, s: _nearest(
-        n, o, s, "half", np.floor, 0.5 + 1e-9
+def _area(size: int, out: int, scale: float | None) -> np.ndarray:
+    """Means over what an output element covers, parts of elements too."""
+    edges = np.arange(out + 1) * size / out
+    low, high = edges[:-1, None], edges[1:, None]
+    left = np.arange(size)[None, :]
+    shared = np.clip(np.minimum(high, left + 1) - np.maximum(low, left), 0.0, None)
+    return shared / shared.sum(axis=1, keepdims=True)
+
+
+_FLOOR = "nearest neighbours (floor)"
+# Each a function of two sizes and the factor between them, if that was given.
+RESIZINGS: Mapping[str, Callable[[int, int, float | None], np.ndarray]] = {
+    _FLOOR: partial(_nearest, how="plain", rounding=np.floor, shift=1e-9),
+    "linear, align_corners=False": partial(_linear, how="half"),
+    "linear, align_corners=True": partial(_linear, how="corners"),
+    "nearest-exact (half-pixel centres)": partial(
+        _nearest, how="half", rounding=np.floor, shift=0.5 + 1e-9
     ),
-    "linear with antialiasing": lambda n, o, s: _linear(n, o, "half", s, antialias=True),
-    "nearest neighbours, align_corners": lambda n, o, s: _nearest(n, o, s, "corners", np.rint, 0.0),
-    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _nearest(
-        n, o, s, "corners", np.floor, 1e-9
+    "linear with antialiasing": partial(_linear, how="half", wide=True),
+    "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
+    "nearest neighbours, align_corners": partial(
+        _nearest, how="corners", rounding=np.rint, shift=0.0
     ),
-    "nearest neighbours, half-pixel ties down": lambda n, o, s: _nearest(
-        n, o, s, "half", np.ceil, -0.5
-    ),
-    "nearest neighbours, rounded": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 0.5),
-    "nearest neighbours, rounded up": lambda n, o, s: _nearest(n, o, s, "plain", np.ceil, -1e-9),
-    "linear without half-pixel centres (asymmetric)": lambda n, o, s: _linear(n, o, "plain", s),
-    "bicubic (a=-0.75)": lambda n, o, s: _cubic(n, o, "half", s, -0.75),
-    "bicubic (a=-0.5)": lambda n, o, s: _cubic(n, o, "half", s, -0.5),
-    "bicubic (a=-0.75), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.75),
-    "bicubic (a=-0.5), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.5),
-    "tiled: the input over and over": lambda n, o, s: np.eye(n)[np.arange(o) % n],
-    "area by whole steps": lambda n, o, s: _area(n, o),
+    "nearest neighbours, rounded": partial(_nearest, how="plain", rounding=np.floor, shift=0.5),
+    "bicubic (a=-0.75)": partial(_cubic, how="half", a=-0.75),
+    "bicubic (a=-0.5)": partial(_cubic, how="half", a=-0.5),
+    "bicubic (a=-0.75), align_corners": partial(_cubic, how="corners", a=-0.75),
+    "area by whole steps": _area,
     "area (adaptive averages)": lambda n, o, s: geometry.adaptive_matrix(n, o),
 }
 
 
-def interpolate(b: Bound) -> Known:
+def interpolate(given: Arguments) -> list[Convention]:
     """Positions and kernels of resizing, those of a given size and those of a given factor."""
-    size = b["x"].shape[2:]
+    size, factors = given["x"].shape[2:], given["scale_factor"]
     n = len(size)
-    factors = b["scale_factor"]
+    scales: Iterable[float | None] = (None,) * n
     if factors is None:
-        out = geometry.per_axis(b["size"], n, "size")
-        scales: tuple[float | None, ...] = (None,) * n
+        out = geometry.per_axis(given["size"], n, "size")
     else:
-        factors = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
-        out, scales = tuple(map(geometry.resized, size, factors)), factors
-    linear = b["mode"] != "nearest"
-    usual = (
-        f"linear, align_corners={b['align_corners']}" if linear else "nearest neighbours (floor)"
-    )
+        scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
+        out = tuple(map(geometry.resized, size, scales))
+    corners = f"linear, align_corners={given['align_corners']}"
+    usual = _FLOOR if given["mode"] == "nearest" else corners
 
-    def resized(nn: Any, b: Bound, matrix: Callable[..., np.ndarray], by_size: bool = False) -> Any:
-        x = b["x"]
-        for axis, (old, new, scale) in enumerate(zip(size, out, scales, strict=True), start=2):
-            x = nn.resample(x, matrix(old, new, None if by_size else scale), axis)
+    def resized(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
+        matrix, by = value
+        x = given["x"]
+        for axis, (old, new, scale) in enumerate(zip(size, out, by, strict=True), start=2):
+            x = nn.resample(x, matrix(old, new, scale), axis)
         return x
 
-    for name, matrix in _RESIZINGS.items():
-        if name != usual:
-            yield f"{name} instead of {usual}", partial(resized, matrix=matrix)
-        if factors is not None:
-            yield (
-                f"{name}, positions by the sizes instead of the factor",
-                partial(resized, matrix=matrix, by_size=True),
-            )
+    ways = {words: (matrix, tuple(scales)) for words, matrix in RESIZINGS.items()}
+    found = [Convention("resizing", ways, resized, usual)]
+    if factors is not None:
+        sizes = {
+            f"{words}, positions by the sizes instead of the factor": (matrix, (None,) * n)
+            for words, matrix in RESIZINGS.items()
+        }
+        found.append(Convention("resizing", sizes, resized, usual))
+    return found
