@@ -49,9 +49,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
         return Family(lambda nn, given: given["x"], ())
     if not (name.islower() and names(kind)):
         return None
-    own = partial(_called, name, names(kind) if kind == name else names(name))
-    if name in _WINDOWS:
-        return Family(*_WINDOWS[name](own, given))
+    own = partial(_called, name, names(name))
     if name in activations.NAMES:
         return Family(own, activations.conventions(name, given))
     return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
@@ -75,13 +73,11 @@ _LAYERS: Mapping[str, Callable[[Arguments], Made]] = {
     "attention": attention.attention,
     "Embedding": embeddings.embedding,
 }
-_WINDOWS: Mapping[str, Callable[[Formula, Arguments], Made]] = {
-    "max_pool": windows.max_pool,
-    "avg_pool": windows.avg_pool,
-}
 _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "conv": windows.convolution,
     "conv_transpose": windows.transposed_convolution,
+    "max_pool": partial(windows.pooling, "max_pool"),
+    "avg_pool": partial(windows.pooling, "avg_pool"),
     "adaptive_avg_pool": partial(windows.adaptive, "adaptive_avg_pool"),
     "adaptive_max_pool": partial(windows.adaptive, "adaptive_max_pool"),
     "interpolate": windows.interpolate,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ Change = Callable[[Any, Any], Any]
 _MODES = ("reflect", "replicate", "circular")
 
 
-# Where windows lie
+# Padding by itself, before windows that have none
 # -----------------------------------------------------------------------------
 
 
@@ -40,45 +39,55 @@ def _padded(nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 
     return x
 
 
-def _same(
-    size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> Pads:
+def _before(formula: Formula, nn: Any, given: Arguments, how: tuple[Any, ...]) -> Any:
+    """A formula of what is padded by a rule, without padding of its own."""
+    return formula(nn, {**given, "x": _padded(nn, given["x"], *how), **_BARE})
+
+
+def _counted(formula: Formula, nn: Any, given: Arguments, pads: Pads) -> Any:
+    """An average of the elements that there are, without those of the padding."""
+    ones = {**given, "x": given["x"] * 0.0 + 1.0}
+    share = _before(formula, nn, ones, (pads,))
+    return _before(formula, nn, given, (pads,)) / share
+
+
+_BARE = {"padding": 0, "ceil_mode": False}
+
+
+def _same(given: Arguments, window: Sequence[Sequence[int]]) -> Pads:
     """TensorFlow's SAME padding: the least that gives ``ceil(size / stride)`` windows.
 
     An odd element goes after.
     """
     pads = []
-    for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
+    for n, k, s, d in zip(given["x"].shape[2:], *window, strict=True):
         total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
         pads.append((total // 2, total - total // 2))
     return tuple(pads)
 
 
-def _moved(pads: Pads) -> Iterator[tuple[str, Pads]]:
-    """Padding with elements moved from one side to the other, along all axes or along one."""
-    count = len(pads)
-    along = {"": range(count)} | {f" along axis {i + 2}": (i,) for i in range(count) if count > 1}
-    for words, axes in along.items():
-        for shift in (1, -1):
-            shifts = [shift * (i in axes) for i in range(count)]
-            pairs = zip(pads, shifts, strict=True)
-            moved = tuple((before - by, after + by) for (before, after), by in pairs)
-            yield f"windows shifted{words}: {moved}", moved
-
-
 def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
     """Other padding by its words."""
-    n = len(pads)
-    same = _same(given["x"].shape[2:], *window)
-    swapped = tuple((after, before) for before, after in same)
-    found = {
-        f"asymmetric SAME {same}": same,
-        f"asymmetric SAME, odd element before {swapped}": swapped,
-    }
-    found |= {"0 (no padding)": ((0, 0),) * n}
-    found |= {str(other): ((other, other),) * n for other in (1, 2, 3)}
-    found |= dict(_moved(pads))
+    same = _same(given, window)
+    found = {f"asymmetric SAME {same}": same}
+    found |= {str(other): ((other, other),) * len(pads) for other in range(4)}
+    found |= {f"{moved} (windows shifted)": moved for moved in _moved(pads)}
+    found |= {f"asymmetric SAME, odd element before {_swapped(same)}": _swapped(same)}
     return {words: other for words, other in found.items() if other != pads}
+
+
+def _swapped(pads: Pads) -> Pads:
+    return tuple((after, before) for before, after in pads)
+
+
+def _moved(pads: Pads) -> Iterator[Pads]:
+    """Padding with an element moved from one side to the other, along all axes or along one."""
+    every = tuple(range(len(pads)))
+    for axes, by in product([every, *((axis,) for axis in every)], (1, -1)):
+        yield tuple(
+            (before - by * (i in axes), after + by * (i in axes))
+            for i, (before, after) in enumerate(pads)
+        )
 
 
 # Convolution
@@ -91,50 +100,57 @@ def convolution(given: Arguments) -> list[Convention]:
     n, kernel = weight.ndim - 2, weight.shape[2:]
     stride, dilation = (geometry.per_axis(given[name], n, name) for name in ("stride", "dilation"))
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
-
-    def padded(formula: Formula, nn: Any, given: Arguments, value: tuple[Pads, str, float]) -> Any:
-        return formula(nn, {**given, "x": _padded(nn, given["x"], *value), "padding": 0})
-
-    def dilated(other: int) -> dict[str, Any]:
-        reach = [(other - d) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        wider = [before + by // 2 for (before, _), by in zip(pads, reach, strict=True)]
-        return {"dilation": other, "padding": tuple(wider)}
-
-    paddings = _paddings(given, pads, (kernel, stride, dilation))
-    zeros = {words: (other, "constant", 0.0) for words, other in paddings.items()}
-    modes = {mode: (pads, mode, 0.0) for mode in _MODES} if any(map(any, pads)) else {}
-    values = {str(value): (pads, "constant", value) for value in (1.0, -1.0)}
-    wider = {other: dilated(other) for other in (1, 2, 3)}
+    others = _paddings(given, pads, (kernel, stride, dilation))
+    wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
+    modes = {f"{mode} padding": (pads, mode) for mode in _MODES if any(map(any, pads))}
+    values = {value: (pads, "constant", value) for value in (1.0, -1.0)}
     found = [
-        Convention("padding", zeros, padded, str(pads)),
+        Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
         array("kernel", "weight", _kernels(weight.shape)),
-        Convention(
-            "padding mode", {f"{mode} padding": how for mode, how in modes.items()}, padded, "zeros"
-        ),
+        Convention("padding mode", modes, _before, "zeros"),
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
-        rules("dilation", wider, usual=dilation[0]),
+        rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
-        Convention("padding value", values, padded, "0"),
+        Convention("padding value", values, _before, 0.0),
     ]
-    return found + _grouped(given)
+    return found + _groups(given)
 
 
-def _kernels(shape: tuple[int, ...], places: tuple[int, int] = (0, 1)) -> dict[str, Change]:
+def _groups(given: Arguments) -> list[Convention]:
+    """Groups of channels."""
+    groups, channels, out = given["groups"], given["x"].shape[1], given["weight"].shape[0]
+
+    def regrouped(formula: Formula, nn: Any, given: Arguments, count: int) -> Any:
+        """Convolution in other groups, with the first input channels of each kernel."""
+        weight = given["weight"][:, : channels // count]
+        return formula(nn, {**given, "weight": weight, "groups": count})
+
+    counts = [count for count in range(1, channels + 1) if channels % count == out % count == 0]
+    able = [count for count in counts if channels // count <= given["weight"].shape[1]]
+    order = np.arange(channels).reshape(-1, groups).T.ravel()
+    dealt = {"dealt to the groups in turn": _picked(order)} if groups > 1 else {}
+    return [Convention("groups", able, regrouped, groups), array("input channels", "x", dealt)]
+
+
+def _picked(order: np.ndarray) -> Change:
+    return lambda nn, x: nn.select(x, nn.constant(order, like=x), 1)
+
+
+def _kernels(shape: tuple[int, ...]) -> dict[str, Change]:
     """The kernels reversed or with their axes exchanged."""
     spatial = tuple(range(2, len(shape)))
     found = {"flipped": partial(_flipped, axes=spatial)}
     if len(spatial) == 2 and shape[2] == shape[3]:
-        found["transposed (height and width exchanged)"] = _exchanged(2, 3)
-        for axis in spatial:
-            words = f"rotated by a quarter turn (transposed, then flipped along axis {axis})"
-            found[words] = partial(_turned, axis=axis)
+        found["transposed (height and width exchanged)"] = partial(_exchanged, 2, 3)
+        words = "rotated by a quarter turn (transposed, then flipped along axis {})"
+        turned = {words.format(axis): partial(_exchanged, 2, 3, (axis,)) for axis in spatial}
+        found |= turned
     if len(spatial) > 1:
         found |= {f"flipped along axis {axis}": partial(_flipped, axes=(axis,)) for axis in spatial}
     if shape[0] == shape[1]:
-        found["with input and output channels exchanged"] = _exchanged(0, 1)
-        found["flipped, with input and output channels exchanged"] = lambda nn, weight: _flipped(
-            nn, nn.transpose(weight, 0, 1), spatial
-        )
+        words = "with input and output channels exchanged"
+        found[words] = partial(_exchanged, 0, 1)
+        found[f"flipped, {words}"] = partial(_exchanged, 0, 1, spatial)
     return found
 
 
@@ -144,65 +160,10 @@ def _flipped(nn: Any, weight: Any, axes: Sequence[int]) -> Any:
     return weight
 
 
-def _turned(nn: Any, weight: Any, axis: int) -> Any:
-    return nn.flip(nn.transpose(weight, 2, 3), axis)
-
-
-def _exchanged(first: int, second: int) -> Change:
-    return lambda nn, weight: nn.transpose(weight, first, second)
-
-
-def _grouped(given: Arguments) -> list[Convention]:
-    """Groups of channels."""
-    groups, channels, out = given["groups"], given["x"].shape[1], given["weight"].shape[0]
-    width = given["weight"].shape[1]
-
-    def regrouped(formula: Formula, nn: Any, given: Arguments, count: int) -> Any:
-        """Convolution in other groups, with the first input channels of each kernel."""
-        weight = given["weight"][:, : channels // count]
-        return formula(nn, {**given, "weight": weight, "groups": count})
-
-    counts = [count for count in range(1, channels + 1) if channels % count == 0]
-    able = [count for count in counts if out % count == 0 and channels // count <= width]
-    found = [Convention("groups", able, regrouped, groups)]
-    if groups > 1:
-        dealt = {"dealt to the groups in turn": _shuffled(channels, channels // groups)}
-        minor = {
-            "in group-minor order": _shuffled(out, groups),
-            "in the order of groups": _shuffled(out, out // groups),
-        }
-        orders = (
-            {
-                f"in the order {order}": _blocks(channels, order)
-                for order in permutations(range(groups))
-            }
-            if groups <= 4
-            else {}
-        )
-        found += [
-            array("input channels", "x", dealt),
-            Convention("output channels", minor, _after),
-            array("groups of input channels", "x", orders),
-        ]
-    return found
-
-
-def _after(formula: Formula, nn: Any, given: Arguments, change: Change) -> Any:
-    return change(nn, formula(nn, given))
-
-
-def _picked(order: np.ndarray) -> Change:
-    return lambda nn, x: nn.select(x, nn.constant(order, like=x), 1)
-
-
-def _shuffled(count: int, groups: int) -> Change:
-    """Channels regrouped from ``(groups, n)`` to ``(n, groups)`` order."""
-    return _picked(np.arange(count).reshape(groups, -1).T.ravel())
-
-
-def _blocks(count: int, order: Sequence[int]) -> Change:
-    parts = np.split(np.arange(count), len(order))
-    return _picked(np.concatenate([parts[i] for i in order]))
+def _exchanged(first: int, second: int, axes: Any, *rest: Any) -> Any:
+    """Two axes exchanged, and the kernels then reversed along others, if any are given."""
+    nn, weight = (axes, *rest) if len(rest) == 1 else rest
+    return _flipped(nn, nn.transpose(weight, first, second), axes if len(rest) == 2 else ())
 
 
 def transposed_convolution(given: Arguments) -> list[Convention]:
@@ -218,17 +179,19 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
         bias = given.get("bias")
         return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
 
-    kernels = _kernels(given["weight"].shape)
-    kernels = {words.replace("flipped", "not flipped", 1): how for words, how in kernels.items()}
+    kernels = _kernels(given["weight"].shape).items()
     shifts = [some for some in product((0, 1, -1), repeat=n) if any(some)]
     cropped = {f"{some} elements off (padding on the other side)": some for some in shifts}
-    strided = {other: {"stride": other, "output_padding": 0} for other in (1, 2, 3)}
     return [
-        array("transposed kernel", "weight", kernels),
+        array(
+            "transposed kernel",
+            "weight",
+            {words.replace("flipped", "not flipped", 1): change for words, change in kernels},
+        ),
         Convention("output of the transposed convolution cropped", cropped, cut),
         setting("output_padding", (0, 1, 2), usual=extra[0]),
         setting("padding", (0, 1, 2), usual=padding[0]),
-        rules("stride", strided, usual=stride[0]),
+        setting("stride", (1, 2, 3), usual=stride[0]),
     ]
 
 
@@ -236,170 +199,90 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
 # -----------------------------------------------------------------------------
 
 
-def _pool(given: Arguments) -> tuple[Any, ...]:
-    """The kernel, stride and dilation per axis, and the padding with what the ceil rule adds."""
-    n = len(given["x"].shape) - 2
-    dilation = given.get("dilation", 1)
+def _pool_paddings(given: Arguments) -> tuple[Pads, dict[str, Pads]]:
+    """The padding of a pooling with what the rule for its last window adds, and others."""
+    size = given["x"].shape[2:]
     settings = geometry.pool_settings(
-        n, given["kernel_size"], given["stride"], given["padding"], dilation
+        len(size), given["kernel_size"], given["stride"], given["padding"], given.get("dilation", 1)
     )
-    return settings[0], settings[1], settings[3], _pool_pads(given, given["ceil_mode"])
-
-
-def _pool_pads(given: Arguments, ceil_mode: bool) -> Pads:
-    n = len(given["x"].shape) - 2
-    settings = geometry.pool_settings(
-        n, given["kernel_size"], given["stride"], given["padding"], given.get("dilation", 1)
-    )
-    return tuple(map(geometry.pool_pads, given["x"].shape[2:], *settings, [ceil_mode] * n))
-
-
-def _cover_all(given: Arguments, padding: Sequence[int]) -> Pads:
-    """Chainer's rule: every element is in some window, one that starts in the padding too."""
-    kernel, stride, dilation, _ = _pool(given)
-    pads = []
-    for n, k, s, p, d in zip(given["x"].shape[2:], kernel, stride, padding, dilation, strict=True):
-        reach = d * (k - 1) + 1
-        count = (n + 2 * p - reach + s - 1) // s + 1
-        pads.append((p, max(p, (count - 1) * s + reach - n - p)))
-    return tuple(pads)
-
-
-def _pool_paddings(given: Arguments) -> dict[str, Pads]:
-    kernel, stride, dilation, pads = _pool(given)
-    n = len(kernel)
-    padding = geometry.per_axis(given["padding"], n, "padding")
-    other = not given["ceil_mode"]
-    found = {
-        f"ceil_mode={other} (the rule for the last window)": _pool_pads(given, other),
-        "cover_all: the last window may start in the padding (ceil rule)": _cover_all(
-            given, padding
-        ),
+    kernel, stride, padding, dilation = settings
+    rules_ = {
+        ceil: tuple(map(geometry.pool_pads, size, *settings, [ceil] * len(size)))
+        for ceil in (True, False)
     }
-    found |= _paddings(given, pads, (kernel, stride, dilation))
-    found["cover_all without padding (ceil rule)"] = _cover_all(given, (0,) * n)
-    return {words: other for words, other in found.items() if other != pads}
+    usual, other = given["ceil_mode"], not given["ceil_mode"]
+    window = (kernel, stride, dilation)
+    found = {f"ceil_mode={other} (the rule for the last window)": rules_[other]}
+    covered = tuple(map(_cover, size, kernel, stride, padding, dilation))
+    found["cover_all: the last window may start in the padding (ceil rule)"] = covered
+    found |= _paddings(given, rules_[usual], window)
+    bare = map(_cover, size, kernel, stride, (0,) * len(size), dilation)
+    return rules_[usual], {**found, "cover_all without padding (ceil rule)": tuple(bare)}
 
 
-def _maximum(nn: Any, given: Arguments) -> Any:
-    """The maximum of windows by their own numbers; negative padding crops."""
-    crop = tuple((min(before, 0), min(after, 0)) for before, after in given["pads"])
-    wide = tuple((max(before, 0), max(after, 0)) for before, after in given["pads"])
-    x = nn.pad(given["x"], crop) if any(map(any, crop)) else given["x"]
-    return nn.max_windows(x, given["kernel"], given["step"], wide, given["dilated"])
+def _cover(n: int, k: int, s: int, p: int, d: int) -> tuple[int, int]:
+    """Chainer's rule for one axis: every element is in some window."""
+    reach = d * (k - 1) + 1
+    count = (n + 2 * p - reach + s - 1) // s + 1
+    return p, max(p, (count - 1) * s + reach - n - p)
 
 
-def _mean(nn: Any, given: Arguments) -> Any:
-    """The mean of windows, divided by the size of the kernel or by how many elements they hold."""
-    none = ((0, 0),) * len(given["kernel"])
-    total = nn.sum_windows(nn.pad(given["x"], given["pads"]), given["kernel"], given["step"], none)
-    if given["divisor"] == "counted":
-        ones = nn.pad(given["x"] * 0.0 + 1.0, given["pads"])
-        return total / nn.sum_windows(ones, given["kernel"], given["step"], none)
-    return total * (1.0 / math.prod(given["kernel"]) if given["divisor"] == "kernel" else 1.0)
+def pooling(name: str, given: Arguments) -> list[Convention]:
+    """Padding, rounding, divisors and window rules; `name` is that of the function."""
+    is_average = name == "avg_pool"
+    pads, others = _pool_paddings(given)
+    empty = 0.0 if is_average else -np.inf
+    wide = {words: (other, "constant", empty) for words, other in others.items()}
+    ceil = given["ceil_mode"]
+    of_average = {"average": (ceil, True), "average (padding excluded)": (ceil, False)}
 
+    def exchanged(formula: Formula, nn: Any, given: Arguments, rest: tuple[Any, ...]) -> Any:
+        function = nn.max_pool if is_average else nn.avg_pool
+        own = (given[one] for one in ("kernel_size", "stride", "padding"))
+        return function(given["x"], *own, *rest)
 
-def _windows(given: Arguments) -> dict[str, Any]:
-    kernel, stride, dilation, pads = _pool(given)
-    return {"kernel": kernel, "step": stride, "dilated": dilation, "pads": pads}
+    def least(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
+        return -formula(nn, {**given, "x": -given["x"]})
 
-
-def _sizes(given: Arguments, pads: Pads) -> list[Convention]:
-    """Other kernels, about the same centre or not, and other strides."""
-    kernel, stride, _, _ = _pool(given)
-    n = len(kernel)
-
-    def centred(count: int) -> dict[str, Any]:
-        more = [count - k for k in kernel]
-        pairs = zip(pads, more, strict=True)
-        wider = tuple((before + by // 2, after + by - by // 2) for (before, after), by in pairs)
-        return {"kernel": (count,) * n, "pads": wider}
-
-    counts = range(1, 6)
-    return [
-        rules("kernel_size", {c: {"kernel": (c,) * n} for c in counts}, usual=kernel[0]),
-        rules("kernel_size", {c: centred(c) for c in counts}, usual=kernel[0]),
-        rules("stride", {c: {"step": (c,) * n} for c in counts}, usual=stride[0]),
+    ways = {"maximum": (1, ceil)} if is_average else of_average
+    usual = "average" if is_average else "maximum"
+    found = [
+        Convention("padding", wide, _before, pads),
+        Convention("pooling", ways, exchanged, usual),
+        setting("kernel_size", range(1, 6)),
+        setting("stride", range(1, 6)),
+        rules("pooling", {"of one element alone (strided)": {"kernel_size": 1, "padding": 0}}),
     ]
-
-
-def _with_windows(own: Formula, window: Formula, usual: Arguments) -> Formula:
-    """The block's own function, or the windows by themselves where a convention changes them."""
-
-    def formula(nn: Any, given: Arguments) -> Any:
-        changed = any(name in given for name in (*usual, "pads"))
-        return window(nn, {**usual, **given}) if changed else own(nn, given)
-
-    return formula
-
-
-def max_pool(own: Formula, given: Arguments) -> tuple[Formula, list[Convention]]:
-    """Padding, rounding and window rules of the maximum."""
-    usual = _windows(given)
-    pads = usual["pads"]
-
-    def filled(formula: Formula, nn: Any, given: Arguments, value: tuple[Pads, str]) -> Any:
-        none = ((0, 0),) * len(pads)
-        return formula(nn, {**given, "x": _padded(nn, given["x"], *value), "pads": none})
-
-    def average(counted: bool) -> Formula:
-        names = ("x", "kernel_size", "stride", "padding", "ceil_mode")
-        return lambda nn, given: nn.avg_pool(*(given[name] for name in names), counted)
-
-    def least(nn: Any, given: Arguments) -> Any:
-        return -own(nn, {**given, "x": -given["x"]})
-
-    paddings = _pool_paddings(given)
-    zeros = {
-        f"{words}, padded with zeros": (other, "constant") for words, other in paddings.items()
-    }
+    if is_average:
+        return [*_averages(given, pads, others), *found]
+    zeros = {f"{words}, padded with zeros": (other,) for words, other in others.items()}
     modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
-    averages = {"average": average(False), "average (padding counted)": average(True)}
-    found = [
-        Convention("max-pool padded with", {"zeros": (pads, "constant")}, filled, "minus infinity"),
-        rules(
-            "padding",
-            {words: {"pads": other} for words, other in paddings.items()},
-            usual=str(pads),
-        ),
-        instead("pooling", {**averages, "minimum": least}, usual="maximum"),
-        *_sizes(given, pads),
-        Convention("padding", zeros, filled, str(pads)),
-        Convention("padding mode", modes, filled),
+    return [
+        Convention("max-pool padded with", {"zeros": (pads,)}, _before, "minus infinity"),
+        *found,
+        Convention("pooling", {"minimum": None}, least, "maximum"),
+        Convention("padding", zeros, _before, pads),
+        Convention("padding mode", modes, _before),
     ]
-    return _with_windows(own, _maximum, usual), found
 
 
-def avg_pool(own: Formula, given: Arguments) -> tuple[Formula, list[Convention]]:
-    """Divisors, rounding and window rules of the average."""
+def _averages(given: Arguments, pads: Pads, others: Mapping[str, Pads]) -> list[Convention]:
+    """What a sum of windows is divided by."""
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
-    usual = {**_windows(given), "divisor": "kernel"}
+    size = np.prod(geometry.per_axis(given["kernel_size"], len(pads), "kernel_size"))
 
-    def maximum(nn: Any, given: Arguments) -> Any:
-        names = ("x", "kernel_size", "stride", "padding")
-        return nn.max_pool(*(given[name] for name in names), 1, given["ceil_mode"])
+    def total(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
+        return _before(formula, nn, given, (pads,)) * float(size)
 
-    paddings = _pool_paddings(given)
-    ways = {words: {"pads": other} for words, other in paddings.items()}
-    counted = {
-        f"{words}, padding excluded": {"pads": other, "divisor": "counted"}
-        for words, other in paddings.items()
-    }
-    divisors = {"is one (sum instead of average)": {"divisor": "one"}}
-    whole = {"counts whole windows, what hangs over the end included": {"divisor": "kernel"}}
-    found = [
-        rules(
-            "average",
-            {words[not flag]: {"count_include_pad": not flag}},
-            usual=f"{words[flag]} (count_include_pad)",
+    usual = f"{words[flag]} (count_include_pad)"
+    return [
+        rules("average", {words[not flag]: {"count_include_pad": not flag}}, usual=usual),
+        Convention("divisor", {"one (sum instead of average)": None}, total),
+        Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _before),
+        Convention(
+            "padding", {f"{words}, excluded": other for words, other in others.items()}, _counted
         ),
-        rules("padding", ways, usual=str(usual["pads"])),
-        rules("padding", counted, usual=str(usual["pads"])),
-        rules("divisor", divisors | whole),
-        instead("pooling", {"maximum": maximum}, usual="average"),
-        *_sizes(given, usual["pads"]),
     ]
-    return _with_windows(own, _mean, usual), found
 
 
 def adaptive(name: str, given: Arguments) -> list[Convention]:
@@ -408,34 +291,24 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
     out = geometry.per_axis(given["output_size"], len(size), "output_size")
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
-    is_average = "avg" in name
-    other, fixed = (
-        ("adaptive_max_pool", "avg_pool") if is_average else ("adaptive_avg_pool", "max_pool")
-    )
+    is_average = name == "adaptive_avg_pool"
+    other, fixed = ("max", "avg") if is_average else ("avg", "max")
+    words = {"max": "maximum", "avg": "average"}
 
     def called(function: str, *settings: Any) -> Formula:
         return lambda nn, given: getattr(nn, function)(given["x"], *settings)
 
     def total(nn: Any, given: Arguments) -> Any:
-        return nn.adaptive_avg_pool(given["x"], out) * (math.prod(size) / math.prod(out))
+        return nn.adaptive_avg_pool(given["x"], out) * float(np.prod(size) / np.prod(out))
 
-    words = ("maximum", "average") if is_average else ("average", "maximum")
-    ways = {words[0]: called(other, out), "sum": total}
-    windows = {
-        "of one size instead of adaptive ones": called(fixed, kernel, stride),
-        "of one size, none of them overlapping": called(fixed, stride, stride),
+    ways = {
+        words[other]: called(f"adaptive_{other}_pool", out),
+        "sum": total,
+        "windows of one size": called(f"{fixed}_pool", kernel, stride),
+        "linear interpolation": called("interpolate", out, None, "linear"),
+        "nearest neighbours": called("interpolate", out),
     }
-    resized = {
-        f"{mode} interpolation": lambda nn, given, mode=mode: nn.interpolate(
-            given["x"], size=out, mode=mode
-        )
-        for mode in ("linear", "nearest")
-    }
-    return [
-        instead("pooling", ways, usual=words[1]),
-        instead("windows", windows),
-        instead("pooling", resized, usual=words[1]),
-    ]
+    return [instead("pooling", ways, usual=words[fixed])]
 
 
 # Resizing: every convention is one matrix for each axis
@@ -532,11 +405,4 @@ def interpolate(given: Arguments) -> list[Convention]:
         return x
 
     ways = {words: (matrix, tuple(scales)) for words, matrix in RESIZINGS.items()}
-    found = [Convention("resizing", ways, resized, usual)]
-    if factors is not None:
-        sizes = {
-            f"{words}, positions by the sizes instead of the factor": (matrix, (None,) * n)
-            for words, matrix in RESIZINGS.items()
-        }
-        found.append(Convention("resizing", sizes, resized, usual))
-    return found
+    return [Convention("resizing", ways, resized, usual)]
