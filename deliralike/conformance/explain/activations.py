@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,6 @@ from deliralike.conformance.explain.convention import (
     array,
     factor,
     instead,
-    rules,
     setting,
 )
 
@@ -29,6 +28,7 @@ def _gelu_by_tanh(nn: Any, x: Any) -> Any:
 
 # Written with what `HOST` has, so that they serve arrays of NumPy as well.
 ACTIVATIONS: dict[str, Function] = {
+    "identity": lambda nn, x: x,
     "relu": lambda nn, x: nn.relu(x),
     "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
     "gelu (tanh approximation)": _gelu_by_tanh,
@@ -90,34 +90,30 @@ def applied(name: str, x: np.ndarray) -> np.ndarray:
         return np.asarray(ACTIVATIONS[name](HOST, x))
 
 
-# A number within a function: where to look for it, and the function of it.
-_NUMBERS: dict[str, tuple[tuple[Any, ...], ...]] = {
+# Numbers within a function: where to look for each, and the function of it.
+_NUMBERS: dict[str, tuple[str, float, tuple[float, ...], Callable[[Any, Any, float], Any]]] = {
     "leaky_relu": (
-        ("negative_slope", None, (0.2, 0.1, 0.01, 0.3), lambda nn, x, a: nn.leaky_relu(x, a)),
+        "negative_slope",
+        0.01,
+        (0.2, 0.1, 0.01, 0.3),
+        lambda nn, x, a: nn.leaky_relu(x, a),
     ),
-    "elu": (
-        ("alpha", None, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
-        ("alpha of CELU", 1.0, (0.5, 2.0), lambda nn, x, a: nn.elu(x / a, 1.0) * a),
-    ),
-    "silu": (("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),),
-    "softplus": (("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),),
-    "sigmoid": (("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.sigmoid(x / a)),),
-    "tanh": (("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.tanh(x / a)),),
-    "relu": (("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a)),),
-    "relu6": (("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),),
+    "relu": ("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a)),
+    "elu": ("alpha", 1.0, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
+    "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
+    "softplus": ("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),
+    "relu6": ("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),
     "hardsigmoid": (
-        ("slope", 1.0 / 6.0, (0.2, 0.5), lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0)),
+        "slope",
+        1.0 / 6.0,
+        (0.2, 0.5),
+        lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0),
     ),
     "hardswish": (
-        ("slope", 1.0 / 6.0, (0.2, 0.5), lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0)),
-    ),
-    "gelu": (
-        (
-            "scale within erf",
-            0.5**0.5,
-            (1.0, 0.5),
-            lambda nn, x, a: 0.5 * x * (1.0 + nn.erf(x * a)),
-        ),
+        "slope",
+        1.0 / 6.0,
+        (0.2, 0.5),
+        lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0),
     ),
 }
 _GATES: dict[str, Function] = {
@@ -126,127 +122,72 @@ _GATES: dict[str, Function] = {
     "hardswish": lambda nn, x: nn.hardsigmoid(x),
 }
 _SOFTMAX = {"softmax": "log_softmax", "log_softmax": "softmax"}
-
-NAMES = frozenset((*_NUMBERS, *_SOFTMAX, "prelu", "exp", "log", "sqrt", "abs", "erf", "sin", "cos"))
+NAMES = {*ACTIVATIONS, *_NUMBERS, *_SOFTMAX, "prelu"}
 
 
 def conventions(name: str, given: Arguments) -> list[Convention]:
-    """Of an activation of `nn`: its numbers, then all other functions."""
-    found = [_identity(name)]
-    numbers = [
-        _number(words, given.get(words, usual), *how)
-        for words, usual, *how in _NUMBERS.get(name, ())
-    ]
-    if name == "gelu":
-        found.append(_approximation(given))
+    """Of an activation of `nn`: its number, then all other functions."""
+    found = [others(name, given)]
+    if name in _NUMBERS:
+        words, usual, starts, function = _NUMBERS[name]
+        usual = given.get(words, usual)
+        number = factor(words, _of_number(function), alternatives=starts, usual=usual)
+        # A setting of the function's own comes before other functions.
+        found = [number, *found] if words in given else [*found, number]
     if name in _SOFTMAX:
-        found += _softmax(name, given)
+        found = _softmax(name, given) + found
     if name == "prelu":
-        found += _prelu(given)
+        fixed = _of_number(lambda nn, x, a: nn.leaky_relu(x, a))
+        words = "slope of PReLU, not learned:"
+        first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
+        found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
+        found.append(array("one slope", "weight", first))
     if name in _GATES:
-        found.append(_no_gradient(_GATES[name]))
-    # Where the function has a setting of its own, that comes before other functions.
-    first = [*numbers, others(name)] if name in ("leaky_relu", "elu") else [others(name), *numbers]
-    return found + first
+        gate = _GATES[name]
+
+        def cut(nn: Any, given: Arguments) -> Any:
+            return given["x"] * nn.stop_gradient(gate(nn, given["x"]))
+
+        found.append(instead("no gradient", {"of the gate": cut}))
+    return found
 
 
-def others(name: str) -> Convention:
-    """Every other activation in the place of one; the words of a cause come from here alone."""
-    known = {words: _of_x(function) for words, function in ACTIVATIONS.items() if words != name}
-    return instead("activation", known, usual=name)
+def others(name: str, given: Arguments) -> Convention:
+    """Every other activation in the place of one."""
+    usual = "gelu (tanh approximation)" if given.get("approximate") == "tanh" else name
+    known = {words: _of_x(function) for words, function in ACTIVATIONS.items()}
+    return instead("activation", known, usual=usual)
 
 
 def _of_x(function: Function) -> Formula:
     return lambda nn, given: function(nn, given["x"])
 
 
-def _identity(name: str) -> Convention:
-    return instead("activation", {"identity": lambda nn, given: given["x"]}, usual=name)
-
-
-def _approximation(given: Arguments) -> Convention:
-    words = {"tanh": "tanh approximation of GELU", "none": "exact (erf) GELU"}
-    usual = words.pop(given["approximate"])
-    (other,) = words
-    known = {words[other]: {"approximate": other}}
-    return rules("activation:", known, usual=usual)
-
-
-def _number(
-    words: str, usual: Any, starts: tuple[float, ...], function: Callable[..., Any]
-) -> Convention:
-    def apply(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return function(nn, given["x"], value)
-
-    return factor(words, apply, alternatives=starts, usual=usual)
-
-
-def _no_gradient(gate: Function) -> Convention:
-    def cut(nn: Any, given: Arguments) -> Any:
-        return given["x"] * nn.stop_gradient(gate(nn, given["x"]))
-
-    return instead("no gradient", {"of the gate": cut})
+def _of_number(function: Callable[[Any, Any, float], Any]) -> Callable[..., Any]:
+    return lambda formula, nn, given, value: function(nn, given["x"], value)
 
 
 def _softmax(name: str, given: Arguments) -> list[Convention]:
     rank, other = len(given["x"].shape), _SOFTMAX[name]
     usual = given["dim"] % rank
-    ways: Mapping[str, Function] = {
-        "not normalised: exponentials whose sum is not one": lambda nn, x: nn.exp(x),
-        "not normalised: exponentials relative to the largest one, whose sum is not one": (
-            lambda nn, x: nn.exp(x - nn.max(x, usual, keepdim=True))
-        ),
-        "one added to the denominator": lambda nn, x: (
-            nn.exp(x) / (1.0 + nn.sum(nn.exp(x), usual, keepdim=True))
-        ),
-    }
 
-    def apply(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+    def cooled(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
         return formula(nn, {**given, "x": given["x"] / value})
 
-    def exchanged(nn: Any, given: Arguments) -> Any:
-        return getattr(nn, other)(given["x"], usual)
+    def relative(nn: Any, given: Arguments) -> Any:
+        return nn.exp(given["x"] - nn.max(given["x"], usual, keepdim=True))
 
-    found = [
+    def one_more(nn: Any, given: Arguments) -> Any:
+        e = nn.exp(given["x"])
+        return e / (1.0 + nn.sum(e, usual, keepdim=True))
+
+    ways = {
+        other: lambda nn, given: getattr(nn, other)(given["x"], usual),
+        "exponentials whose sum is not one (not normalised)": relative,
+        "softmax with one added to the denominator": one_more,
+    }
+    return [
         setting("dim", range(rank), words=f"{name} over axis", usual=usual),
-        instead("function", {other: exchanged}, usual=name),
-        factor("temperature", apply),
-        array("input", "x", {"negated": lambda nn, x: -x}),
+        instead("function", ways, usual=name),
+        factor("temperature", cooled),
     ]
-    if name == "softmax":
-        known = {words: _of_x(function) for words, function in ways.items()}
-        found.append(instead("softmax", known))
-    return found
-
-
-def _prelu(given: Arguments) -> list[Convention]:
-    rank = len(given["x"].shape)
-
-    def along(axis: int) -> Formula:
-        """Slopes by the position along an axis; they repeat where the axis is longer."""
-
-        def formula(nn: Any, given: Arguments) -> Any:
-            x, weight = given["x"], given["weight"]
-            index = np.arange(x.shape[axis]) % weight.shape[0]
-            shape = tuple(-1 if d == axis else 1 for d in range(rank))
-            slopes = nn.reshape(nn.select(weight, nn.constant(index, like=weight), 0), shape)
-            return nn.where(x > 0, x, x * slopes)
-
-        return formula
-
-    def fixed(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return nn.leaky_relu(given["x"], value)
-
-    def of_positive(nn: Any, given: Arguments) -> Any:
-        return -nn.prelu(-given["x"], given["weight"])
-
-    found = [
-        factor("slope of PReLU, not learned:", fixed, alternatives=(0.25, 0.01), usual=None),
-        instead("slope", {"on what is positive instead of negative": of_positive}),
-    ]
-    if given["weight"].size > 1:
-        axes = {f"{axis} instead of 1": along(axis) for axis in range(rank) if axis != 1}
-        found.append(instead("slopes along axis", axes))
-        first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
-        found.append(array("one slope", "weight", first))
-    return found

@@ -33,16 +33,8 @@ def _lstm(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: Stat
     gate = _activation(nn, given, "gates", "sigmoid")
     inner, outer = (_activation(nn, given, name, "tanh") for name in ("candidate", "cell"))
     i, f, g, o = nn.split(x + nn.linear(hidden, weight, bias), cell.shape[-1], -1)
-    new, kept = gate(i), gate(f + given.get("forget", 0.0))
-    coupled = given.get("coupled")
-    if coupled == "f":
-        kept = 1.0 - new
-    elif coupled == "i":
-        new = 1.0 - kept
-    elif coupled == "nothing":
-        kept = 1.0
-    cell = _clipped(nn, given, "most", kept * cell + new * inner(g))
-    return gate(o) * outer(cell), _clipped(nn, given, "most later", cell)
+    cell = gate(f + given.get("forget", 0.0)) * cell + gate(i) * inner(g)
+    return gate(o) * outer(cell), cell
 
 
 def _gru(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: State) -> State:
@@ -56,25 +48,20 @@ def _gru(nn: Any, given: Arguments, x: Any, weights: Sequence[Any], state: State
     r, z = (gate(mine[i] + other[i]) for i in (0, 1))
     last = 0.0 if bias is None else bias[2 * width :]
     weight = weight[2 * width :]
-    ways: dict[str, Callable[[], Any]] = {
-        "after": lambda: mine[2] + r * other[2],
-        "before": lambda: mine[2] + nn.linear(r * hidden, weight) + last,
-        "of the product": lambda: mine[2] + r * nn.linear(hidden, weight) + last,
-        "of all": lambda: r * (mine[2] + other[2]),
-        "none": lambda: mine[2] + other[2],
-    }
-    n = _activation(nn, given, "candidate", "tanh")(ways[given.get("reset", "after")]())
+    reset = given.get("reset", "after")
+    if reset == "before":
+        product = nn.linear(r * hidden, weight) + last
+    elif reset == "of the product":
+        product = r * nn.linear(hidden, weight) + last
+    else:
+        product = r * other[2] if reset == "after" else other[2]
+    n = _activation(nn, given, "candidate", "tanh")(mine[2] + product)
     z = 1.0 - z if given.get("flipped") else z
     return ((1.0 - z) * n + z * hidden,)
 
 
 def _activation(nn: Any, given: Arguments, name: str, usual: str) -> Callable[[Any], Any]:
-    found = given.get(name, usual)
-    return (lambda x: x) if found == "identity" else partial(ACTIVATIONS[found], nn)
-
-
-def _clipped(nn: Any, given: Arguments, name: str, x: Any) -> Any:
-    return nn.clip(x, -given[name], given[name]) if name in given else x
+    return partial(ACTIVATIONS[given.get(name, usual)], nn)
 
 
 _STEPS = {"LSTM": _lstm, "GRU": _gru}
@@ -118,11 +105,8 @@ def _recurrent(nn: Any, given: Arguments) -> Any:
             outputs.append(nn.flip(y, 0) if turned else y)
             last.append(state)
         x = _together(nn, given, outputs)
-    if given.get("one late"):
-        x = nn.concatenate([x[:1] * 0.0, x[:-1]], 0)
     y = nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
     found = tuple(nn.stack(parts, 0) for parts in zip(*last, strict=True))
-    found = found[::-1] if given.get("ends exchanged") else found
     return y, (found if given["kind"] == "LSTM" else found[0])
 
 
@@ -132,19 +116,15 @@ def _start(nn: Any, given: Arguments, x: Any, count: int) -> State:
     if state is None or "fill" in given:
         zeros = nn.zeros((count, x.shape[1], given["hidden_size"]), like=x)
         return (zeros + given.get("fill", 0.0),) * number
-    states = tuple(state) if number == 2 else (state,)
-    return states[::-1] if given.get("starts exchanged") else states
+    return tuple(state) if number == 2 else (state,)
 
 
 def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
     """The outputs of one or two directions."""
-    how = given.get("joined", range(len(outputs)))
-    if how == "added up":
+    if given.get("added up"):
         return sum(outputs[1:], outputs[0])
-    if how == "interleaved":
-        y = nn.stack(outputs, -1)
-        return nn.reshape(y, (*y.shape[:2], -1))
-    return nn.concatenate([outputs[i] for i in how], -1)
+    picked = given.get("joined", range(len(outputs)))
+    return nn.concatenate([outputs[i] for i in picked], -1)
 
 
 # What is known
@@ -153,13 +133,7 @@ def _together(nn: Any, given: Arguments, outputs: Sequence[Any]) -> Any:
 _RESET = {
     "before the product instead of after it": "before",
     "of the product without bias_hh of n": "of the product",
-    "of the input's part too": "of all",
     "gate missing": "none",
-}
-_COUPLED = {
-    "and forget gates coupled (i = 1 - f)": "i",
-    "and forget gates coupled (f = 1 - i)": "f",
-    "gate as it is, but nothing forgotten (forget gate of one)": "nothing",
 }
 _GATES = ("hardsigmoid as clip(0.2 x + 0.5)", "hardsigmoid", "tanh", "relu")
 _BETWEEN = {"states": (0, 1), "hidden state": (0,), "cell": (1,)}
@@ -167,8 +141,7 @@ _DIRECTIONS = {
     "second direction not reversed": {"backwards": (False, False)},
     "outputs of the second direction not reversed back": {"not turned": True},
     "outputs of the directions exchanged": {"joined": (1, 0)},
-    "outputs of the directions interleaved": {"joined": "interleaved"},
-    "outputs of the directions added up": {"joined": "added up"},
+    "outputs of the directions added up": {"added up": True},
     "outputs of the first direction twice": {"joined": (0, 0)},
     "outputs of the second direction twice": {"joined": (1, 1)},
 }
@@ -180,29 +153,21 @@ def recurrent(kind: str, given: Arguments) -> tuple[Formula, list[Convention]]:
     def formula(nn: Any, given: Arguments) -> Any:
         return _recurrent(nn, {**given, "kind": kind})
 
-    own = _of_lstm(given) if kind == "LSTM" else _of_gru()
+    own = _of_lstm() if kind == "LSTM" else _of_gru()
     return formula, [*own, *_orders(kind), *_biases(given), *_sequence(kind, given)]
 
 
-def _of_lstm(given: Arguments) -> list[Convention]:
-    bounds = {"alternatives": (0.1, 0.3, 1.0, 3.0), "least": 0.0}
-    found = [
+def _of_lstm() -> list[Convention]:
+    return [
         number_of("forget bias plus", "forget", alternatives=(1.0, 0.5)),
         _activations("activation of the cell candidate", "candidate", "tanh"),
         _activations("activation of the cell before the output", "cell", "tanh"),
-        _choices("input", "coupled", _COUPLED),
-        rules("last hidden state and cell", {"exchanged": {"ends exchanged": True}}),
-        number_of("cell clipped to", "most", **bounds),
-        number_of("cell clipped after the output to", "most later", **bounds),
     ]
-    if given.get("state") is not None:
-        found.append(rules("first state and cell", {"exchanged": {"starts exchanged": True}}))
-    return found
 
 
 def _of_gru() -> list[Convention]:
     return [
-        _choices("reset", "reset", _RESET, joins="gates"),
+        rules("reset", {said: {"reset": how} for said, how in _RESET.items()}, joins="gates"),
         rules(
             "update gate", {"z flipped: z weighs the new value": {"flipped": True}}, joins="gates"
         ),
@@ -213,10 +178,6 @@ def _of_gru() -> list[Convention]:
 def _activations(words: str, name: str, usual: str) -> Convention:
     known = {other: {name: other} for other in ("sigmoid", "relu", "identity")}
     return rules(words, known, usual=usual)
-
-
-def _choices(words: str, name: str, ways: dict[str, str], **how: Any) -> Convention:
-    return rules(words, {said: {name: way} for said, way in ways.items()}, **how)
 
 
 def _orders(kind: str) -> list[Convention]:
@@ -286,7 +247,6 @@ def _sequence(kind: str, given: Arguments) -> list[Convention]:
     """Directions, first states, and what happens between two steps."""
     ways = {
         "all directions reversed in time": {"backwards": (True, True)},
-        "outputs one step late": {"one late": True},
         "initial state of ones": {"fill": 1.0},
     }
     if given["bidirectional"]:
