@@ -28,11 +28,6 @@ _ROWS = ("part", "head", "width")  # of the packed projection
 
 def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    constant = given.get("constant", ())
-    q, k, v = (
-        nn.stop_gradient(part) if name in constant else part
-        for name, part in zip(_PARTS, (q, k, v), strict=True)
-    )
     scale = q.shape[-1] ** -0.5 if given.get("scale") is None else given["scale"]
     scores = nn.matmul(q, nn.transpose(k, -1, -2))
     bias, axis = _masked(nn, bias, scores, given), given.get("axis", -1)
@@ -47,6 +42,7 @@ def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tup
             bias = nn.clip(bias, -30.0, 0.0)
         scores = scores + bias
     weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
+    weights = nn.stop_gradient(weights) if given.get("constant") else weights
     if bias is not None and when == "after the softmax":
         weights = weights * nn.exp(bias)
     used = weights if dropped is None or drop == "nothing" else weights * dropped
@@ -61,17 +57,14 @@ def _weights(nn: Any, scores: Any, how: str, axis: int) -> Any:
         return e / (1.0 + nn.sum(e, axis, keepdim=True))
     if how == "float32":
         return nn.cast(nn.softmax(nn.cast(scores, "float32"), axis), scores)
-    plain = {"softmax": lambda x: nn.softmax(x, axis), "none": lambda x: x}
-    return plain.get(how, getattr(nn, how, None))(scores)
+    return scores if how == "none" else nn.softmax(scores, axis)
 
 
 def _masked(nn: Any, bias: Any, scores: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    seen = given.get("seen")
-    if seen is not None:
-        shape = tuple(scores.shape[-2:])
-        allowed = np.tri(*shape, k=-1 if seen == "before" else 0)
-        allowed = np.triu(np.ones(shape)) if seen == "future" else allowed
+    if "seen" in given:
+        allowed = np.tri(*tuple(scores.shape[-2:]))
+        allowed = allowed if given["seen"] == "past" else allowed[::-1, ::-1]
         causal = nn.constant(np.where(allowed > 0, 0.0, -np.inf), like=scores)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
@@ -134,7 +127,6 @@ def _projected(nn: Any, given: Arguments, x: Any, rows: np.ndarray) -> Any:
 def _merged(nn: Any, given: Arguments, y: Any, shape: tuple[int, ...], heads: int) -> Any:
     """The heads side by side."""
     merge = given.get("merge", "major")
-    y = nn.flip(y, 1) if merge == "reversed" else y
     if merge != "none":
         y = nn.permute(y, (0, 2, 3, 1) if merge == "minor" else (0, 2, 1, 3))
     return nn.reshape(y, shape)
@@ -182,19 +174,11 @@ _SOFTMAX = {
     "missing": {"weigh": "none"},
     "in float32": {"weigh": "float32"},
     "with one more in the denominator": {"weigh": "one more"},
-    "in whose place is a sigmoid": {"weigh": "sigmoid"},
-    "in whose place is a relu": {"weigh": "relu"},
 }
 _DROPOUT = {
     "missing": {"drop": "nothing"},
     "of the scores instead of the weights": {"drop": "scores"},
     "after which weights are rescaled to a sum of one": {"drop": "and rescaled"},
-}
-_GRADIENT = {
-    "of queries and keys": {"constant": ("query", "key")},
-    "of the queries": {"constant": ("query",)},
-    "of the keys": {"constant": ("key",)},
-    "of the values": {"constant": ("value",)},
 }
 _MASK = {
     "applied after the softmax": {"mask when": "after the softmax"},
@@ -202,7 +186,6 @@ _MASK = {
 }
 _CAUSAL = {
     "that the reference does not have": {"seen": "past"},
-    "without the token itself (strict)": {"seen": "before"},
     "of the future instead of the past": {"seen": "future"},
 }
 _HEADS = {
@@ -212,7 +195,6 @@ _HEADS = {
     "split and merged as the minor axis of the width": {"split": "minor", "merge": "minor"},
     "split without exchanging heads and tokens": {"split": "none"},
     "split and merged without exchanging heads and tokens": {"split": "none", "merge": "none"},
-    "joined in the reverse order": {"merge": "reversed"},
 }
 
 
@@ -227,14 +209,15 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
     masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
     ignored = {f"{name} ignored": {name: None} for name in masks}
     inverted = {f"{name} inverted": {"inverted": (name,)} for name in masks}
-    for least in (-1e4, -1e9, -100.0, -30.0):  # a row that is forbidden altogether has no numbers
-        inverted |= {
-            f"{name} inverted, forbidden scores of {least:g}": {
-                "inverted": (name,),
-                "least score": least,
-            }
-            for name in masks
+    # A row that is forbidden altogether has no numbers with minus infinity.
+    floors = [(name, least) for name in masks for least in (-1e4, -1e9, -30.0)]
+    inverted |= {
+        f"{name} inverted, forbidden scores of {least:g}": {
+            "inverted": (name,),
+            "least score": least,
         }
+        for name, least in floors
+    }
     rows = [order for order in permutations(_ROWS) if order != _ROWS]
     packed = {", ".join(order): {"packed": order} for order in rows}
     orders = {
@@ -274,7 +257,7 @@ def _of_scores(given: Arguments, width: int, heads: int, masked: bool) -> list[C
         rules("softmax", _SOFTMAX),
         rules("causal mask", _CAUSAL),
         rules("dropout", _DROPOUT),
-        rules("no gradient", _GRADIENT),
+        rules("no gradient", {"of the attention weights": {"constant": True}}),
         number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual),
         rules("", picked),
     ]

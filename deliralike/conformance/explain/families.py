@@ -83,7 +83,6 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "interpolate": windows.interpolate,
     "concatenate": shapes.concatenate,
     "flatten": shapes.flatten,
-    "reshape": shapes.reshape,
     "pixel_shuffle": shapes.pixel_shuffle,
     "permute": shapes.permute,
     "pad": shapes.pad,

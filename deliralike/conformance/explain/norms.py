@@ -167,11 +167,10 @@ def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
 
     usual = {"learned": learned, **split(groups)}
     counts = [count for count in range(1, channels + 1) if channels % count == 0]
-    others = {
+    each = (samples, groups, channels // groups, -1)
+    other = {
         "over each group of the whole batch (other axes)": {"axes": (0, 2)},
-        "over each group at each position by itself (other axes)": {
-            "split": (samples, groups, channels // groups, -1)
-        },
+        "over each group at each position by itself (other axes)": {"split": each},
     }
     whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
     own = [
@@ -184,7 +183,7 @@ def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     return _with(_own, usual), [
         *own,
         *_rules({**given, **usual}),
-        rules("normalised", others | whole),
+        rules("normalised", other | whole),
     ]
 
 
@@ -285,8 +284,11 @@ def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     eps, *further = _rules({**given, **usual})
     found = [eps]
     if tracked:
-        found += [*_source(training), *(_moving(given) if training else _stored())]
-    found += [*further, _over(axes, x.ndim, names), _parts(x.shape)]
+        found += [
+            *_source(training),
+            *(_moving(given) if training else _stored("running_mean", "running_var")),
+        ]
+    found += [*further, _over(axes, x.ndim, names)]
     found.append(rules("shifted before scaled:", {"weight * (x + bias)": {"shifted first": True}}))
     return _with(_batch_norm, usual), found
 
@@ -339,31 +341,14 @@ def _moving(given: Arguments) -> list[Convention]:
     ]
 
 
-def _stored() -> list[Convention]:
-    """What is made of the stored statistics in evaluation."""
+def _stored(mean: str, var: str) -> list[Convention]:
+    """What is made of stored statistics, by the names that they are given under."""
     variance = {
         "taken for the standard deviation": lambda nn, var: var * var,
         "ignored": lambda nn, var: var * 0.0 + 1.0,
     }
-    mean = {"ignored": lambda nn, mean: mean * 0.0}
-    return [
-        array("running variance", "running_var", variance),
-        array("running mean", "running_mean", mean),
-    ]
-
-
-def _parts(shape: tuple[int, ...]) -> Convention:
-    """Statistics of each part of the batch, as replicas have them."""
-    samples, axes = shape[0], (1, *range(3, len(shape) + 1))
-    counts = [count for count in (2, 3, 4) if samples % count == 0 and samples > count]
-    known = {
-        f"by each of {count} parts of the batch by itself (local batch norm)": {
-            "split": (count, samples // count, *shape[1:]),
-            "axes": axes,
-        }
-        for count in counts
-    }
-    return rules("normalised", known)
+    zero = {"ignored": lambda nn, mean: mean * 0.0}
+    return [array("variance", var, variance), array("mean", mean, zero)]
 
 
 def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -373,17 +358,8 @@ def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
     def formula(nn: Any, given: Arguments) -> Any:
         return _scaled(nn, given, given["mean"], given["var"])
 
-    variance = {
-        "taken for the standard deviation": lambda nn, var: var * var,
-        "ignored": lambda nn, var: var * 0.0 + 1.0,
-    }
-    found = [
-        setting("eps", EPSILONS, free=True, least=0.0),
-        rules("eps", _EPS),
-        array("variance", "var", variance),
-        array("mean", "mean", {"ignored": lambda nn, mean: mean * 0.0}),
-    ]
-    return _with(formula, usual), found
+    eps = setting("eps", EPSILONS, free=True, least=0.0)
+    return _with(formula, usual), [eps, rules("eps", _EPS), *_stored("mean", "var")]
 
 
 # Norms without a mean

@@ -26,15 +26,10 @@ def concatenate(given: Arguments) -> list[Convention]:
     known = permutations(range(count)) if count <= 5 else [tuple(reversed(range(count)))]
     orders = {str(list(order)): _in_order(order) for order in known}
     del orders[str(list(range(count)))]
-    repeated = {
-        f"{other} in the place of part {one}": _in_order(_replaced(count, one, other))
-        for one, other in permutations(range(count), 2)
-    }
     found = [array("order of concatenation", "arrays", orders), setting("dim", range(rank))]
     if len({part.shape[dim] for part in arrays}) == 1:
         ways = {"interleaved instead of one after another": _interleaved}
         found.append(instead("parts", ways))
-    found.append(array("part", "arrays", repeated))
     for one in range(count):
         found += _part(one)
     return found
@@ -42,12 +37,6 @@ def concatenate(given: Arguments) -> list[Convention]:
 
 def _in_order(order: Sequence[int]) -> Callable[[Any, Any], Any]:
     return lambda nn, arrays: [arrays[i] for i in order]
-
-
-def _replaced(count: int, one: int, other: int) -> list[int]:
-    order = list(range(count))
-    order[one] = other
-    return order
 
 
 def _interleaved(nn: Any, given: Arguments) -> Any:
@@ -95,15 +84,6 @@ def _permuted(order: Sequence[int]) -> Callable[[Any, Any], Any]:
     return lambda nn, x: nn.permute(x, order)
 
 
-def reshape(given: Arguments) -> list[Convention]:
-    """The elements taken in another order of axes."""
-    rank = len(given["x"].shape)
-    if rank > 5:
-        return []
-    orders = {f"{order} before reshaping": _permuted(order) for order in permutations(range(rank))}
-    return [array("axes permuted to", "x", orders)]
-
-
 def pixel_shuffle(given: Arguments) -> list[Convention]:
     """Channels to space in another order."""
     r, (n, c, h, w) = given["upscale_factor"], given["x"].shape
@@ -117,8 +97,6 @@ def pixel_shuffle(given: Arguments) -> list[Convention]:
     ways = {
         "in DCR order (depth, column, row) instead of CRD": made(depth, (0, 3, 4, 1, 5, 2)),
         "with height and width exchanged": made(column, (0, 1, 4, 3, 5, 2)),
-        "in DCR order with height and width exchanged": made(depth, (0, 3, 4, 2, 5, 1)),
-        "by reshaping alone": made((n, -1, 1, 1, h * r, w * r), (0, 1, 2, 4, 3, 5)),
     }
     repeated = {"repeated (nearest) instead of moved to space": _nearest}
     return [instead("channels to space", ways), instead("channels", repeated)]
