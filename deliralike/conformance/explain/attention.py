@@ -30,6 +30,7 @@ def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tup
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
     scale = q.shape[-1] ** -0.5 if given.get("scale") is None else given["scale"]
     scores = nn.matmul(q, nn.transpose(k, -1, -2))
+    scores = nn.stop_gradient(scores) if given.get("constant") else scores
     bias, axis = _masked(nn, bias, scores, given), given.get("axis", -1)
     when, dropped, drop = given.get("mask when", ""), given.get("dropped"), given.get("drop")
     if when == "before scaling" and bias is not None:
@@ -42,7 +43,6 @@ def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tup
             bias = nn.clip(bias, -30.0, 0.0)
         scores = scores + bias
     weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
-    weights = nn.stop_gradient(weights) if given.get("constant") else weights
     if bias is not None and when == "after the softmax":
         weights = weights * nn.exp(bias)
     used = weights if dropped is None or drop == "nothing" else weights * dropped
@@ -257,7 +257,7 @@ def _of_scores(given: Arguments, width: int, heads: int, masked: bool) -> list[C
         rules("softmax", _SOFTMAX),
         rules("causal mask", _CAUSAL),
         rules("dropout", _DROPOUT),
-        rules("no gradient", {"of the attention weights": {"constant": True}}),
+        rules("no gradient", {"of queries and keys": {"constant": True}}),
         number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual),
         rules("", picked),
     ]
