@@ -55,16 +55,11 @@ def plain(kind: str) -> str:
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
-    """The names of what a layer or function is called with, in order."""
+    """The names of what a layer or function is called with, in order; ``x`` for any other block."""
     function = LAYERS[kind].forward if kind in LAYERS else getattr(Functions, plain(kind), None)
     if function is None:
-        return ()
+        return ("x",)
     return tuple(name for name in inspect.signature(function).parameters if name != "self")
-
-
-def of_function(name: str) -> set[str]:
-    """The names that a function of `nn` takes."""
-    return set(names(name))
 
 
 def bound(

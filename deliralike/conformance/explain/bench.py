@@ -62,8 +62,11 @@ class Bench:
         }
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(_float64, inputs)
-        shown = {"usual": self._first(self.reference), "wanted": self._first(self.wanted)}
-        self.given = self._named(*self._inputs) | shown
+        self.given = self._named(*self._inputs) | {
+            "usual": self._first(self.reference),
+            "wanted": self._first(self.wanted),
+            "parameters": tuple(accused.reference.parameters),
+        }
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
 

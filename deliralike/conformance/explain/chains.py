@@ -38,6 +38,8 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
                 (f"{words}, flattened", made.reshape(target.shape)) for words, made in pictures
             )
         if array.shape == target.shape:
+            for activation in ACTIVATIONS:
+                yield f"{activation} of {name}", applied(activation, array)
             yield from _with_slope("", name, array, target, lambda x: x, True)
         for words, resize, is_linear in _resizings(array, target.shape):
             yield f"{words} of {name}", resize(array)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from deliralike.conformance.explain import (
     activations,
     attention,
@@ -19,6 +21,7 @@ from deliralike.conformance.explain import (
 from deliralike.conformance.explain.arguments import names, plain
 from deliralike.conformance.explain.chance import dropout
 from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.nn.functional import Functions
 
 Made = tuple[Formula, list[Convention]]
 
@@ -41,18 +44,36 @@ def family_of(kind: str, given: Arguments) -> Family | None:
     name = plain(kind)
     if name in _LAYERS:
         return Family(*_LAYERS[name](given))
-    if "RMSNorm" in name:
-        return Family(*norms.rms_norm(given))
     if name.startswith("Drop"):
         return Family(*dropout(given))
     if name == "Identity":
         return Family(lambda nn, given: given["x"], ())
-    if not (name.islower() and names(kind)):
-        return None
+    if not (name.islower() and hasattr(Functions, name)):
+        return _alike(given)
     own = partial(_called, name, names(name))
     if name in activations.NAMES:
         return Family(own, activations.conventions(name, given))
     return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
+
+
+def _alike(given: Arguments) -> Family | None:
+    """What a block of an unknown class computes, as its input and output tell; None if nothing is.
+
+    It is an activation, or a norm over the last axis with the epsilon that the output shows.
+    """
+    x, y = given.get("x"), given["usual"]
+    if not isinstance(x, np.ndarray) or y is None or x.shape != y.shape or x.dtype.kind != "f":
+        return None
+    for name, function in activations.ACTIVATIONS.items():
+        if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
+            own = partial(_of_x, function)
+            return Family(own, [activations.others(name, given)])
+    found = norms.written_by_hand(given)
+    return None if found is None else Family(*found)
+
+
+def _of_x(function: activations.Function, nn: Any, given: Arguments) -> Any:
+    return function(nn, given["x"])
 
 
 def _called(name: str, arguments: Sequence[str], nn: Any, given: Arguments) -> Any:

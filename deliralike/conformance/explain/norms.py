@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from deliralike.conformance.explain import one_pass
 from deliralike.conformance.explain.convention import (
     Arguments,
@@ -366,14 +368,50 @@ def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
 # -----------------------------------------------------------------------------
 
 
-def rms_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
-    """Root mean square norm over the last axis; its epsilon is read off where it is not told."""
-    axes = (given["x"].ndim - 1,)
-    usual = {"axes": axes, "centred": False}
-    centred = {"subtracted (layer norm instead of RMS norm)": {"centred": True}}
-    eps, added, *_ = _rules(given)
-    found = [eps, added, rules("mean", centred), _over(axes, given["x"].ndim, {})]
-    return _with(_own, usual), found
+def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None:
+    """RMS or layer norm in a class of its own, as its output shows; None where it is neither.
+
+    Weights are known by their number: a scale alone, or a scale and a shift.
+    """
+    x, names = given["x"], sorted(given["parameters"], key=_is_shift)
+    own = dict(zip(("weight", "bias"), names, strict=False))
+    if len(names) > 2 or any(given[name].shape != x.shape[-1:] for name in names):
+        return None
+    for centred in (False, True):
+        eps = _eps_of(x, given["usual"], [given[name] for name in names], centred)
+        if eps is None:
+            continue
+        usual = {"axes": (x.ndim - 1,), "centred": centred, "eps": eps, "learned": None}
+
+        def formula(nn: Any, given: Arguments, usual: Arguments = usual) -> Any:
+            return _own(nn, {**usual, **given, **{name: given[own[name]] for name in own}})
+
+        other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
+        return formula, [
+            *_rules({**usual, "x": x}),
+            rules("mean", {other: {"centred": not centred}}),
+            _over(usual["axes"], x.ndim, {}),
+        ]
+    return None
+
+
+def _is_shift(name: str) -> bool:
+    return any(word in name for word in ("bias", "beta", "shift"))
+
+
+def _eps_of(x: np.ndarray, y: np.ndarray, learned: Sequence[Any], centred: bool) -> float | None:
+    """The epsilon with which a norm over the last axis gives an output; None without one."""
+    weight, bias = [*learned, 1.0, 0.0][:2] if len(learned) != 1 else (learned[0], 0.0)
+    centre = x - x.mean(-1, keepdims=True) if centred else x
+    var = np.square(centre).mean(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        eps = float(np.median(np.square(centre * weight / (y - bias)) - var))
+    for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
+        with np.errstate(all="ignore"):
+            made = centre / np.sqrt(var + plain) * weight + bias
+        if np.allclose(made, y, rtol=1e-9, atol=1e-12):
+            return plain
+    return None
 
 
 def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
