@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import compare
+from deliralike.conformance.causes import Cause, sentence
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
@@ -25,11 +26,28 @@ class Explanation:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
         match: How far the candidate is from that convention, relative.
         next_best: How far it is from the second nearest one; None where there is no other.
+        observed: Whether the candidate's own numbers show it, so that there was nothing to execute
+            and the match says nothing.
+        causes: The same as data, where it is.
     """
 
     cause: str
     match: float
     next_best: float | None = None
+    observed: bool = False
+    causes: tuple[Cause, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(
+        cls, causes: Sequence[Cause], match: float, next_best: float | None = None
+    ) -> Explanation:
+        """What was executed and compared with what the candidate gave."""
+        return cls(sentence(causes), match, next_best, causes=tuple(causes))
+
+    @classmethod
+    def seen(cls, what: str) -> Explanation:
+        """What the candidate's own numbers show."""
+        return cls(what, 0.0, observed=True, causes=(Cause(what),))
 
     @property
     def known(self) -> bool:
@@ -38,6 +56,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """The sentence of a report."""
+        if self.observed:
+            return _short(f"Explained by {self.cause} (seen in its own numbers).")
         near = self.next_best is not None and np.isfinite(self.next_best)
         following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:

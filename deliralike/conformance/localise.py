@@ -292,7 +292,8 @@ class _Search:
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
         inner = list(self._inside(unit, other, suspect.tap, weight, where))
-        is_layer = layer[0] in LAYERS and not any(place.path != where for place in inner)
+        whole = layer[0] in LAYERS or not _has_blocks(unit, call)
+        is_layer = whole and not any(place.path != where for place in inner)
         if inner and not is_layer:
             yield from inner
             return
