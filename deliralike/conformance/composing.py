@@ -11,7 +11,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain.calls import binder
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.variant import Call as Bound
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.taps import UNIT, Call, Unit, cotangents, force, record
@@ -50,7 +50,8 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     functions = record(unit).calls
     around = cotangents(unit, functions)
     terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
+    targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
+    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(

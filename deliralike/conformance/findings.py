@@ -23,7 +23,8 @@ class Explanation:
 
     Attributes:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
-        match: How far the candidate is from that convention, relative.
+        match: How far the candidate is from that convention, relative; infinite where none was
+            found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
     """
 
@@ -43,6 +44,8 @@ class Explanation:
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
             return _short(f"Explained by {self.cause} ({match}{following}).")
+        if np.isinf(self.match) and self.cause:
+            return _short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
         return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from deliralike import backends
-from deliralike.conformance.explain import loss_terms
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
+from deliralike.conformance.explain import losses as loss_terms
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.explain.losses import explain_loss
 from tests.conformance.accusing import gradient, numbers
 
@@ -62,7 +62,7 @@ def explained(loss, **settings):
         (lambda z: entropy(z, divisor="count"), ["class weights by count"]),
         (lambda z: entropy(z, divisor="all"), ["ignored labels in the denominator"]),
         (lambda z: entropy(z, weight=np.ones(4)), ["class weights missing"]),
-        (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights inverted"]),
+        (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights to the power of -1"]),
         (
             lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)),
             ["ignored labels counted as the last class"],
@@ -77,7 +77,7 @@ def explained(loss, **settings):
         (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
         (lambda z: entropy(z / 1.7), ["temperature=1.7"]),
         (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
-        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights", "roots"]),
+        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights to the power of 0.5"]),
         (lambda z: entropy(z, weight=np.roll(WEIGHT, 1)), ["class weights in another order"]),
         (
             lambda z: entropy(z, labels=np.where(LABELS == 3, -1, LABELS)),
@@ -147,10 +147,10 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
 @pytest.mark.parametrize(
     ("loss", "gradient", "words"),
     [
-        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["squared error, halved"]),
-        (lambda d: (d**2).sum(), lambda d: 2 * d, ["squared error, sum instead of mean"]),
+        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["halved"]),
+        (lambda d: (d**2).sum(), lambda d: 2 * d, ["sum instead of mean"]),
         (lambda d: (d**2).sum() / 5, lambda d: 2 * d / 5, ["sum over each sample"]),
-        (lambda d: np.abs(d).mean(), lambda d: np.sign(d) / 15, ["absolute error, mean"]),
+        (lambda d: np.abs(d).mean(), lambda d: np.sign(d) / 15, ["absolute error instead of squared error"]),
         (
             lambda d: np.where(np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)).mean(),
             lambda d: np.clip(d, -0.7, 0.7) / 15,
