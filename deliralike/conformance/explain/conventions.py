@@ -113,7 +113,7 @@ def shown(value: Any) -> str:
     """
     if np.ndim(value):
         return f"[{', '.join(f'{each:.6g}' for each in value)}]"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def search(
@@ -121,7 +121,7 @@ def search(
     judge: Judge,
     patience: float = PATIENCE,
     thorough: bool = False,
-    pairs: bool = True,
+    depth: int = 4,
 ) -> list[Trial]:
     """Execute conventions until one meets the candidate.
 
@@ -132,7 +132,8 @@ def search(
         judge: What executes them.
         patience: After so many seconds no more are tried.
         thorough: Whether others of the same kind are tried as well when one meets the candidate.
-        pairs: Whether two at a time are tried; of a single number they say nothing.
+        depth: How many of these four ways are tried; of a single number only the first two, since
+            more than that fits anything.
 
     Returns:
         All that was executed, in that order.
@@ -144,10 +145,10 @@ def search(
     stages: tuple[Callable[[], Iterator[Trial]], ...] = (
         lambda: (_executed(one.cause, one.changes, judge) for one in fixed),
         lambda: (trial for one in free for trial in _found(one, judge)),
-        lambda: _pairs(trials, judge),
-        lambda: _with_numbers(trials[: len(fixed)], free, judge),
+        lambda: _pairs(trials[: len(fixed)], judge),
+        lambda: with_numbers(trials[: len(fixed)], free, judge),
     )
-    for stage in stages if pairs and judge.data > 2 else stages[:2]:
+    for stage in stages[: depth if judge.data > 2 else 2]:
         for trial in stage():
             trials.append(trial)
             is_met = trial.distance <= EXACT and not thorough
@@ -237,13 +238,13 @@ def _pairs(trials: Sequence[Trial], judge: Judge) -> Iterator[Trial]:
             yield _executed(f"{one.cause}; and {two.cause}", changes, judge)
 
 
-def _with_numbers(
+def with_numbers(
     trials: Sequence[Trial], free: Sequence[Convention], judge: Judge
 ) -> Iterator[Trial]:
     """The nearest so far, each with a number that is searched for."""
     for trial in sorted(trials, key=lambda trial: trial.distance)[:_REFINED]:
         for one in free:
-            if not trial.changes.keys() & {*one.changes, one.number}:
+            if not (one.vector or trial.changes.keys() & {*one.changes, one.number}):
                 yield from _found(one, judge, trial)
 
 

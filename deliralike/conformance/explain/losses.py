@@ -135,7 +135,8 @@ class Point:
     def sizes(self, wanted: Array) -> Array:
         """What makes numbers of size one of a vector."""
         value = max(abs(float(wanted[0])), self.least) or 1.0
-        slope = max(float(np.linalg.norm(wanted[1:])), self.least) or 1.0
+        slope = float(np.linalg.norm(wanted[1:])) or 1.0
+        slope = slope if slope > self.least else 1.0
         return np.array([value, *[slope] * (len(wanted) - 1)])
 
 
@@ -444,7 +445,7 @@ class _Place:
     def plain(self) -> Iterator[Trial]:
         """One convention without a number."""
         table = [*_gradients(self.own, self.left), *self.fixed]
-        yield from self._named(search(table, self.judge, pairs=False))
+        yield from self._named(search(table, self.judge, depth=2))
 
     def halves(self) -> Iterator[Trial]:
         """The value of one loss with the gradient of another, where one of the two is right."""
@@ -458,12 +459,12 @@ class _Place:
             yield from self._half("the gradient as it should be, the value that of", (0, 1))
 
     def _half(self, words: str, only: tuple[int, int | None]) -> Iterator[Trial]:
-        trials = search(self.fixed, replace(self.judge, only=only), pairs=False)
+        trials = search(self.fixed, replace(self.judge, only=only), depth=2)
         yield from self._named(replace(each, cause=f"{words}: {each.cause}") for each in trials)
 
     def factors(self) -> Iterator[Trial]:
         """A factor or a constant."""
-        yield from self._named(search(self._factors, self.judge, pairs=False))
+        yield from self._named(search(self._factors, self.judge, depth=2))
 
     @property
     def _factors(self) -> list[Convention]:
