@@ -26,16 +26,18 @@ class Explanation:
         match: How far the candidate is from that convention, relative; infinite where none was
             found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
+        limit: Up to here a match is the cause: more than usual for numbers in float32.
     """
 
     cause: str
     match: float
     next_best: float | None = None
+    limit: float = MATCH
 
     @property
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
-        return self.match <= MATCH
+        return self.match <= self.limit
 
     def __str__(self) -> str:
         """The sentence of a report."""

@@ -346,8 +346,10 @@ class _Run:
             return np.ones_like(self.count)
         if self.form.correction_dtype == "float64":
             return 1.0 - np.power(beta, self.steps_counted)
-        powers = np.float32(np.mean(beta)) ** self.steps_counted.astype(np.float32)
-        return (np.float32(1) - powers).astype(np.float64)
+        # one by one: a vectorised power rounds otherwise
+        short, counts = np.float32(np.mean(beta)), np.unique(self.steps_counted)
+        found = [float(np.float32(1) - short ** np.float32(count)) for count in counts]
+        return np.array(found)[np.searchsorted(counts, self.steps_counted)]
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
