@@ -6,8 +6,7 @@ import pytest
 
 from deliralike import backends
 from deliralike.conformance.explain import losses as loss_terms
-from deliralike.conformance.explain.losses import Composition, Term, Total
-from deliralike.conformance.explain.losses import explain_loss
+from deliralike.conformance.explain.losses import Composition, Term, Total, explain_loss
 from tests.conformance.accusing import gradient, numbers
 
 LOGITS = numbers(6, 4)
@@ -510,7 +509,12 @@ TRAPS = {
     "Huber": (lambda z: huber(z, 1.0), lambda z: huber(z, 0.5), NUMBERS, "delta=0.5"),
     "root": (squares_of_all, lambda z: np.sqrt(squares_of_all(z)), NUMBERS, "root of the mean"),
     "KL": (divergence, exchanged, SOFT, "KL divergence with its arguments exchanged"),
-    "cross-entropy for KL": (divergence, cross, SOFT, "loss plus"),
+    "cross-entropy for KL": (
+        divergence,
+        cross,
+        SOFT,
+        "cross-entropy of soft targets instead of KL",
+    ),
     "probabilities": (
         flags_of_all,
         lambda z: flags_of_all(1 / (1 + np.exp(-z))),

@@ -264,6 +264,8 @@ def of_labels(prediction: Array, target: Array, settings: Mapping[str, Any]) -> 
 
 def _of_labels(on: Labels, weighted: bool, usual: Mapping[str, Any]) -> Iterator[Convention]:
     smoothing, gamma = usual["label_smoothing"], usual["gamma"]
+    if "weight" in usual:  # those that a loss was recognised by
+        on, weighted = replace(on, weight=usual["weight"]), True
     yield from _rows("divisor", _DIVISORS, usual.get("divisor"))
     if "divisor" in usual:
         yield Convention("mean instead of sum", {"divisor": None})
@@ -445,11 +447,18 @@ ELEMENTS: Mapping[str, Element] = {
     "no gradient through the focal weight (it is detached)": _focal_detached,
     "hinge loss of signs": lambda x, t, **_: _at_least(1.0 - (2.0 * t - 1.0) * x, 0.0),
     "cross-entropy of soft targets": lambda x, t, **_: -t * log_softmax(x),
-    "KL divergence of log-probabilities": lambda x, t, **_: _own_entropy(t) - t * x,
-    "KL divergence with its arguments exchanged": lambda x, t, **_: np.exp(x) * (x - np.log(t)),
+    "KL divergence": lambda x, t, **_: _own_entropy(t) - t * log_softmax(x),
+    "KL divergence with its arguments exchanged": (
+        lambda x, t, **_: softmax(x) * (log_softmax(x) - np.log(t))
+    ),
     "Poisson likelihood": lambda x, t, **_: np.exp(x) - t * x,
 }
-_OF_AXES = ("cross-entropy of soft targets",)  # which need axis 1
+# Those that take a softmax along axis 1; of logarithms of probabilities it changes nothing.
+_OF_AXES = (
+    "cross-entropy of soft targets",
+    "KL divergence",
+    "KL divergence with its arguments exchanged",
+)
 _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
     "mean over all elements": lambda each: each.mean(),
     "sum instead of mean": lambda each: each.sum(),
