@@ -17,7 +17,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import loss_terms, types, wiring
+from deliralike.conformance.explain import losses, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -535,7 +535,7 @@ class _Comparison:
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         backend = backends.of(self.reference.network)
         if place.loss is not None:
-            yield partial(loss_terms.explain, place.loss)
+            yield partial(losses.explain, place.loss)
         for accused in place.accused:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)

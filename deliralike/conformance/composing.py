@@ -11,7 +11,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.taps import UNIT, Call, Unit, bare, cotangents, force, record
 
@@ -52,7 +52,8 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     functions = record(unit).calls
     around = cotangents(unit, functions)
     terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
+    targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
+    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(
@@ -86,7 +87,7 @@ def _terms(
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
         function = name.partition("(")[0]
-        if call.path is not None or not arguments.names(function):
+        if call.path is not None or not arguments.is_known(function):
             continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(
             lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)

@@ -22,7 +22,7 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
 from deliralike.conformance.correspondence import SAME, Correspondence, Tap
-from deliralike.conformance.explain.loss_terms import Composition
+from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number

@@ -188,7 +188,8 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
-    return Explanation(values["cause"], _number(values["match"]), _number(values["next_best"]))
+    numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
+    return Explanation(values["cause"], *numbers)
 
 
 def _number(value: Any) -> Any:
