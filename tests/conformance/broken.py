@@ -401,7 +401,6 @@ add(
     lambda self, layer, shape, p, like: RIGHT["keep_mask"](self, layer, shape, p, like) * (1.0 - p),
     "chance/portable masks",
     "chance/native masks",
-    "chance/gradient of dropout",
 )
 add(
     "dropping with the probability of keeping",
@@ -873,7 +872,7 @@ def counters_that_become_floating(patch):
 
 
 @broken(
-    "networks/outputs of a whole network",
+    "networks/types of networks",
     "gradients/of parameters and inputs",
     "gradients/evaluating",
 )
@@ -962,7 +961,7 @@ def padding_that_is_attended_to(patch):
     )
 
 
-@broken("layers/running statistics move with gradients")
+@broken("layers/running statistics")
 def statistics_that_move_twice(patch):
     right = type(BACKEND).gradients
 
@@ -1025,7 +1024,7 @@ def gradients_of_linear_maps_that_are_slightly_off(patch):
     )
 
 
-@broken("layers/activations as layers")
+@broken("layers/GELU")
 def a_layer_with_another_default(patch):
     patch.setattr(NN.GELU, "forward", lambda self, x: self.nn.gelu(x, "tanh"))
 
@@ -1050,7 +1049,7 @@ SLIGHTLY = {}  # by name of a check: the class that has the function, and the fu
 def _own_checks():
     for check in suite.CHECKS:
         capability, word = check.capability, check.name.split()[0].rstrip(",")
-        if check.level != "L1" or check.name in ("argmax", "stop gradient"):
+        if check.level != "L1" or check.name == "argmax":
             continue
         if capability in ("functions", "windows", "losses") and hasattr(Functions, word):
             SLIGHTLY[str(check)] = Functions, word

@@ -6,8 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.suite.formulas import linear
 from deliralike.network.base import Network
-from deliralike.nn.start import Constant, Normal, Uniform
+from deliralike.nn.start import ONES, Constant, Normal, Uniform
+
+
+class Anchor(Network):
+    """A network with one parameter, for checks of functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = self.nn.Parameter((2,), ONES)
+
+    def forward(self, x: Any) -> Any:
+        """Give back the input."""
+        return x
 
 
 class Small(Network):
@@ -93,23 +106,30 @@ class Started(Network):
 
 
 class Dense(Network):
-    """Two linear maps with a tanh between them, and a parameter that takes no part."""
+    """Two linear maps with a tanh between them."""
 
-    def __init__(self, inputs: int = 3, hidden: int = 4, outputs: int = 3) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.first = self.nn.Linear(inputs, hidden)
-        self.second = self.nn.Linear(hidden, outputs)
-        self.spare = self.nn.Parameter((2,), Constant(1.0))
+        self.first = self.nn.Linear(3, 4)
+        self.second = self.nn.Linear(4, 3)
 
     def forward(self, x: Any) -> Any:
         """Compute the outputs."""
         return self.second(self.nn.tanh(self.first(x)))
 
 
-def dense(state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+DENSE = {
+    "first.weight": (4, 3),
+    "first.bias": (4,),
+    "second.weight": (3, 4),
+    "second.bias": (3,),
+}
+
+
+def dense(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
     """What `Dense` computes, in NumPy."""
-    hidden = np.tanh(x @ state["first.weight"].T + state["first.bias"])
-    return hidden @ state["second.weight"].T + state["second.bias"]
+    hidden = np.tanh(linear(x, *weights[:2]))
+    return linear(hidden, *weights[2:])
 
 
 class Contained(Network):
@@ -171,7 +191,7 @@ class Dropped(Network):
 
 
 class Moved(Network):
-    """Parameters whose gradients a loss can give them."""
+    """Parameters whose gradients a loss can give them, and one that takes no part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,3 +203,11 @@ class Moved(Network):
         """A scalar with these gradients."""
         nn = self.nn
         return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)
+
+
+class Overlooked(Network):
+    """A mistake: a plain list of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [self.nn.Linear(2, 2)]

@@ -1,123 +1,151 @@
-"""The update rules as their papers (and PyTorch's pages) state them, over a whole run in NumPy."""
+"""The update rules as their papers (and PyTorch's pages) state them, over a whole run in NumPy.
+
+Each is ``rule(p, gradient, rates, **settings)``. It yields the parameter after each update;
+``gradient(t, p)`` is the gradient at update ``t``, from 0, and ``rates`` are the learning rates.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-# A rule in a run: the parameter, the gradient, the learning rate, the number of this update (from
-# 1) -> the parameter.
-Step = Callable[[np.ndarray, np.ndarray, float, int], np.ndarray]
+Array = np.ndarray
+Gradient = Callable[[int, Array], Array]
+Rates = Sequence[float]
 
 
-def sgd(momentum: float = 0.0, nesterov: bool = False, decay: float = 0.0) -> Step:
+def sgd(
+    p: Array,
+    gradient: Gradient,
+    rates: Rates,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> Iterator[Array]:
     """The velocity is a sum of gradients; the learning rate stays outside of it."""
-    velocity: list[np.ndarray] = []
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        g = g + decay * p
-        velocity[:] = [momentum * velocity[0] + g if velocity else g]
-        return p - lr * (g + momentum * velocity[0] if nesterov else velocity[0])
-
-    return step
+    velocity = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p) + weight_decay * p
+        velocity = momentum * velocity + g
+        p = p - lr * (g + momentum * velocity if nesterov else velocity)
+        yield p
 
 
 def adam(
+    p: Array,
+    gradient: Gradient,
+    rates: Rates,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
-    decay: float = 0.0,
+    weight_decay: float = 0.0,
     decoupled: bool = False,
     amsgrad: bool = False,
-) -> Step:
+) -> Iterator[Array]:
     """With bias corrections; `decoupled` decay shrinks the parameter by ``lr * decay`` first."""
-    m, v, largest = [0.0 * np.ones(())], [0.0 * np.ones(())], [0.0 * np.ones(())]
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        p, g = (p * (1.0 - lr * decay), g) if decoupled else (p, g + decay * p)
-        m[0] = betas[0] * m[0] + (1.0 - betas[0]) * g
-        v[0] = betas[1] * v[0] + (1.0 - betas[1]) * g**2
-        largest[0] = np.maximum(largest[0], v[0])
-        root = np.sqrt((largest[0] if amsgrad else v[0]) / (1.0 - betas[1] ** t))
-        return p - lr * (m[0] / (1.0 - betas[0] ** t)) / (root + eps)
-
-    return step
+    m = v = largest = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        if decoupled:
+            p = p * (1.0 - lr * weight_decay)
+        else:
+            g = g + weight_decay * p
+        m = betas[0] * m + (1.0 - betas[0]) * g
+        v = betas[1] * v + (1.0 - betas[1]) * g**2
+        largest = np.maximum(largest, v) if amsgrad else v
+        root = np.sqrt(largest / (1.0 - betas[1] ** (t + 1)))
+        p = p - lr * (m / (1.0 - betas[0] ** (t + 1))) / (root + eps)
+        yield p
 
 
 def rmsprop(
-    alpha: float = 0.99, eps: float = 1e-8, momentum: float = 0.0, decay: float = 0.0
-) -> Step:
+    p: Array,
+    gradient: Gradient,
+    rates: Rates,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    momentum: float = 0.0,
+) -> Iterator[Array]:
     """Epsilon outside of the root, the learning rate outside of the velocity."""
-    square, velocity = [0.0 * np.ones(())], [0.0 * np.ones(())]
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        g = g + decay * p
-        square[0] = alpha * square[0] + (1.0 - alpha) * g**2
-        velocity[0] = momentum * velocity[0] + g / (np.sqrt(square[0]) + eps)
-        return p - lr * velocity[0]
-
-    return step
+    square = velocity = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        square = alpha * square + (1.0 - alpha) * g**2
+        velocity = momentum * velocity + g / (np.sqrt(square) + eps)
+        p = p - lr * velocity
+        yield p
 
 
-def adagrad(eps: float = 1e-10, decay: float = 0.0) -> Step:
+def adagrad(p: Array, gradient: Gradient, rates: Rates, eps: float = 1e-10) -> Iterator[Array]:
     """The sum of squares starts at zero."""
-    total = [0.0 * np.ones(())]
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        g = g + decay * p
-        total[0] = total[0] + g**2
-        return p - lr * g / (np.sqrt(total[0]) + eps)
-
-    return step
+    total = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        total = total + g**2
+        p = p - lr * g / (np.sqrt(total) + eps)
+        yield p
 
 
-def adadelta(rho: float = 0.9, eps: float = 1e-6, decay: float = 0.0) -> Step:
+def adadelta(
+    p: Array, gradient: Gradient, rates: Rates, rho: float = 0.9, eps: float = 1e-6
+) -> Iterator[Array]:
     """Epsilon inside both roots."""
-    square, moved = [0.0 * np.ones(())], [0.0 * np.ones(())]
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        g = g + decay * p
-        square[0] = rho * square[0] + (1.0 - rho) * g**2
-        delta = g * np.sqrt(moved[0] + eps) / np.sqrt(square[0] + eps)
-        moved[0] = rho * moved[0] + (1.0 - rho) * delta**2
-        return p - lr * delta
-
-    return step
+    square = moved = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        square = rho * square + (1.0 - rho) * g**2
+        delta = g * np.sqrt(moved + eps) / np.sqrt(square + eps)
+        moved = rho * moved + (1.0 - rho) * delta**2
+        p = p - lr * delta
+        yield p
 
 
-def lion(betas: tuple[float, float] = (0.9, 0.99), decay: float = 0.0) -> Step:
+def lion(
+    p: Array,
+    gradient: Gradient,
+    rates: Rates,
+    betas: tuple[float, float] = (0.9, 0.99),
+    weight_decay: float = 0.0,
+) -> Iterator[Array]:
     """Algorithm 2 of arXiv 2302.06675."""
-    mean = [0.0 * np.ones(())]
+    mean = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        direction = np.sign(betas[0] * mean + (1.0 - betas[0]) * g)
+        mean = betas[1] * mean + (1.0 - betas[1]) * g
+        p = p - lr * (direction + weight_decay * p)
+        yield p
 
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        direction = np.sign(betas[0] * mean[0] + (1.0 - betas[0]) * g)
-        mean[0] = betas[1] * mean[0] + (1.0 - betas[1]) * g
-        return p - lr * (direction + decay * p)
 
-    return step
-
-
-def lamb(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6, decay: float = 0.0) -> Step:
+def lamb(
+    p: Array,
+    gradient: Gradient,
+    rates: Rates,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+) -> Iterator[Array]:
     """Algorithm 2 of arXiv 1904.00962."""
-    m, v = [0.0 * np.ones(())], [0.0 * np.ones(())]
-
-    def step(p: np.ndarray, g: np.ndarray, lr: float, t: int) -> np.ndarray:
-        m[0] = betas[0] * m[0] + (1.0 - betas[0]) * g
-        v[0] = betas[1] * v[0] + (1.0 - betas[1]) * g**2
-        u = (m[0] / (1.0 - betas[0] ** t)) / (
-            np.sqrt(v[0] / (1.0 - betas[1] ** t)) + eps
-        ) + decay * p
-        return p - lr * np.linalg.norm(p) / np.linalg.norm(u) * u
-
-    return step
+    m = v = np.zeros(p.shape)
+    for t, lr in enumerate(rates):
+        g = gradient(t, p)
+        m = betas[0] * m + (1.0 - betas[0]) * g
+        v = betas[1] * v + (1.0 - betas[1]) * g**2
+        root = np.sqrt(v / (1.0 - betas[1] ** (t + 1)))
+        update = m / (1.0 - betas[0] ** (t + 1)) / (root + eps) + weight_decay * p
+        p = p - lr * np.linalg.norm(p) / np.linalg.norm(update) * update
+        yield p
 
 
-def run(
-    step: Step, start: np.ndarray, gradients: Sequence[np.ndarray], rates: Sequence[float]
-) -> list[np.ndarray]:
-    """The parameter after each update."""
-    path, p = [], start
-    for t, (g, lr) in enumerate(zip(gradients, rates, strict=True), start=1):
-        p = step(p, g, lr, t)
-        path.append(p)
-    return path
+RULES: dict[str, Callable[..., Iterator[Array]]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": partial(adam, decoupled=True),
+    "amsgrad": partial(adam, amsgrad=True),
+    "rmsprop": rmsprop,
+    "adagrad": adagrad,
+    "adadelta": adadelta,
+    "lion": lion,
+    "lamb": lamb,
+}
