@@ -280,7 +280,7 @@ class Primitives(ABC):
     ) -> Array:
         """The sum of each window over the axes after the second.
 
-        The input is padded with zeros; sizes are rounded down.
+        The input is padded with zeros, negative padding crops; sizes are rounded down.
         """
 
     # Control flow and random numbers

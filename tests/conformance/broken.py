@@ -4,7 +4,7 @@ that are about it."""
 import numpy as np
 from autograd import numpy as anp
 from autograd.extend import defvjp, primitive
-from autograd.tracer import getval
+from autograd.tracer import getval, isbox
 
 from deliralike import random
 from deliralike.conformance import suite
@@ -228,6 +228,10 @@ def conv(**changes):
     return wrong
 
 
+def not_negative(pads):
+    return tuple((max(0, before), max(0, after)) for before, after in pads)
+
+
 def ones(given):
     return (1,) * len(given["stride"])
 
@@ -258,6 +262,30 @@ add(
     "convolve",
     conv(pads=lambda given: tuple((a, a) for a, _ in given["pads"])),
     "windows/convolve with unequal padding",
+)
+add(
+    "negative padding of a convolution that counts as none",
+    "convolve",
+    conv(pads=lambda given: not_negative(given["pads"])),
+    "windows/convolve with padding that crops",
+    "windows/convolve with padding that crops one side",
+    "windows/convolve_transposed with padding beyond the kernel",
+)
+add(
+    "negative padding of maxima that counts as none",
+    "max_windows",
+    lambda self, x, kernel, stride, pads, dilation: RIGHT["max_windows"](
+        self, x, kernel, stride, not_negative(pads), dilation
+    ),
+    "windows/max_windows with padding that crops",
+)
+add(
+    "negative padding of sums that counts as none",
+    "sum_windows",
+    lambda self, x, kernel, stride, pads: RIGHT["sum_windows"](
+        self, x, kernel, stride, not_negative(pads)
+    ),
+    "windows/sum_windows with padding that crops",
 )
 add(
     "groups in the order of a shuffle",
@@ -458,6 +486,18 @@ def buffers_that_ignore_assignments(patch):
             else right(self, name, value)
         ),
     )
+
+
+@broken("networks/buffers keep no graph")
+def buffers_that_keep_their_graph(patch):
+    right = stranger.network.Variable.write
+
+    def wrong(self, value):
+        right(self, value)
+        if not self.is_parameter and isbox(value):
+            self._value = value
+
+    patch.setattr(stranger.network.Variable, "write", wrong)
 
 
 @broken("layers/batch norm in evaluation", "networks/training mode")

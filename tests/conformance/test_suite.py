@@ -285,7 +285,7 @@ def nothing(*args, **kwargs):
     return None
 
 
-# What the stranger does not declare, broken on PyTorch.
+# What the stranger does not declare, or what shows otherwise there, broken on PyTorch.
 BEYOND = {
     "replicas/outputs": lambda patch, torch: patch.setattr(
         Replicas, "gather", lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0)
@@ -295,6 +295,9 @@ BEYOND = {
     ),
     "replicas/storage and names": lambda patch, torch: patch.setattr(
         CopyParameters, "__call__", nothing
+    ),
+    "networks/buffers keep no graph": lambda patch, torch: patch.delattr(
+        torch.network_base, "__setattr__"
     ),
     "chance/states of generators": lambda patch, torch: patch.setattr(
         type(torch), "load_random_state", nothing

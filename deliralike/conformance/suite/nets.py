@@ -178,6 +178,22 @@ class Shared(Network):
         return self.drop(self.norm(self.first(x)))
 
 
+class Moving(Network):
+    """Statistics that a layer moves, and some that the network moves itself and computes with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.nn.Linear(3, 4)
+        self.norm = self.nn.BatchNorm1d(4)
+        self.mean = self.nn.Buffer(np.ones(4))
+
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
+        y, mean = self.first(x), self.mean
+        self.mean = 0.9 * mean + 0.1 * self.nn.mean(y, 0)
+        return self.norm(y) * y * mean
+
+
 class Dropped(Network):
     """A dropout layer with a path."""
 

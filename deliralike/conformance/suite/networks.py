@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable
 from copy import deepcopy
@@ -30,6 +31,7 @@ from deliralike.conformance.suite.nets import (
     SMALL_BUFFERS,
     Contained,
     Dense,
+    Moving,
     Overlooked,
     Small,
     Started,
@@ -186,6 +188,37 @@ def buffers_follow_assignments(backend: Backend) -> None:
     agree("the buffer 'calls' after two calls", network.neutral_state()["calls"], np.array(2))
 
 
+@check("networks", "L1")
+def buffers_keep_no_graph(backend: Backend) -> None:
+    """What a forward pass assigns to a buffer is a value alone.
+
+    So no gradient goes through an earlier call, and nothing of that call stays in memory.
+    """
+    network, twin = made(backend, Moving), made(backend, Moving)
+    for _ in range(3):  # what is kept once and for all is there after that
+        backend.gradients(_total, network, _X)
+    before = _objects()
+    for _ in range(10):
+        backend.gradients(_total, network, _X)
+    more = _objects() - before
+    true(f"ten calls leave no objects behind, not {more}", more < 10)
+    twin.load_neutral_state(network.neutral_state())
+    found, wanted = (
+        backend.gradients(_total, each.eval(), _X).parameters for each in (network, twin)
+    )
+    agree_all("of statistics that were moved: gradient", found, wanted)
+
+
+def _total(network: Any, x: Any) -> Any:
+    return network.nn.sum(network(x))
+
+
+def _objects() -> int:
+    """How many objects there are that refer to others, as those of a graph do."""
+    gc.collect()
+    return len(gc.get_objects())
+
+
 def _copied(copy_of: Callable[[Any], Any]) -> Callable[[Backend], None]:
     """Check that a copy has the same weights, modes and outputs, and shares nothing."""
 
@@ -252,7 +285,7 @@ def tied_parameters(backend: Backend) -> None:
     equal("the number of parameters", network.count_parameters(), 12)
     network.load_neutral_state({"table.weight": table})
     agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
-    found = backend.gradients(lambda net, i: net.nn.sum(net(i)), network, index).parameters
+    found = backend.gradients(_total, network, index).parameters
     wanted = table[index].sum(0) * np.ones((4, 1))
     np.add.at(wanted, index, table.sum(0))
     agree("gradient of table.weight", found["table.weight"], wanted)
