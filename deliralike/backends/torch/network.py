@@ -95,7 +95,7 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         self._record(init_kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a tensor sets the value of a buffer, in its type and without a graph."""
+        """Set an attribute; a tensor sets a buffer's value, in its type and without its graph."""
         is_new = isinstance(value, torch.nn.Buffer | torch.nn.Parameter)
         if isinstance(value, torch.Tensor) and not is_new:
             held = self.__dict__.get("_buffers", {}).get(name)
