@@ -671,7 +671,7 @@ def update(patch, rule, wrong):
     patch.setattr(rule, "update", wrong)
 
 
-@broken("optimizers/sgd with momentum", "optimizers/a hundred updates by sgd")
+@broken("optimizers/sgd with momentum", "optimizers/sgd for a hundred updates")
 def the_learning_rate_inside_the_velocity(patch):
     def wrong(self, p, g, state, scalars, xp):
         velocity = self.momentum * state.get("momentum_buffer", 0.0) + scalars[
@@ -701,7 +701,7 @@ def adam_without_bias_correction(patch):
     )
 
 
-@broken("optimizers/adam", "optimizers/a hundred updates by adamw")
+@broken("optimizers/adam", "optimizers/adamw for a hundred updates")
 def a_step_number_that_starts_at_two(patch):
     right = rules.Moments.scalars
     patch.setattr(rules.Moments, "scalars", lambda self, step: right(self, step + 1))
@@ -721,7 +721,7 @@ def the_epsilon_of_rmsprop_inside_the_root(patch):
     update(patch, rules.RMSprop, wrong)
 
 
-@broken("optimizers/sgd", "optimizers/adam", "optimizers/a hundred updates by sgd")
+@broken("optimizers/sgd", "optimizers/adam", "optimizers/sgd for a hundred updates")
 def a_learning_rate_one_update_late(patch):
     def set_late(self, value):
         self._groups, self._next = self._groups.with_lr(getattr(self, "_next", self.lr)), value

@@ -191,7 +191,7 @@ def test_what_is_not_declared_is_not_run_and_counted(lacking):
         "layers/LSTM",
         "replicas/outputs",
         "second derivatives/gradient within a loss",
-        "optimizers/a hundred updates by sgd",
+        "optimizers/sgd for a hundred updates",
     )
     assert found == {
         "functions/erf": ("not declared", "declared to be lacking: erf"),
@@ -203,7 +203,7 @@ def test_what_is_not_declared_is_not_run_and_counted(lacking):
             "not declared",
             "not declared: double_backward",
         ),
-        "optimizers/a hundred updates by sgd": ("not declared", "not declared: float64"),
+        "optimizers/sgd for a hundred updates": ("not declared", "not declared: float64"),
     }
 
 

@@ -12,6 +12,7 @@ from deliralike.conformance.suite.comparing import (
     equal,
     made,
     native,
+    output,
     refused,
     true,
     type_of,
@@ -91,26 +92,25 @@ def sums_of_gradients(backend: Backend) -> None:
     Accumulation and averaging are built on these.
     """
     device = backend.devices()[0]
-
-    def x() -> object:
-        return native(backend, _X)
-
-    def y() -> object:
-        return native(backend, _Y)
-
-    for what, array, wanted in (
-        ("add(None, x)", backend.add(None, x(), device), _X),
-        ("add(x, y)", backend.add(x(), y(), device), _X + _Y),
-        ("weighted([x], 0.25)", backend.weighted([x()], 0.25)[0], 0.25 * _X),
-        ("weighted([y], 0.5, [x])", backend.weighted([y()], 0.5, [x()])[0], _X + 0.5 * _Y),
-        ("blended([x], [y], 0.1)", backend.blended([x()], [y()], 0.1)[0], 0.9 * _X + 0.1 * _Y),
-        ("copied(x)", backend.copied(x()), _X),
+    # each time anew, as a backend may add in place
+    for what, call, wanted in (
+        ("add(None, x)", lambda x, y: backend.add(None, x, device), _X),
+        ("add(x, y)", lambda x, y: backend.add(x, y, device), _X + _Y),
+        ("weighted([x], 0.25)", lambda x, y: backend.weighted([x], 0.25)[0], 0.25 * _X),
+        ("weighted([y], 0.5, [x])", lambda x, y: backend.weighted([y], 0.5, [x])[0], _X + 0.5 * _Y),
+        (
+            "blended([x], [y], 0.1)",
+            lambda x, y: backend.blended([x], [y], 0.1)[0],
+            0.9 * _X + 0.1 * _Y,
+        ),
+        ("copied(x)", lambda x, y: backend.copied(x), _X),
     ):
-        agree(what, backend.numpy(array), wanted)
-    true("finite arrays are all finite", backend.all_finite([x(), y()]))
+        agree(what, output(backend, call, _X, _Y), wanted)
+    array = native(backend, _X)
+    true("finite arrays are all finite", backend.all_finite([array, array]))
     for bad in (np.nan, np.inf):
-        array = native(backend, np.array([1.0, bad]))
-        true(f"arrays with {bad} are not", not backend.all_finite([x(), array]))
+        other = native(backend, np.array([1.0, bad]))
+        true(f"arrays with {bad} are not", not backend.all_finite([array, other]))
 
 
 @check("arrays", "L0")

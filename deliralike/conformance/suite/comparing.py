@@ -159,16 +159,12 @@ def refused(what: str, wanted: type[Exception]) -> Any:
 def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> tuple[int, ...]:
     """Return the first place where two arrays differ by more than the limit.
 
-    If there is none, it is the place where they differ most.
+    If there is none, it is the first place where they differ at all.
     """
-    first, second = got.astype(np.float64), wanted.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        apart = np.where(first == second, 0.0, np.abs(first - second))
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    size = np.abs(second[np.isfinite(second)]).max(initial=1e-300)
-    far = apart > limit * size
-    place = far.argmax() if far.any() else apart.argmax()
-    return tuple(map(int, np.unravel_index(place, apart.shape)))
+    size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
+    near = np.isclose(got, wanted, rtol=0.0, atol=limit * size, equal_nan=True)
+    far = np.argwhere(~near) if not near.all() else np.argwhere(got != wanted)
+    return tuple(map(int, far[0]))
 
 
 def _brief(value: Any) -> str:

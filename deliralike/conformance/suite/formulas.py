@@ -3,79 +3,72 @@
 Arguments are named and ordered as those of the functions of `nn`.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-Array = np.ndarray
-Pairs = Sequence[tuple[int, int]]
-
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x):
     """The logistic function; ``exp`` never overflows."""
     return np.exp(-softplus(-x))
 
 
-def softplus(x: Array) -> Array:
+def softplus(x):
     """``log(1 + exp(x))``."""
     return np.logaddexp(x, 0.0)
 
 
-def log_softmax(x: Array, dim: int) -> Array:
+def log_softmax(x, dim):
     """The logarithm of the softmax."""
     return x - np.logaddexp.reduce(x, dim, keepdims=True)
 
 
-def softmax(x: Array, dim: int) -> Array:
+def softmax(x, dim):
     """The softmax."""
     return np.exp(log_softmax(x, dim))
 
 
-def relu(x: Array) -> Array:
+def relu(x):
     """The positive part."""
     return np.maximum(x, 0.0)
 
 
-def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
+def leaky_relu(x, negative_slope=0.01):
     """The negative part is scaled."""
     return np.where(x > 0, x, negative_slope * x)
 
 
-def elu(x: Array) -> Array:
+def elu(x):
     """The negative part tends to -1."""
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))
 
 
-def gelu(x: Array, approximate: str = "none") -> Array:
+def gelu(x, approximate="none"):
     """Hendrycks and Gimpel 2016, with the error function or with its approximation by tanh."""
     if approximate == "tanh":
         return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
     return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
 
 
-def hardsigmoid(x: Array) -> Array:
+def hardsigmoid(x):
     """A sigmoid of straight lines."""
     return np.clip(x + 3.0, 0.0, 6.0) / 6.0
 
 
-def linear(x: Array, weight: Array, bias: Array) -> Array:
+def linear(x, weight, bias):
     """One output for each row of the weight."""
     return x @ weight.T + bias
 
 
-def embedding(index: Array, weight: Array) -> Array:
+def embedding(index, weight):
     """Rows of the weight."""
     return weight[index]
 
 
-def pixel_shuffle(x: Array, factor: int) -> Array:
+def pixel_shuffle(x, factor):
     """Channels become blocks of pixels."""
     batch, _, height, width = x.shape
     apart = x.reshape(batch, -1, factor, factor, height, width).transpose(0, 1, 4, 2, 5, 3)
@@ -86,7 +79,7 @@ def pixel_shuffle(x: Array, factor: int) -> Array:
 # -----------------------------------------------------------------------------
 
 
-def pad(x: Array, pads: Pairs, value: float = 0.0) -> Array:
+def pad(x, pads, value=0.0):
     """Padding before and after each axis; negative padding crops."""
     inside = tuple(
         slice(max(0, -before), size - max(0, -after))
@@ -96,13 +89,13 @@ def pad(x: Array, pads: Pairs, value: float = 0.0) -> Array:
 
 
 def windows(
-    x: Array,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Pairs,
-    dilation: Sequence[int],
-    value: float = 0.0,
-) -> Array:
+    x,
+    kernel,
+    stride,
+    pads,
+    dilation,
+    value=0.0,
+):
     """What is under a kernel at each position: (batch, channels, …positions, …kernel)."""
     padded = pad(x, ((0, 0), (0, 0), *pads), value)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
@@ -111,29 +104,29 @@ def windows(
 
 
 def max_windows(
-    x: Array,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    pads: Pairs,
-    dilation: Sequence[int],
-) -> Array:
+    x,
+    kernel,
+    stride,
+    pads,
+    dilation,
+):
     """The maximum of each window."""
     return windows(x, kernel, stride, pads, dilation, -np.inf).max(_last(kernel))
 
 
-def sum_windows(x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pairs) -> Array:
+def sum_windows(x, kernel, stride, pads):
     """The sum of each window."""
     return windows(x, kernel, stride, pads, (1,) * len(kernel)).sum(_last(kernel))
 
 
 def convolve(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    pads: Pairs,
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
+    x,
+    weight,
+    stride,
+    pads,
+    dilation,
+    groups,
+):
     """Cross-correlation, group by group."""
     kernel = weight.shape[2:]
     under = np.split(windows(x, kernel, stride, pads, dilation), groups, 1)
@@ -144,14 +137,14 @@ def convolve(
 
 
 def convolve_transposed(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Array:
+    x,
+    weight,
+    stride,
+    padding,
+    output_padding,
+    dilation,
+    groups,
+):
     """Return a transposed convolution: each input element adds its multiple of the kernel.
 
     Padding is cut off the output.
@@ -162,12 +155,12 @@ def convolve_transposed(
 
 
 def _laid_out(
-    x: Array,
-    weight: Array,
-    stride: Sequence[int],
-    extra: Sequence[int],
-    dilation: Sequence[int],
-) -> Array:
+    x,
+    weight,
+    stride,
+    extra,
+    dilation,
+):
     kernel, over = weight.shape[2:], np.multiply(np.subtract(x.shape[2:], 1), stride) + 1
     size = over + np.multiply(np.subtract(kernel, 1), dilation) + extra
     y = np.zeros((len(x), weight.shape[1], *size))
@@ -179,14 +172,14 @@ def _laid_out(
 
 
 def conv(
-    x: Array,
-    weight: Array,
-    bias: Array | float = 0.0,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
+    x,
+    weight,
+    bias=0.0,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+):
     """A convolution with equal padding on both sides, and a bias."""
     n = x.ndim - 2
     pads = [(p, p) for p in _many(padding, n)]
@@ -195,15 +188,15 @@ def conv(
 
 
 def conv_transpose(
-    x: Array,
-    weight: Array,
-    bias: Array | float = 0.0,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Array:
+    x,
+    weight,
+    bias=0.0,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups=1,
+    dilation=1,
+):
     """A transposed convolution with a bias."""
     n = x.ndim - 2
     stride, padding, extra, dilation = (
@@ -213,19 +206,19 @@ def conv_transpose(
     return y + np.reshape(bias, (-1,) + (1,) * n)
 
 
-def max_pool(x: Array, size: int, stride: int, padding: int) -> Array:
+def max_pool(x, size, stride, padding):
     """The maximum of square windows."""
     n = x.ndim - 2
     return max_windows(x, (size,) * n, (stride,) * n, ((padding, padding),) * n, (1,) * n)
 
 
-def avg_pool(x: Array, size: int, stride: int, padding: int) -> Array:
+def avg_pool(x, size, stride, padding):
     """The mean of square windows; padding counts."""
     n = x.ndim - 2
     return sum_windows(x, (size,) * n, (stride,) * n, ((padding, padding),) * n) / size**n
 
 
-def adaptive_pool(reduce: Callable[..., Array], x: Array, sizes: Sequence[int]) -> Array:
+def adaptive_pool(reduce, x, sizes):
     """Reduce windows that cover each axis, axis by axis; they may overlap."""
     for axis, size in enumerate(sizes, start=2):
         n = x.shape[axis]
@@ -235,7 +228,7 @@ def adaptive_pool(reduce: Callable[..., Array], x: Array, sizes: Sequence[int]) 
     return x
 
 
-def interpolate(x: Array, size: int, align_corners: bool = False, mode: str = "linear") -> Array:
+def interpolate(x, size, align_corners=False, mode="linear"):
     """Interpolate linearly along the last axis.
 
     Positions beyond the outermost centres take their values.
@@ -245,11 +238,11 @@ def interpolate(x: Array, size: int, align_corners: bool = False, mode: str = "l
     return np.apply_along_axis(lambda row: np.interp(at, np.arange(old), row), -1, x)
 
 
-def _many(value: Any, n: int) -> list[int]:
+def _many(value, n):
     return np.broadcast_to(value, n).tolist()
 
 
-def _last(kernel: Sequence[int]) -> tuple[int, ...]:
+def _last(kernel):
     return tuple(range(-len(kernel), 0))
 
 
@@ -257,50 +250,48 @@ def _last(kernel: Sequence[int]) -> tuple[int, ...]:
 # -----------------------------------------------------------------------------
 
 
-def standardised(x: Array, axes: tuple[int, ...], eps: float = 1e-5) -> Array:
+def standardised(x, axes, eps=1e-5):
     """Less the mean, by the root of the biased variance and `eps`."""
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
 
 
-def channelwise(x: Array, weight: Array, bias: Array) -> Array:
+def channelwise(x, weight, bias):
     """Scaled and shifted, channel by channel (axis 1)."""
     shape = (1, -1) + (1,) * (x.ndim - 2)
     return x * weight.reshape(shape) + bias.reshape(shape)
 
 
 def batch_norm(
-    x: Array,
-    mean: Array,
-    var: Array,
-    weight: Array,
-    bias: Array,
-    eps: float = 1e-5,
-) -> Array:
+    x,
+    mean,
+    var,
+    weight,
+    bias,
+    eps=1e-5,
+):
     """By given statistics."""
     scale = 1.0 / np.sqrt(var + eps)
     return channelwise(channelwise(x, scale, -mean * scale), weight, bias)
 
 
-def moments(x: Array) -> tuple[Array, Array]:
+def moments(x):
     """The mean and the biased variance of each channel."""
     axes = tuple(axis for axis in range(x.ndim) if axis != 1)
     return x.mean(axes), x.var(axes)
 
 
-def batch_norm_train(
-    x: Array, weight: Array, bias: Array, eps: float = 1e-5
-) -> tuple[Array, Array, Array]:
+def batch_norm_train(x, weight, bias, eps=1e-5):
     """By the statistics of the batch, which are given as well."""
     return (batch_norm(x, *moments(x), weight, bias, eps), *moments(x))
 
 
-def group_norm(x: Array, groups: int, weight: Array, bias: Array) -> Array:
+def group_norm(x, groups, weight, bias):
     """By the statistics of groups of channels of each sample."""
     grouped = standardised(x.reshape(len(x), groups, -1), (2,))
     return channelwise(grouped.reshape(x.shape), weight, bias)
 
 
-def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
+def layer_norm(x, weight, bias):
     """By the statistics of the last axis."""
     return standardised(x, (-1,)) * weight + bias
 
@@ -310,14 +301,14 @@ def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
 
 
 def lstm(
-    x: Array,
-    h: Array,
-    c: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Array,
-    b_hh: Array,
-) -> tuple[Array, Array, Array]:
+    x,
+    h,
+    c,
+    w_ih,
+    w_hh,
+    b_ih,
+    b_hh,
+):
     """Hochreiter and Schmidhuber 1997 with forget gates; blocks i, f, g, o."""
     outputs = []
     for step in x:
@@ -329,13 +320,13 @@ def lstm(
 
 
 def gru(
-    x: Array,
-    h: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Array,
-    b_hh: Array,
-) -> tuple[Array, Array]:
+    x,
+    h,
+    w_ih,
+    w_hh,
+    b_ih,
+    b_hh,
+):
     """Cho et al. 2014 with the reset after the product; blocks r, z, n."""
     outputs = []
     for step in x:
@@ -347,9 +338,7 @@ def gru(
     return np.stack(outputs), h
 
 
-def attention(
-    query: Array, key: Array, value: Array, bias: Array | float = 0.0
-) -> tuple[Array, Array]:
+def attention(query, key, value, bias=0.0):
     """Vaswani et al. 2017, equation 1, with a term added to the scores; and its weights."""
     scores = query @ np.swapaxes(key, -1, -2) / math.sqrt(query.shape[-1]) + bias
     weights = softmax(scores, -1)
@@ -361,13 +350,13 @@ def attention(
 
 
 def cross_entropy(
-    logits: Array,
-    target: Array,
-    weight: Array | None = None,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> Array:
+    logits,
+    target,
+    weight=None,
+    ignore_index=-100,
+    label_smoothing=0.0,
+    reduction="mean",
+):
     """The denominator of the mean is the sum of the weights of the labels that count."""
     classes = logits.shape[1]
     weight = np.ones(classes) if weight is None else weight
@@ -382,38 +371,38 @@ def cross_entropy(
 
 
 def bce_with_logits(
-    logits: Array,
-    target: Array,
-    weight: Array | float = 1.0,
-    pos_weight: Array | float = 1.0,
-    reduction: str = "mean",
-) -> Array:
+    logits,
+    target,
+    weight=1.0,
+    pos_weight=1.0,
+    reduction="mean",
+):
     """The binary cross entropy."""
     right, wrong = softplus(-logits), softplus(logits)
     losses = weight * (pos_weight * target * right + (1.0 - target) * wrong)
     return losses if reduction == "none" else losses.mean()
 
 
-def _sizes(p: Array, target: Array) -> tuple[Array, Array, Array]:
+def _sizes(p, target):
     """Of each sample and class: the overlap, and the size of both."""
     axes = tuple(range(2, p.ndim))
     return (p * target).sum(axes), p.sum(axes), target.sum(axes)
 
 
-def dice_loss(p: Array, target: Array, smooth: float = 1e-5) -> float:
+def dice_loss(p, target, smooth=1e-5):
     """One less twice the overlap by the sum of sizes (Milletari et al. 2016)."""
     overlap, size, wanted = _sizes(p, target)
     return 1.0 - ((2.0 * overlap + smooth) / (size + wanted + smooth)).mean()
 
 
-def generalized_dice_loss(p: Array, target: Array, smooth: float = 1e-5) -> float:
+def generalized_dice_loss(p, target, smooth=1e-5):
     """Sudre et al. 2017; every class is present in every sample."""
     overlap, size, wanted = _sizes(p, target)
     above = 2.0 * (overlap / wanted**2).sum(1) + smooth
     return 1.0 - (above / (((size + wanted) / wanted**2).sum(1) + smooth)).mean()
 
 
-def tversky_loss(p: Array, target: Array, alpha: float, beta: float, smooth: float = 1e-5) -> float:
+def tversky_loss(p, target, alpha, beta, smooth=1e-5):
     """Salehi et al. 2017, equation 3, of each sample and class."""
     overlap, size, wanted = _sizes(p, target)
     below = overlap + alpha * (size - overlap) + beta * (wanted - overlap)

@@ -18,19 +18,16 @@ _WEIGHT, _BIAS = values(3, 2), values(2)
 _TWICE = ("double_backward",)
 
 
-def _loss(network: Any, x: Any, labels: Any) -> Any:
-    return network.nn.cross_entropy(network(x), labels)
-
-
 network_row(
-    "gradients",
-    "of parameters and inputs",
     Dense,
+    (),
     DENSE,
-    _loss,
     lambda x, labels, *weights: formulas.cross_entropy(dense(x, *weights), labels),
     _X,
     _LABELS,
+    title="of parameters and inputs",
+    call=lambda net, x, labels: net.nn.cross_entropy(net(x), labels),
+    capability="gradients",
 )
 function_row(
     "gradients",
@@ -120,14 +117,15 @@ function_row(
     needs=_TWICE,
 )
 network_row(
-    "second derivatives",
-    "gradient through a network",
     Dense,
+    (),
     DENSE,
-    # the last bias takes no part, but for this zero
-    lambda net, x: _penalty(net.nn, net, x) + 0.0 * net.nn.sum(net(x)),
     _penalty_of_dense,
     _X,
+    title="gradient through a network",
+    # the last bias takes no part, but for this zero
+    call=lambda net, x: _penalty(net.nn, net, x) + 0.0 * net.nn.sum(net(x)),
+    capability="second derivatives",
     needs=_TWICE,
 )
 

@@ -19,7 +19,7 @@ from deliralike.conformance.suite.comparing import (
     refused,
     values,
 )
-from deliralike.conformance.suite.rows import layer_row
+from deliralike.conformance.suite.rows import network_row
 from deliralike.errors import IndexRangeError, ShapeError
 
 _LINE, _IMAGE, _VOLUME = values(2, 2, 5), values(2, 4, 3, 3), values(1, 2, 2, 3, 3)
@@ -42,7 +42,7 @@ for _kind, _function in (
     ("Hardsigmoid", formulas.hardsigmoid),
     ("Hardswish", lambda x: x * formulas.hardsigmoid(x)),
 ):
-    layer_row(_kind, (), {}, _function, _X)
+    network_row(_kind, (), {}, _function, _X)
 for _title, _setting, _function in (
     ("LeakyReLU with a slope", 0.2, formulas.leaky_relu),
     ("GELU by tanh", "tanh", formulas.gelu),
@@ -50,7 +50,9 @@ for _title, _setting, _function in (
     ("LogSoftmax", 0, formulas.log_softmax),
 ):
     _kind = _title.split()[0]
-    layer_row(_kind, (_setting,), {}, lambda x, f=_function, s=_setting: f(x, s), _X, title=_title)
+    network_row(
+        _kind, (_setting,), {}, lambda x, f=_function, s=_setting: f(x, s), _X, title=_title
+    )
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------
@@ -65,14 +67,14 @@ for _kind, _settings, _shape, _x in (
 ):
     _function = formulas.conv_transpose if "Transpose" in _kind else formulas.conv
     _weights = {"weight": _shape, "bias": _settings[1:2]}
-    layer_row(
+    network_row(
         _kind,
         _settings,
         _weights,
         lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:]),
         _x,
     )
-layer_row(
+network_row(
     "Conv2d",
     (4, 2, 1),
     {"weight": (2, 4, 1, 1)},
@@ -88,7 +90,7 @@ layer_row(
 
 def _norm(kind: str, x: np.ndarray, formula: Callable[..., object], *settings: object) -> None:
     weights = {"weight": x.shape[1:2], "bias": x.shape[1:2]}
-    layer_row(kind, settings, weights, formula, x)
+    network_row(kind, settings, weights, formula, x)
 
 
 def _in_groups(groups: int) -> Callable[..., np.ndarray]:
@@ -102,7 +104,7 @@ for _kind, _x in (("1d", _LINE), ("2d", _IMAGE), ("3d", _VOLUME)):
     _count = _x.shape[1]
     _norm(f"InstanceNorm{_kind}", _x, _in_groups(_count), _count, 1e-5, 0.1, True)
 _norm("GroupNorm", _IMAGE, _in_groups(2), 2, 4)
-layer_row("LayerNorm", (4,), {"weight": (4,), "bias": (4,)}, formulas.layer_norm, _TOKENS)
+network_row("LayerNorm", (4,), {"weight": (4,), "bias": (4,)}, formulas.layer_norm, _TOKENS)
 
 # Other layers with parameters
 # -----------------------------------------------------------------------------
@@ -140,12 +142,12 @@ def _two_heads(
 
 _LSTM = [*_names_of_weights(0), *_names_of_weights(0, "_reverse")]
 _GRU = [*_names_of_weights(0), *_names_of_weights(1)]
-layer_row("Linear", (4, 3), {"weight": (3, 4), "bias": (3,)}, formulas.linear, _TOKENS)
-layer_row("Embedding", (5, 3), {"weight": (5, 3)}, formulas.embedding, np.array([[4, 0], [1, 1]]))
-layer_row(
+network_row("Linear", (4, 3), {"weight": (3, 4), "bias": (3,)}, formulas.linear, _TOKENS)
+network_row("Embedding", (5, 3), {"weight": (5, 3)}, formulas.embedding, np.array([[4, 0], [1, 1]]))
+network_row(
     "PReLU", (4,), {"weight": (4,)}, lambda x, w: np.where(x > 0, x, x * w[:, None, None]), _IMAGE
 )
-layer_row(
+network_row(
     "LSTM",
     (3, 2),
     dict(zip(_LSTM, ((8, 3), (8, 2), (8,), (8,)) * 2, strict=True)),
@@ -154,7 +156,7 @@ layer_row(
     batch_first=True,
     bidirectional=True,
 )
-layer_row(
+network_row(
     "GRU",
     (3, 2),
     dict(zip(_GRU, ((6, 3), (6, 2), (6,), (6,), (6, 2), (6, 2), (6,), (6,)), strict=True)),
@@ -164,7 +166,7 @@ layer_row(
 )
 
 
-layer_row(
+network_row(
     "MultiheadAttention",
     (4, 2),
     {
@@ -186,7 +188,7 @@ layer_row(
 def _pooled(
     kind: str, function: Callable[..., np.ndarray], x: np.ndarray, *settings: object
 ) -> None:
-    layer_row(kind, settings, {}, lambda at: function(at, *settings), x)
+    network_row(kind, settings, {}, lambda at: function(at, *settings), x)
 
 
 for _n in (1, 2, 3):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,35 +47,54 @@ def _update(optimizer: Any, step: int = 0) -> dict[str, np.ndarray]:
     return optimizer.network.neutral_state()
 
 
-def _follows(name: str, settings: dict[str, Any]) -> Callable[[Backend], None]:
+def _follows(
+    level: str,
+    title: str,
+    settings: dict[str, Any],
+    loss: Callable[..., Any],
+    gradients: dict[str, Callable[..., np.ndarray]],
+    batches: Sequence[Any],
+    rates: Sequence[float],
+    *needs: str,
+) -> None:
+    """Check that each update of some parameters is that of the rule.
+
+    Args:
+        level, title, needs: Of the check; the title begins with the rule's name.
+        settings: Of the rule.
+        loss, batches: What is differentiated; the batches come in turn.
+        gradients: ``gradient(t, p)`` by parameter: the loss's, at update ``t``.
+        rates: The learning rate of each update.
+    """
+    name = title.split()[0]
+
     def function(backend: Backend) -> None:
         optimizer = _optimizer(backend, name, **settings)
-        before = optimizer.network.neutral_state()
-        start = {key: value.astype(np.float64) for key, value in before.items()}
-        wanted = {
-            key: RULES[name](
-                start[key], lambda t, p, key=key: _GRADIENTS[t][key], _RATES, **settings
-            )
-            for key in _GRADIENTS[0]
+        came = dict.fromkeys(gradients, 0.0)  # how far the backend and the formula have come
+        went = dict.fromkeys(gradients, 0.0)
+        start = optimizer.network.neutral_state()
+        paths = {
+            key: RULES[name](start[key].astype(np.float64), gradient, rates, **settings)
+            for key, gradient in gradients.items()
         }
-        for step, rate in enumerate(_RATES):
+        for t, rate in enumerate(rates):
             optimizer.lr = rate
-            after = _update(optimizer, step)
-            for key, path in wanted.items():
-                value = next(path)
-                agree(f"{name}: {key} after update {step + 1}", after[key], value)
-                # the update beside itself: beside the parameter it may be small
-                moved, move = after[key] - before[key], value - start[key]
+            optimizer.update(loss, *batches[t % len(batches)])
+            found = optimizer.network.neutral_state()
+            for key, path in paths.items():
+                wanted = next(path)
+                agree(f"{key} after update {t + 1}", found[key], wanted)
+                # the way so far beside itself: beside the parameter it may be small
+                before, came[key] = came[key], found[key] - start[key]
+                last, went[key] = went[key], wanted - start[key]
                 if dtype_of(backend) == "float64":
-                    agree(f"{name}: update {step + 1} of {key}", moved, move)
-                start[key] = value
-            before = after
-        agree(f"{name}: a parameter without a gradient", before["unused"], start["unused"], 0.0)
+                    agree(f"update {t + 1} of {key}", came[key] - before, went[key] - last)
+        agree("a parameter without a gradient", found["unused"], start["unused"], 0.0)
 
-    return function
+    register(Check("optimizers", level, title, function, needs))
 
 
-_SETTINGS: dict[str, dict[str, Any]] = {
+for _title, _settings in {
     "sgd": {},
     "sgd with momentum": {"momentum": 0.9},
     "sgd with Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
@@ -90,10 +109,45 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "adadelta": {},
     "lion": {"weight_decay": 0.1},
     "lamb": {"weight_decay": 0.1},
-}
-for _title, _settings in _SETTINGS.items():
-    _function = _follows(_title.split()[0], _settings)
-    register(Check("optimizers", "L4", _title, _function))
+}.items():
+    _follows(
+        "L4",
+        _title,
+        _settings,
+        given,
+        {
+            "weight": lambda t, p: _GRADIENTS[t]["weight"],
+            "bias": lambda t, p: _GRADIENTS[t]["bias"],
+        },
+        [tuple(gradients.values()) for gradients in _GRADIENTS],
+        _RATES,
+    )
+
+# A linear regression over four batches in turn; the rate falls after one third and after two.
+_BATCHES = [(values(4, 3, seed=seed), values(4, 2, seed=seed + 9)) for seed in range(4)]
+
+
+def _squared(network: Any, x: Any, y: Any) -> Any:
+    nn = network.nn
+    return nn.mse_loss(nn.matmul(x, network.weight), y)
+
+
+def _slope(t: int, weight: np.ndarray) -> np.ndarray:
+    x, y = _BATCHES[t % 4]
+    return x.T @ (x @ weight - y) / 4.0
+
+
+for _name, _settings in (("sgd", {"momentum": 0.9}), ("adamw", {"weight_decay": 0.1})):
+    _follows(
+        "L5",
+        f"{_name} for a hundred updates",
+        _settings,
+        _squared,
+        {"weight": _slope},
+        _BATCHES,
+        [0.1 * 0.3 ** (t // 33) for t in range(100)],
+        "float64",
+    )
 
 
 @check("optimizers", "L4")
@@ -128,9 +182,8 @@ def hooks(backend: Backend) -> None:
 
     Before it, they get None for a parameter that took no part.
     """
-    optimizer = _optimizer(backend, "sgd", lr=0.5)
-    start = optimizer.network.neutral_state()
-    seen: list[Any] = []
+    optimizer, seen = _optimizer(backend, "sgd"), []
+    start, g = optimizer.network.neutral_state(), _GRADIENTS[0]
 
     def doubled(_: Any, found: dict[str, Any]) -> dict[str, Any]:
         seen.append((sorted(found), found["unused"] is None))
@@ -140,21 +193,18 @@ def hooks(backend: Backend) -> None:
         seen.append("second")
         return found | {"bias": None}
 
+    def after(it: Any) -> None:
+        seen.append("third")
+        wanted = start | {"weight": start["weight"] - 0.1 * 2.0 * g["weight"]}
+        agree_all("after gradients were doubled or taken away", it.network.neutral_state(), wanted)
+
     optimizer.pre_update_hooks += [doubled, without_bias]
-    optimizer.post_update_hooks += [
-        lambda _: seen.append("third"),
-        lambda it: seen.append(it.network.neutral_state()["weight"]),
-    ]
-    loss = optimizer.update(given, *_GRADIENTS[0].values())
-    wanted = start["weight"] - 0.5 * 2.0 * _GRADIENTS[0]["weight"]
-    after = optimizer.network.neutral_state()
-    equal("calls of hooks", seen[:-1], [(["bias", "unused", "weight"], True), "second", "third"])
-    agree("weight, as the last hook saw it", seen[-1], wanted)
-    agree("weight, whose gradient a hook doubled", after["weight"], wanted)
-    agree("bias, whose gradient a hook took away", after["bias"], start["bias"], 0.0)
-    products = [(start[name] * g).sum() for name, g in _GRADIENTS[0].items()]
-    limit = LIMITS[dtype_of(backend)]
-    agree("the loss that update gives back", backend.number(loss), sum(products), limit)
+    optimizer.post_update_hooks += [after, lambda _: seen.append("fourth")]
+    loss = backend.number(optimizer.update(given, *g.values()))
+    first = (["bias", "unused", "weight"], True)
+    equal("calls of hooks", seen, [first, "second", "third", "fourth"])
+    wanted = (start["weight"] * g["weight"]).sum() + (start["bias"] * g["bias"]).sum()
+    agree("the loss that update gives back", loss, wanted, LIMITS[dtype_of(backend)])
 
 
 @check("optimizers", "L4")
@@ -214,11 +264,6 @@ def state_of_an_optimizer(backend: Backend) -> None:
             second.load_neutral_state(state | {"elsewhere/exp_avg": np.ones(2)})
 
 
-def _squared(network: Any, x: Any, y: Any) -> Any:
-    nn = network.nn
-    return nn.mse_loss(nn.matmul(x, network.weight), y)
-
-
 @check("optimizers", "L4")
 def accumulation(backend: Backend) -> None:
     """Micro-batches of 2 and 3 samples together make the update of all 5."""
@@ -231,36 +276,3 @@ def accumulation(backend: Backend) -> None:
     parts.update(_squared, x[2:], y[2:])
     wanted = whole.network.neutral_state()
     agree_all("after two micro-batches", parts.network.neutral_state(), wanted)
-
-
-def _curve(name: str, **settings: Any) -> None:
-    """Check a hundred updates of a linear regression over four batches in turn.
-
-    The learning rate falls after one third and after two.
-    """
-    batches = [(values(4, 3, seed=seed), values(4, 2, seed=seed + 9)) for seed in range(4)]
-    rates = [0.1 * 0.3 ** (t // 33) for t in range(100)]
-
-    def error(t: int, weight: np.ndarray) -> np.ndarray:
-        x, y = batches[t % 4]
-        return x @ weight - y
-
-    def gradient(t: int, weight: np.ndarray) -> np.ndarray:
-        return batches[t % 4][0].T @ error(t, weight) / 4.0
-
-    def function(backend: Backend) -> None:
-        optimizer = _optimizer(backend, name, **settings)
-        weight = optimizer.network.neutral_state()["weight"]
-        for t, after in enumerate(RULES[name](weight, gradient, rates, **settings)):
-            optimizer.lr = rates[t]
-            loss = backend.number(optimizer.update(_squared, *batches[t % 4]))
-            agree(f"{name}: the loss of update {t + 1}", loss, (error(t, weight) ** 2).mean())
-            weight = after
-        found = optimizer.network.neutral_state()["weight"]
-        agree(f"{name}: the weights after 100 updates", found, weight)
-
-    register(Check("optimizers", "L5", f"a hundred updates by {name}", function, ("float64",)))
-
-
-_curve("sgd", momentum=0.9)
-_curve("adamw", weight_decay=0.1)

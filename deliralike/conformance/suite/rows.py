@@ -7,6 +7,7 @@ compared directly, gradients of parameters and inputs with finite differences of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -30,64 +31,53 @@ from deliralike.network.base import Network
 _STEP = 1e-3  # of finite differences, whose error is of the fourth order
 
 
+@dataclass
 class Row:
-    """A network or function at some inputs, and its formula."""
+    """A network or function at some inputs, and its formula.
 
-    def __init__(
-        self,
-        name: str,
-        call: Callable[..., Any],
-        formula: Callable[..., Any],
-        inputs: Sequence[np.ndarray],
-        weights: Mapping[str, tuple[int, ...]],
-        build: Callable[[Backend], Any],
-        differentiable: bool = True,
-    ) -> None:
-        """State what is checked.
+    Attributes:
+        name: How errors call it.
+        build: Makes the network of a backend.
+        call: ``call(network, *inputs)`` gives an array or several.
+        formula: ``formula(*inputs, *weights)`` gives the same in NumPy.
+        inputs: Arrays; floating ones are differentiated.
+        weights: Those of the network's parameters, by name; none are loaded if there are none.
+        differentiable: Whether gradients are compared as well.
+    """
 
-        Args:
-            name: How errors call it.
-            call: ``call(network, *inputs)`` gives an array or several; only floating ones count.
-            formula: ``formula(*inputs, *weights)`` gives the same in NumPy.
-            inputs: Arrays; floating ones are differentiated.
-            weights: The shapes of the network's parameters by name; they are drawn at random.
-            build: Makes the network of a backend.
-            differentiable: Whether gradients are compared as well.
-        """
-        self.name, self.call, self.formula, self.build = name, call, formula, build
-        self.inputs, self.differentiable = inputs, differentiable
-        self.weights = {
-            key: values(*shape, seed=20 + seed) for seed, (key, shape) in enumerate(weights.items())
-        }
+    name: str
+    build: Callable[[Backend], Any]
+    call: Callable[..., Any]
+    formula: Callable[..., Any]
+    inputs: Sequence[np.ndarray]
+    weights: Mapping[str, np.ndarray]
+    differentiable: bool = True
 
     def __call__(self, backend: Backend) -> None:
-        """Compare names of parameters, outputs, and gradients."""
-        network = self.build(backend)
+        """Compare names of parameters, outputs and their types, and gradients."""
+        network, dtype = self.build(backend), dtype_of(backend)
         if self.weights:
             slots = network.neutral_slots().items()
             names = [name for name, slot in slots if slot.is_parameter]
             equal(f"{self.name}: names of parameters", names, list(self.weights))
             network.load_neutral_state(network.neutral_state() | self.weights)
-        results = each(self.call(network, *(native(backend, x) for x in self.inputs)))
-        equal(f"{self.name}: number of outputs", len(results), len(self.answers))
-        for index, (got, wanted) in enumerate(zip(results, self.answers, strict=True)):
-            which = "" if len(results) == 1 else f" {index}"
-            agree(f"{self.name}: output{which}", backend.numpy(got), wanted)
+        outputs = each(self.call(network, *(native(backend, x) for x in self.inputs)))
+        for index, (got, wanted) in enumerate(zip(outputs, self.answers, strict=True)):
+            which = "output" if len(outputs) == 1 else f"output {index}"
+            agree(f"{self.name}: {which}", backend.numpy(got), wanted)
             if wanted.dtype.kind == "f":
-                equal(f"{self.name}: type{which}", type_of(backend, got), dtype_of(backend))
-        if self.differentiable:
-            self._compare_gradients(backend, network)
+                equal(f"{self.name}: the type of {which}", type_of(backend, got), dtype)
+        if not self.differentiable:
+            return
 
-    def _compare_gradients(self, backend: Backend, network: Any) -> None:
         def scalar(here: Any, *inputs: Any) -> Any:
             return weighted_sum(here.nn, self.call(here, *inputs), self.cotangents)
 
         found = backend.gradients(scalar, network, *self.inputs)
-        own = [found.parameters[name] for name in self.weights]
+        gradients = [*found.inputs, *(found.parameters[name] for name in self.weights)]
         names = [*(f"input {index}" for index in range(len(self.inputs))), *self.weights]
-        limit = BY_DIFFERENCES[dtype_of(backend)]
-        for name, got, wanted in zip(names, [*found.inputs, *own], self.slopes, strict=True):
-            agree(f"{self.name}: gradient of {name}", got, wanted, limit)
+        for name, got, slope in zip(names, gradients, self.slopes, strict=True):
+            agree(f"{self.name}: gradient of {name}", got, slope, BY_DIFFERENCES[dtype])
 
     @cached_property
     def answers(self) -> list[np.ndarray]:
@@ -190,55 +180,47 @@ def function_row(
     def answer(*arrays: np.ndarray) -> Any:
         return formula(*arrays, *others, **settings)
 
-    row = Row(name, called, answer, inputs, {}, _anchor, differentiable)
+    row = Row(name, _anchor, called, answer, inputs, {}, differentiable)
     register(Check(capability, "L1", name, row, needs))
 
 
-def layer_row(
-    name: str,
+def network_row(
+    network: str | type[Network],
     settings: tuple,
     weights: Mapping[str, tuple[int, ...]],
     formula: Callable[..., Any],
     *inputs: np.ndarray,
     title: str = "",
-    call: Callable[..., Any] = lambda layer, *inputs: each(layer(*inputs))[0],
+    call: Callable[..., Any] = lambda network, *inputs: each(network(*inputs))[0],
+    capability: str = "layers",
+    needs: tuple[str, ...] = (),
     **options: Any,
 ) -> None:
-    """A check that a layer of `nn` has these parameters, and is its formula in training mode.
+    """A check that a network has these parameters, and is its formula in training mode.
 
     Args:
-        name: The layer.
+        network: A layer of `nn` by name, or a network.
         settings, options: What it is made with.
-        weights: Shapes of its parameters, in order.
+        weights: Shapes of its parameters, in order; they are drawn at random.
         formula: ``formula(*inputs, *weights)``; of several results the first counts.
         inputs: Arrays.
         title: The name of the check, if not the layer's.
-        call: ``call(layer, *inputs)`` gives the output.
+        call: ``call(network, *inputs)`` gives the output.
+        capability, needs: Of the check.
     """
+    drawn = {
+        name: values(*shape, seed=20 + seed) for seed, (name, shape) in enumerate(weights.items())
+    }
+    title = title or str(network)
 
     def build(backend: Backend) -> Any:
-        return made(backend, name, *settings, **options)
+        return made(backend, network, *settings, **options)
 
     def first(*arrays: np.ndarray) -> Any:
         return each(formula(*arrays))[0]
 
-    row = Row(title or name, call, first, inputs, weights, build)
-    register(Check("layers", "L1", row.name, row))
-
-
-def network_row(
-    capability: str,
-    name: str,
-    network: type[Network],
-    weights: Mapping[str, tuple[int, ...]],
-    call: Callable[..., Any],
-    formula: Callable[..., Any],
-    *inputs: np.ndarray,
-    needs: tuple[str, ...] = (),
-) -> None:
-    """A check that ``call(network, *inputs)`` is ``formula(*inputs, *weights)``."""
-    row = Row(name, call, formula, inputs, weights, lambda backend: made(backend, network))
-    register(Check(capability, "L1", name, row, needs))
+    row = Row(title, build, call, first, inputs, drawn)
+    register(Check(capability, "L1", title, row, needs))
 
 
 def slope_row(

@@ -4,26 +4,19 @@ Each is ``rule(p, gradient, rates, **settings)``. It yields the parameter after 
 ``gradient(t, p)`` is the gradient at update ``t``, from 0, and ``rates`` are the learning rates.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-Array = np.ndarray
-Gradient = Callable[[int, Array], Array]
-Rates = Sequence[float]
-
 
 def sgd(
-    p: Array,
-    gradient: Gradient,
-    rates: Rates,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-) -> Iterator[Array]:
+    p,
+    gradient,
+    rates,
+    momentum=0.0,
+    nesterov=False,
+    weight_decay=0.0,
+):
     """The velocity is a sum of gradients; the learning rate stays outside of it."""
     velocity = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -34,15 +27,15 @@ def sgd(
 
 
 def adam(
-    p: Array,
-    gradient: Gradient,
-    rates: Rates,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    decoupled: bool = False,
-    amsgrad: bool = False,
-) -> Iterator[Array]:
+    p,
+    gradient,
+    rates,
+    betas=(0.9, 0.999),
+    eps=1e-8,
+    weight_decay=0.0,
+    decoupled=False,
+    amsgrad=False,
+):
     """With bias corrections; `decoupled` decay shrinks the parameter by ``lr * decay`` first."""
     m = v = largest = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -60,13 +53,13 @@ def adam(
 
 
 def rmsprop(
-    p: Array,
-    gradient: Gradient,
-    rates: Rates,
-    alpha: float = 0.99,
-    eps: float = 1e-8,
-    momentum: float = 0.0,
-) -> Iterator[Array]:
+    p,
+    gradient,
+    rates,
+    alpha=0.99,
+    eps=1e-8,
+    momentum=0.0,
+):
     """Epsilon outside of the root, the learning rate outside of the velocity."""
     square = velocity = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -77,7 +70,7 @@ def rmsprop(
         yield p
 
 
-def adagrad(p: Array, gradient: Gradient, rates: Rates, eps: float = 1e-10) -> Iterator[Array]:
+def adagrad(p, gradient, rates, eps=1e-10):
     """The sum of squares starts at zero."""
     total = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -87,9 +80,7 @@ def adagrad(p: Array, gradient: Gradient, rates: Rates, eps: float = 1e-10) -> I
         yield p
 
 
-def adadelta(
-    p: Array, gradient: Gradient, rates: Rates, rho: float = 0.9, eps: float = 1e-6
-) -> Iterator[Array]:
+def adadelta(p, gradient, rates, rho=0.9, eps=1e-6):
     """Epsilon inside both roots."""
     square = moved = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -102,12 +93,12 @@ def adadelta(
 
 
 def lion(
-    p: Array,
-    gradient: Gradient,
-    rates: Rates,
-    betas: tuple[float, float] = (0.9, 0.99),
-    weight_decay: float = 0.0,
-) -> Iterator[Array]:
+    p,
+    gradient,
+    rates,
+    betas=(0.9, 0.99),
+    weight_decay=0.0,
+):
     """Algorithm 2 of arXiv 2302.06675."""
     mean = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -119,13 +110,13 @@ def lion(
 
 
 def lamb(
-    p: Array,
-    gradient: Gradient,
-    rates: Rates,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-6,
-    weight_decay: float = 0.0,
-) -> Iterator[Array]:
+    p,
+    gradient,
+    rates,
+    betas=(0.9, 0.999),
+    eps=1e-6,
+    weight_decay=0.0,
+):
     """Algorithm 2 of arXiv 1904.00962."""
     m = v = np.zeros(p.shape)
     for t, lr in enumerate(rates):
@@ -138,7 +129,7 @@ def lamb(
         yield p
 
 
-RULES: dict[str, Callable[..., Iterator[Array]]] = {
+RULES = {
     "sgd": sgd,
     "adam": adam,
     "adamw": partial(adam, decoupled=True),

@@ -70,33 +70,29 @@ def _scalar(network: Any, x: Any) -> Any:
     return weighted_sum(network.nn, y, [weights])
 
 
-def _slopes(name: str) -> Callable[[Backend], None]:
-    """Check the gradient against finite differences of the outputs, along two random directions."""
+def _slope(name: str) -> Callable[[Backend], None]:
+    """Check the gradient against finite differences of the outputs, along a random direction."""
     x = _MODELS[name][1]
 
     def function(backend: Backend) -> None:
         network = _built(backend, name)
         found = backend.gradients(_scalar, network, x).parameters
-        gradients = {key: value for key, value in found.items() if value is not None}
         start = network.neutral_state()
-        for seed in (0, 1):
-            rng = np.random.default_rng(seed)
-            direction = {key: rng.standard_normal(g.shape) for key, g in gradients.items()}
-            length = math.sqrt(sum(float((d**2).sum()) for d in direction.values()))
+        rng = np.random.default_rng(0)
+        direction = {key: rng.standard_normal(g.shape) for key, g in found.items() if g is not None}
 
-            def moved(by: float, direction: dict[str, np.ndarray] = direction) -> float:
-                state = {key: start[key] + by * d for key, d in direction.items()}
-                network.load_neutral_state(start | state)
-                with backend.evaluating():
-                    return backend.number(_scalar(network, native(backend, x)))
+        def moved(by: float) -> float:
+            state = {key: start[key] + by * step for key, step in direction.items()}
+            network.load_neutral_state(start | state)
+            with backend.evaluating():
+                return backend.number(_scalar(network, native(backend, x)))
 
-            slope = sum(float((gradients[key] * d).sum()) for key, d in direction.items())
-            wanted = fourth_order(moved, 1e-4 / length)
-            agree(f"{name}: slope along random direction {seed}", slope, wanted, 1e-6)
+        slope = sum((found[key] * step).sum() for key, step in direction.items())
+        agree(f"{name}: slope in a random direction", slope, fourth_order(moved, 1e-5), 1e-6)
 
     return function
 
 
 for _name in _MODELS:
     register(Check("zoo", "L0", f"{_name} as outlined", _as_outlined(_name)))
-    register(Check("zoo", "L1", f"gradient of {_name}", _slopes(_name), ("float64",)))
+    register(Check("zoo", "L1", f"gradient of {_name}", _slope(_name), ("float64",)))
