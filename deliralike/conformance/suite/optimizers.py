@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ from deliralike.conformance.suite.comparing import (
     values,
 )
 from deliralike.conformance.suite.nets import Moved
-from deliralike.conformance.suite.rules import RULES
 from deliralike.errors import StateError, UnknownName
 from deliralike.optim.clipping import ClipNorm
-from deliralike.optim.rules import rule
+from deliralike.optim.rules import Rule, rule
 
 _RATES = (0.1, 0.1, 0.03, 0.2, 0.05)  # it changes, since some conventions differ only then
 _GRADIENTS = [
@@ -47,6 +46,17 @@ def _update(optimizer: Any, step: int = 0) -> dict[str, np.ndarray]:
     return optimizer.network.neutral_state()
 
 
+def _path(
+    neutral: Rule, p: np.ndarray, gradient: Callable[..., np.ndarray], rates: Sequence[float]
+) -> Iterator[np.ndarray]:
+    """A parameter after each update by a neutral rule, in NumPy."""
+    state = {slot: np.zeros(p.shape) for slot in neutral.slots}
+    for t, rate in enumerate(rates):
+        now = neutral.with_lr(rate)
+        p, state = now.update(p, gradient(t, p), state, now.scalars(t + 1), np)
+        yield p
+
+
 def _follows(
     level: str,
     title: str,
@@ -57,7 +67,7 @@ def _follows(
     rates: Sequence[float],
     *needs: str,
 ) -> None:
-    """Check that each update of some parameters is that of the rule.
+    """Check that each update of some parameters is that of the neutral rule, in NumPy.
 
     Args:
         level, title, needs: Of the check; the title begins with the rule's name.
@@ -73,8 +83,9 @@ def _follows(
         came = dict.fromkeys(gradients, 0.0)  # how far the backend and the formula have come
         went = dict.fromkeys(gradients, 0.0)
         start = optimizer.network.neutral_state()
+        neutral = rule(name, lr=rates[0], **settings)
         paths = {
-            key: RULES[name](start[key].astype(np.float64), gradient, rates, **settings)
+            key: _path(neutral, start[key].astype(np.float64), gradient, rates)
             for key, gradient in gradients.items()
         }
         for t, rate in enumerate(rates):
