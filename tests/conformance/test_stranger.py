@@ -97,6 +97,7 @@ UNTOUCHED = {
     "functions/operators that broadcast a row",
     "functions/operators that broadcast a column",
     "functions/indexing",
+    "functions/comparisons",
 }
 
 

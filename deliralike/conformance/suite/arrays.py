@@ -80,9 +80,10 @@ def split_concatenate_and_stack(backend: Backend) -> None:
             agree(f"pieces put together along axis {dim} on {place}", whole, _X, 0.0)
     (whole,) = backend.split(native(backend, np.array(2.0)), (1,), 0, (device,))
     agree("an array without axes, split into one", backend.numpy(whole), 2.0)
-    for first, second in ((array, array * 2.0), (array[0, 0, 0], array[1, 0, 0])):
-        wanted = np.stack([backend.numpy(first), backend.numpy(second)])
-        agree("a stack", backend.numpy(backend.stack([first, second])), wanted, 0.0)
+    stack = backend.stack([array, array * 2.0])
+    agree("a stack", backend.numpy(stack), np.stack([_X, _X * 2.0]), 0.0)
+    stack = backend.stack([array[0, 0, 0], array[1, 0, 0]])
+    agree("a stack of scalars", backend.numpy(stack), _X[:2, 0, 0], 0.0)
 
 
 @check("arrays", "L1")

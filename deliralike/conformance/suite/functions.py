@@ -14,17 +14,11 @@ from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     distinct,
-    dtype_of,
-    equal,
-    made,
     native,
-    output,
     refused,
     true,
-    type_of,
     values,
 )
-from deliralike.conformance.suite.nets import Anchor
 from deliralike.conformance.suite.rows import function_row, slope_row
 from deliralike.errors import IndexRangeError
 
@@ -127,7 +121,8 @@ _row(
     True,
     1,
 )
-_row("argmax", np.argmax, _CUBE, 1, differentiable=False)
+_row("argmax", np.argmax, _CUBE, 1, level="L0")
+_row("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1, level="L7")
 _row("log_softmax", formulas.log_softmax, _CUBE, 1)
 _row("softmax", formulas.softmax, _CUBE, -1)
 
@@ -276,30 +271,69 @@ _row("gru", formulas.gru, *_sequence(3))
 _row("scan", _added_up, values(4, 2), values(2), call=_add_up)
 
 
-# What is no formula
+# Types of results
 # -----------------------------------------------------------------------------
 
 
-@check("functions", "L0")
-def types_of_results(backend: Backend) -> None:
-    """Comparisons give flags, argmax whole numbers; casts and constants follow the request."""
-    nn, dtype = backend.nn, dtype_of(backend)
-    x, index = native(backend, _X), native(backend, np.arange(3))
-    for what, array, wanted in (
-        ("x > 0", x > 0.0, "bool"),
-        ("argmax(x)", nn.argmax(x, 1), "int"),
-        ("cast(x, 'float32')", nn.cast(x, "float32"), "float32"),
-        ("cast(x, 'int64')", nn.cast(x, "int64"), "int"),
-        ("cast(x, 'bool')", nn.cast(x, "bool"), "bool"),
-        ("cast(index, x)", nn.cast(index, x), dtype),
-        ("constant(float64, like=x)", nn.constant(np.ones(2), like=x), dtype),
-        ("constant(int64, like=x)", nn.constant(np.arange(2), like=x), "int"),
-        ("zeros like x", nn.zeros((2,), like=x), dtype),
-    ):
-        true(f"{what} has the type {wanted}", type_of(backend, array).startswith(wanted))
-    agree("constant(array, like=x)", backend.numpy(nn.constant(_Y, like=x)), _Y)
-    agree("zeros((2, 3), like=x)", backend.numpy(nn.zeros((2, 3), like=x)), np.zeros((2, 3)))
-    agree("stop_gradient(x)", backend.numpy(nn.stop_gradient(x)), _X)
+def _compared(*arrays: Any) -> tuple[Any, ...]:
+    x, y = arrays[-2:]
+    return x > y, x <= y, x > 0.5
+
+
+_types = partial(_row, level="L0")
+_types("comparisons", _compared, _X, _Y, call=_compared)
+_types("cast to flags", np.ndarray.astype, np.array([0.0, 0.5, 1.0]), "bool")
+_types("cast to whole numbers", np.ndarray.astype, _X * 3.0, "int64")
+_types(
+    "cast like another array",
+    lambda x, index: index * 1.0,
+    _X,
+    np.arange(3),
+    call=lambda nn, x, index: nn.cast(index, x),
+)
+_types("constant", lambda x: _Y, _X, call=lambda nn, x: nn.constant(_Y, like=x))
+_types(
+    "constant of whole numbers",
+    lambda x: _INDEX,
+    _X,
+    call=lambda nn, x: nn.constant(_INDEX, like=x),
+)
+_types("zeros", lambda x: np.zeros((2, 3)), _X, call=lambda nn, x: nn.zeros((2, 3), like=x))
+_types("stop_gradient", np.positive, _X)
+
+# Edges
+# -----------------------------------------------------------------------------
+
+_edge = partial(_row, level="L7")
+# each number alone: beside 800, 2e-9 would not count
+for _number in (-800.0, -20.0, 20.0, 800.0):
+    _edge(f"sigmoid at {_number}", formulas.sigmoid, np.array([_number]))
+    _edge(f"softplus at {_number}", formulas.softplus, np.array([_number]))
+_edge("log_softmax of numbers far apart", formulas.log_softmax, np.array([-800.0, 20.0, 800.0]), 0)
+_slopes("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0])
+_slopes("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0])
+# A mean ten thousand times the spread takes no digits from the variance, if that is computed in two
+# passes, or as exactly.
+_LARGE, _DOUBLE = 1e4 + values(8, 2, 3), ("float64",)
+_edge(
+    "batch_norm_train of large means",
+    formulas.batch_norm_train,
+    _LARGE,
+    np.ones(2),
+    np.zeros(2),
+    needs=_DOUBLE,
+)
+_edge(
+    "layer_norm of large means",
+    lambda x, shape: formulas.standardised(x, (2,)),
+    _LARGE,
+    (3,),
+    needs=_DOUBLE,
+)
+
+
+# What is no formula
+# -----------------------------------------------------------------------------
 
 
 @check("functions", "L0")
@@ -309,48 +343,6 @@ def concrete(backend: Backend) -> None:
     if found is not None:
         true("concrete gives None or a NumPy array", isinstance(found, np.ndarray))
         agree("concrete", found, np.arange(4))
-
-
-@check("functions", "L7")
-def far_tails(backend: Backend) -> None:
-    """Far values neither overflow nor are rounded away in sigmoid, softplus, log and others."""
-    nn, far = backend.nn, np.array([-800.0, -20.0, 20.0, 800.0])
-    for name, call, wanted in (
-        ("sigmoid", nn.sigmoid, [0.0, 2.0611536181902037e-09, 0.9999999979388463, 1.0]),
-        ("softplus", nn.softplus, [0.0, 2.061153620314381e-09, 20.000000002061153, 800.0]),
-        ("log_softmax", lambda x: nn.log_softmax(x, 0), [-1600.0, -820.0, -780.0, 0.0]),
-    ):
-        found = output(backend, call, far)
-        # each alone: beside 800, 2e-9 would not count
-        for x, y, value in zip(far, found, wanted, strict=True):
-            agree(f"{name} at {x}", y, value)
-    anchor = made(backend, Anchor)
-    for name in ("sigmoid", "softplus"):
-        found = backend.gradients(
-            lambda net, at, name=name: net.nn.sum(getattr(net.nn, name)(at)), anchor, far
-        )
-        true(f"the gradient of {name} at {far} is finite", np.isfinite(found.inputs[0]).all())
-
-
-@check("functions", "L7")
-def first_of_equal_maxima(backend: Backend) -> None:
-    """`argmax` gives the first."""
-    equal_values = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])
-    found = output(backend, lambda x: backend.nn.argmax(x, 1), equal_values)
-    equal("argmax of equal values", found.tolist(), [1, 0])
-
-
-@check("functions", "L7", "float64")
-def large_means(backend: Backend) -> None:
-    """A mean ten thousand times the spread takes no digits from the variance.
-
-    So it is computed in two passes, or as exactly.
-    """
-    nn, x = backend.nn, 1e4 + values(8, 2, 3)
-    found = output(backend, lambda *at: nn.batch_norm_train(*at)[2], x, np.ones(2), np.zeros(2))
-    agree("batch_norm_train at a mean of 10000: variance", found, x.var((0, 2)), 1e-10)
-    found = output(backend, lambda at: nn.layer_norm(at, (3,)), x)
-    agree("layer_norm at a mean of 10000", found, formulas.standardised(x, (2,)), 1e-10)
 
 
 @check("functions", "L7")

@@ -91,7 +91,7 @@ _row(
     _REGIONS,
     _X,
     call=lambda nn, y, x: nn.one_hot(y, 3, like=x),
-    differentiable=False,
+    level="L0",
 )
 _row(
     "deep_supervision",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,14 +47,7 @@ def _as_outlined(name: str) -> Callable[[Backend], None]:
     def function(backend: Backend) -> None:
         network = _built(backend, name)
         outline = zoo.outline(name, x.shape[1:], **settings)
-        sizes: dict[str, int] = {}
-        for path, slot in network.neutral_slots().items():
-            if slot.is_parameter:
-                block = path.rpartition(".")[0]
-                sizes[block] = sizes.get(block, 0) + math.prod(slot.shape)
-        equal(f"{name}: number of parameters", sum(sizes.values()), outline.parameters)
-        for row in outline.rows:
-            equal(f"{name}: parameters of {row.name!r}", sizes.get(row.name, 0), row.parameters)
+        equal(f"{name}: number of parameters", network.count_parameters(), outline.parameters)
         found = output(backend, network.eval(), x)
         equal(f"{name}: shape of outputs", found.shape, (len(x), *outline.output[1:]))
         true(f"{name}: the outputs are finite", np.isfinite(found).all())
