@@ -107,7 +107,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name in ("sum", "mean", "max"):
-    _row(f"{_name}", _reduced(getattr(np, _name)), _CUBE, 1)
+    _row(_name, _reduced(getattr(np, _name)), _CUBE, 1)
     _row(f"{_name} of the last axis", _reduced(getattr(np, _name)), _CUBE, -1, True)
 for _name in ("sum", "mean"):
     _row(f"{_name} of everything", _reduced(getattr(np, _name)), _CUBE)

@@ -29,14 +29,6 @@ network_row(
     call=lambda net, x, labels: net.nn.cross_entropy(net(x), labels),
     capability="gradients",
 )
-function_row(
-    "gradients",
-    "of arrays used twice",
-    lambda x, row: x * x * row + x * row,
-    values(3, 4),
-    values(4, seed=1),
-    call=lambda nn, x, row: x * x * row + x * row,
-)
 
 
 @check("gradients", "L0")

@@ -25,34 +25,43 @@ from deliralike.errors import IndexRangeError, ShapeError
 _LINE, _IMAGE, _VOLUME = values(2, 2, 5), values(2, 4, 3, 3), values(1, 2, 2, 3, 3)
 _TOKENS, _X = values(2, 3, 4), values(3, 5)
 
-# Activations, which are functions with their own defaults
+# Without parameters: a layer, its formula, an input, and settings of both
 # -----------------------------------------------------------------------------
 
-for _kind, _function in (
-    ("Identity", np.positive),
-    ("ReLU", formulas.relu),
-    ("ReLU6", lambda x: np.clip(x, 0.0, 6.0)),
-    ("Sigmoid", formulas.sigmoid),
-    ("Tanh", np.tanh),
-    ("SiLU", lambda x: x * formulas.sigmoid(x)),
-    ("Softplus", formulas.softplus),
-    ("LeakyReLU", formulas.leaky_relu),
-    ("ELU", formulas.elu),
-    ("GELU", formulas.gelu),
-    ("Hardsigmoid", formulas.hardsigmoid),
-    ("Hardswish", lambda x: x * formulas.hardsigmoid(x)),
-):
-    network_row(_kind, (), {}, _function, _X)
-for _title, _setting, _function in (
-    ("LeakyReLU with a slope", 0.2, formulas.leaky_relu),
-    ("GELU by tanh", "tanh", formulas.gelu),
-    ("Softmax", 1, formulas.softmax),
-    ("LogSoftmax", 0, formulas.log_softmax),
-):
-    _kind = _title.split()[0]
-    network_row(
-        _kind, (_setting,), {}, lambda x, f=_function, s=_setting: f(x, s), _X, title=_title
-    )
+
+def _plain(
+    name: str, function: Callable[..., np.ndarray], x: np.ndarray, *settings: object
+) -> None:
+    kind = name.split()[0]
+    network_row(kind, settings, {}, lambda at: function(at, *settings), x, title=name)
+
+
+_plain("Identity", np.positive, _X)
+_plain("ReLU", formulas.relu, _X)
+_plain("ReLU6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0)
+_plain("Sigmoid", formulas.sigmoid, _X)
+_plain("Tanh", np.tanh, _X)
+_plain("SiLU", lambda x: x * formulas.sigmoid(x), _X)
+_plain("Softplus", formulas.softplus, _X)
+_plain("LeakyReLU", formulas.leaky_relu, _X)
+_plain("LeakyReLU with a slope", formulas.leaky_relu, _X, 0.2)
+_plain("ELU", formulas.elu, _X)
+_plain("GELU", formulas.gelu, _X)
+_plain("GELU by tanh", formulas.gelu, _X, "tanh")
+_plain("Hardsigmoid", formulas.hardsigmoid, _X * 2.5)
+_plain("Hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5)
+_plain("Softmax", formulas.softmax, _X, 1)
+_plain("LogSoftmax", formulas.log_softmax, _X, 0)
+_plain("Flatten", lambda x: x.reshape(2, 36), _IMAGE)
+_plain("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2)
+_plain("Upsample", lambda x, size, factor: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2)
+_WINDOWED = (values(2, 2, 5), values(2, 2, 3, 5), values(2, 2, 4, 3, 5))
+for _n, _x in enumerate(_WINDOWED, start=1):
+    _sizes = (1,) * (_n - 1) + (2,)
+    _plain(f"MaxPool{_n}d", formulas.max_pool, _x, 3, 2, 1)
+    _plain(f"AvgPool{_n}d", formulas.avg_pool, _x, 2, 2, 0)
+    _plain(f"AdaptiveAvgPool{_n}d", partial(formulas.adaptive_pool, np.mean), _x, _sizes)
+    _plain(f"AdaptiveMaxPool{_n}d", partial(formulas.adaptive_pool, np.max), _x, _sizes)
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------
@@ -66,11 +75,10 @@ for _kind, _settings, _shape, _x in (
     ("ConvTranspose3d", (2, 2, 2, (1, 1, 2), 0, 0, 2), (2, 1, 2, 2, 2), _VOLUME),
 ):
     _function = formulas.conv_transpose if "Transpose" in _kind else formulas.conv
-    _weights = {"weight": _shape, "bias": _settings[1:2]}
     network_row(
         _kind,
         _settings,
-        _weights,
+        {"weight": _shape, "bias": _settings[1:2]},
         lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:]),
         _x,
     )
@@ -180,28 +188,6 @@ network_row(
     call=lambda layer, x: layer(x, x, x)[0],
     batch_first=True,
 )
-
-# Without parameters
-# -----------------------------------------------------------------------------
-
-
-def _pooled(
-    kind: str, function: Callable[..., np.ndarray], x: np.ndarray, *settings: object
-) -> None:
-    network_row(kind, settings, {}, lambda at: function(at, *settings), x)
-
-
-for _n in (1, 2, 3):
-    _x = values(2, 2, *(4, 3, 5)[3 - _n :])
-    _sizes = (1,) * (_n - 1) + (2,)
-    _pooled(f"MaxPool{_n}d", formulas.max_pool, _x, 3, 2, 1)
-    _pooled(f"AvgPool{_n}d", formulas.avg_pool, _x, 2, 2, 0)
-    _pooled(f"AdaptiveAvgPool{_n}d", partial(formulas.adaptive_pool, np.mean), _x, _sizes)
-    _pooled(f"AdaptiveMaxPool{_n}d", partial(formulas.adaptive_pool, np.max), _x, _sizes)
-_pooled("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2)
-_pooled("Flatten", lambda x: x.reshape(2, 36), _IMAGE)
-_pooled("Upsample", lambda x, size, factor: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2)
-
 
 # What is no formula
 # -----------------------------------------------------------------------------

@@ -1,9 +1,5 @@
 """The networks that the checks build, in a module so that copies and pickles find them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from deliralike.conformance.suite.formulas import linear
@@ -14,11 +10,11 @@ from deliralike.nn.start import ONES, Constant, Normal, Uniform
 class Anchor(Network):
     """A network with one parameter, for checks of functions."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.scale = self.nn.Parameter((2,), ONES)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Give back the input."""
         return x
 
@@ -26,18 +22,18 @@ class Anchor(Network):
 class Small(Network):
     """Blocks out of alphabetical order, nested blocks, a list, a buffer and an own parameter."""
 
-    def __init__(self, width: int = 3, p: float = 0.0) -> None:
+    def __init__(self, width=3, p=0.0):
         super().__init__()
         nn = self.nn
         self.stem = nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
-        self.blocks = nn.ModuleList([Block(width), Block(width)])  # type: ignore[abstract]
+        self.blocks = nn.ModuleList([Block(width), Block(width)])
         self.drop = nn.Dropout(p)
         self.head = nn.Linear(width, 4)
         self.gain = nn.Parameter((width,), Uniform(0.5))
         self.calls = nn.Buffer(np.zeros((), np.int64))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         nn = self.nn
         self.calls = self.calls + 1
@@ -50,11 +46,11 @@ class Small(Network):
 class Block(Network):
     """A residual block with a start of its own."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.conv = self.nn.Conv2d(width, width, 1)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return x + self.nn.tanh(self.conv(x))
 
@@ -94,13 +90,13 @@ class Started(Network):
 
     start_values = {"linear.bias": Constant(0.25)}
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear = self.nn.Linear(5, 3)
         self.table = self.nn.Parameter((4, 2), Normal(std=0.5, zero_row=1))
         self.given = self.nn.Parameter((2,), np.array([1.5, -2.5]))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.linear(x)
 
@@ -108,12 +104,12 @@ class Started(Network):
 class Dense(Network):
     """Two linear maps with a tanh between them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = self.nn.Linear(3, 4)
         self.second = self.nn.Linear(4, 3)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.second(self.nn.tanh(self.first(x)))
 
@@ -126,7 +122,7 @@ DENSE = {
 }
 
 
-def dense(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+def dense(x, *weights):
     """What `Dense` computes, in NumPy."""
     hidden = np.tanh(linear(x, *weights[:2]))
     return linear(hidden, *weights[2:])
@@ -135,7 +131,7 @@ def dense(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
 class Contained(Network):
     """Blocks in containers of every kind, one within another."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         nn = self.nn
         self.body = nn.Sequential(
@@ -145,7 +141,7 @@ class Contained(Network):
             {"b": nn.Linear(2, 1, bias=False), "a": nn.Linear(2, 2, bias=False)}
         )
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.heads["a"](self.body(x))
 
@@ -153,13 +149,13 @@ class Contained(Network):
 class Tied(Network):
     """An embedding whose table is the weight of the last layer, too."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.table = self.nn.Embedding(4, 3)
         self.head = self.nn.Linear(3, 4, bias=False)
         self.head.weight = self.table.weight
 
-    def forward(self, index: Any) -> Any:
+    def forward(self, index):
         """Compute the outputs."""
         return self.head(self.table(index))
 
@@ -167,13 +163,13 @@ class Tied(Network):
 class Shared(Network):
     """A network that replicas must share: a batch norm, masks, and a loss over four classes."""
 
-    def __init__(self, p: float = 0.0) -> None:
+    def __init__(self, p=0.0):
         super().__init__()
         self.first = self.nn.Linear(3, 4)
         self.norm = self.nn.BatchNorm1d(4)
         self.drop = self.nn.Dropout(p)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.drop(self.norm(self.first(x)))
 
@@ -181,13 +177,13 @@ class Shared(Network):
 class Moving(Network):
     """Statistics that a layer moves, and some that the network moves itself and computes with."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = self.nn.Linear(3, 4)
         self.norm = self.nn.BatchNorm1d(4)
         self.mean = self.nn.Buffer(np.ones(4))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         y, mean = self.first(x), self.mean
         self.mean = 0.9 * mean + 0.1 * self.nn.mean(y, 0)
@@ -197,11 +193,11 @@ class Moving(Network):
 class Dropped(Network):
     """A dropout layer with a path."""
 
-    def __init__(self, p: float = 0.3, kind: str = "Dropout") -> None:
+    def __init__(self, p=0.3, kind="Dropout"):
         super().__init__()
         self.drop = getattr(self.nn, kind)(p)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.drop(x)
 
@@ -209,13 +205,13 @@ class Dropped(Network):
 class Moved(Network):
     """Parameters whose gradients a loss can give them, and one that takes no part."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = self.nn.Parameter((3, 2), Uniform(1.0))
         self.bias = self.nn.Parameter((2,), Uniform(1.0))
         self.unused = self.nn.Parameter((2,), Uniform(1.0))
 
-    def forward(self, weight: Any, bias: Any) -> Any:
+    def forward(self, weight, bias):
         """A scalar with these gradients."""
         nn = self.nn
         return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)
@@ -224,6 +220,6 @@ class Moved(Network):
 class Overlooked(Network):
     """A mistake: a plain list of layers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layers = [self.nn.Linear(2, 2)]
