@@ -460,7 +460,10 @@ class _Comparison:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
         training, seed = semantics.MODES[mode], self.settings.seed
-        changed = semantics.unsteady(subject, self.batch, training, seen, seed, self._elements())
+        with self._running("L1"):
+            changed = semantics.unsteady(
+                subject, self.batch, training, seen, seed, self._elements()
+            )
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
