@@ -116,7 +116,7 @@ def _judged_right(case: Right, found: Said) -> Judged:
 
 def names_cause(wanted: tuple[str, ...], cause: str) -> bool:
     """Whether every one of the regular expressions is found in a printed cause."""
-    return bool(cause) and all(re.search(each, cause, re.IGNORECASE) for each in wanted)
+    return all(re.search(each, cause, re.IGNORECASE) for each in wanted)
 
 
 def _same_place(one: str, other: str) -> bool:
