@@ -78,6 +78,16 @@ def test_the_network_itself_is_a_place_by_either_name():
     assert "placed" not in judged(places=("",))
 
 
+def test_the_input_of_another_layer_is_another_place():
+    between = replace(MISTAKE, places=("", "the input of fc"))
+    assert "placed" in judged(between, places=("", "the input of fc"))
+    assert "placed" not in judged(between, places=("", "the input of conv"))
+    assert "placed" in judged(between, places=("",))
+    assert "placed" in judged(replace(MISTAKE, places=("",)), places=("", "the input of conv"))
+    block = replace(MISTAKE, places=("block", "the input of fc"))
+    assert "placed" in judged(block, places=("block", "the input of block.fc"))
+
+
 # Right variants
 # -----------------------------------------------------------------------------
 
