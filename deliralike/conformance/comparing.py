@@ -17,7 +17,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import losses, types, wiring
+from deliralike.conformance.explain import losses, substitution, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -512,6 +512,11 @@ class _Comparison:
 
     def _finding(self, place: Place, mode: str) -> Finding:
         explanation = self._explanation(place)
+        if place.substitutes and (explanation is None or not explanation.known):
+            found = substitution.explain(place.substitutes, backends.of(self.reference.network))
+            if found is not None:
+                one, explanation = found
+                place = replace(place, path=one.accused.path, kind=one.accused.kind)
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding(
             "L3",
