@@ -45,6 +45,10 @@ NAMES = {
         "wte": "tok", "wpe": "pos", "ln_f": "norm",
         **{f"h.{i}.{a}": f"blocks.{i}.{b}" for i in (0, 1) for a, b in (("ln_1", "norm_attn"), ("ln_2", "norm_mlp"), ("attn.c_attn", "qkv"), ("attn.c_proj", "out"), ("mlp.c_fc", "up"), ("mlp.c_proj", "down"))},
     },
+    ("autoencoder", "jax"): {
+        "encoder.0": "encoder.conv1", "encoder.2": "encoder.conv2", "fc_mu": "encoder.mu", "fc_logvar": "encoder.logvar",
+        "decoder_input": "decoder.dense", "decoder.0": "decoder.up1", "decoder.2": "decoder.up2",
+    },
     ("convnext_like", "jax"): {
         "stem.0": "stem", "stem.1": "stem_ln", "downsample.0": "down_ln", "downsample.1": "down", "norm": "head_ln", "head": "head",
         **{f"{s}.{a}": f"{t}.{b}" for s, t in (("stage1", "body"), ("stage2", "tail")) for a, b in (("dwconv", "depthwise"), ("norm", "ln"), ("pwconv1", "expand"), ("pwconv2", "project"), ("gamma", "layer_scale"))},
@@ -103,6 +107,8 @@ def leaves(value):
     """The arrays of a nest of outputs, in order."""
     if isinstance(value, dict):
         return [leaf for key in sorted(value) for leaf in leaves(value[key])]
+    if isinstance(value, tuple) and len(value) == 3 and value[0].ndim == 4:  # the autoencoder's, in the order of the dictionary
+        value = value[::-1]
     if isinstance(value, (tuple, list)):
         return [leaf for one in value for leaf in leaves(one)]
     return [value]
