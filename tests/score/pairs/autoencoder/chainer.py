@@ -64,5 +64,7 @@ def loss(network, x, eps, t):
 
 
 OPTIMIZERS = {
-    "rmsprop": lambda network: chainer.optimizers.RMSprop(lr=1e-3, alpha=0.9, eps=1e-8).setup(network),
+    "rmsprop": lambda network: chainer.optimizers.RMSprop(lr=1e-3, alpha=0.9, eps=1e-8).setup(
+        network
+    ),
 }

@@ -1,5 +1,7 @@
 """What people do otherwise in these ports, wrongly or rightly."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 LATENT = ("", "the network", "decoder_input")
@@ -42,7 +44,10 @@ MISTAKES = (
         "jax",
         (
             ("return nn.sigmoid(self.up2(h))", "return self.up2(h)"),
-            ("bce = -jnp.sum(t * jnp.log(y) + (1 - t) * jnp.log(1 - y), axis=-1)", "bce = optax.sigmoid_binary_cross_entropy(y, t).sum(-1)"),
+            (
+                "bce = -jnp.sum(t * jnp.log(y) + (1 - t) * jnp.log(1 - y), axis=-1)",
+                "bce = optax.sigmoid_binary_cross_entropy(y, t).sum(-1)",
+            ),
         ),
         ("decoder.3", "decoder", ""),
         (r"sigmoid",),
@@ -67,7 +72,12 @@ MISTAKES = (
     Mistake(
         "square of the mean missing in the divergence",
         "jax",
-        (("1 + logvar - jnp.square(mu) - jnp.exp(logvar)", "1 + logvar - jnp.abs(mu) - jnp.exp(logvar)"),),
+        (
+            (
+                "1 + logvar - jnp.square(mu) - jnp.exp(logvar)",
+                "1 + logvar - jnp.abs(mu) - jnp.exp(logvar)",
+            ),
+        ),
         ("loss",),
         (r"square|abs|\*\* ?2|pow|mean",),
         False,
@@ -75,7 +85,12 @@ MISTAKES = (
     Mistake(
         "mean of the pixels",
         "jax",
-        (("(1 - t) * jnp.log(1 - y), axis=-1)\n    return", "(1 - t) * jnp.log(1 - y), axis=-1) / y.shape[-1]\n    return"),),
+        (
+            (
+                "(1 - t) * jnp.log(1 - y), axis=-1)\n    return",
+                "(1 - t) * jnp.log(1 - y), axis=-1) / y.shape[-1]\n    return",
+            ),
+        ),
         ("loss",),
         (r"mean|sum|reduction|divided|96|0\.0104",),
         False,
@@ -145,7 +160,12 @@ MISTAKES = (
     Mistake(
         "divergence per element",
         "chainer",
-        (("kl = F.gaussian_kl_divergence(mu, ln_var) / len(t)", 'kl = F.gaussian_kl_divergence(mu, ln_var, reduce="mean")'),),
+        (
+            (
+                "kl = F.gaussian_kl_divergence(mu, ln_var) / len(t)",
+                'kl = F.gaussian_kl_divergence(mu, ln_var, reduce="mean")',
+            ),
+        ),
         ("loss",),
         (r"mean|sum|reduction|divided|times|0\.2\b|0\.05|term|kl",),
         False,
@@ -153,7 +173,12 @@ MISTAKES = (
     Mistake(
         "squared error for cross-entropy",
         "chainer",
-        (("rec_loss = -F.sum(t * F.log(y) + (1 - t) * F.log(1 - y)) / len(t)", "rec_loss = F.sum((t - y) ** 2) / len(t)"),),
+        (
+            (
+                "rec_loss = -F.sum(t * F.log(y) + (1 - t) * F.log(1 - y)) / len(t)",
+                "rec_loss = F.sum((t - y) ** 2) / len(t)",
+            ),
+        ),
         ("loss",),
         (r"squared|mse|l2",),
         False,
@@ -178,8 +203,14 @@ MISTAKES = (
         "no bias in a transposed convolution",
         "chainer",
         (
-            ("self.dc1 = L.Deconvolution2D(6, 4, 4, 2, 1)", "self.dc1 = L.Deconvolution2D(6, 4, 4, 2, 1, nobias=True)"),
-            ("    link.b.array[...] = module.bias.detach().numpy()\n", "    if link.b is not None:\n        link.b.array[...] = module.bias.detach().numpy()\n"),
+            (
+                "self.dc1 = L.Deconvolution2D(6, 4, 4, 2, 1)",
+                "self.dc1 = L.Deconvolution2D(6, 4, 4, 2, 1, nobias=True)",
+            ),
+            (
+                "    link.b.array[...] = module.bias.detach().numpy()\n",
+                "    if link.b is not None:\n        link.b.array[...] = module.bias.detach().numpy()\n",
+            ),
         ),
         ("decoder.0", "decoder.0.bias"),
         (r"bias",),
@@ -209,7 +240,10 @@ RIGHT = (
         "one layer for mean and variance",
         "jax",
         (
-            ("        self.mu = nnx.Linear(36, latent, rngs=rngs)\n        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n", "        self.stats = nnx.Linear(36, 2 * latent, rngs=rngs)\n"),
+            (
+                "        self.mu = nnx.Linear(36, latent, rngs=rngs)\n        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n",
+                "        self.stats = nnx.Linear(36, 2 * latent, rngs=rngs)\n",
+            ),
             ("return self.mu(x), self.logvar(x)", "return jnp.split(self.stats(x), 2, axis=-1)"),
         ),
     ),
@@ -227,15 +261,24 @@ RIGHT = (
         "decoder set up first, its layers in reverse",
         "jax",
         (
-            ("        self.encoder = Encoder(latent, rngs)\n        self.decoder = Decoder(latent, rngs)\n", "        self.decoder = Decoder(latent, rngs)\n        self.encoder = Encoder(latent, rngs)\n"),
-            ("        self.mu = nnx.Linear(36, latent, rngs=rngs)\n        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n", "        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n        self.mu = nnx.Linear(36, latent, rngs=rngs)\n"),
+            (
+                "        self.encoder = Encoder(latent, rngs)\n        self.decoder = Decoder(latent, rngs)\n",
+                "        self.decoder = Decoder(latent, rngs)\n        self.encoder = Encoder(latent, rngs)\n",
+            ),
+            (
+                "        self.mu = nnx.Linear(36, latent, rngs=rngs)\n        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n",
+                "        self.logvar = nnx.Linear(36, latent, rngs=rngs)\n        self.mu = nnx.Linear(36, latent, rngs=rngs)\n",
+            ),
         ),
     ),
     Right(
         "loss from the scores, found again by the logit",
         "jax",
         (
-            ("bce = -jnp.sum(t * jnp.log(y) + (1 - t) * jnp.log(1 - y), axis=-1)", "bce = jnp.sum(jnp.where(t > 0.5, -jnp.log(y), -jnp.log1p(-y)), axis=-1)"),
+            (
+                "bce = -jnp.sum(t * jnp.log(y) + (1 - t) * jnp.log(1 - y), axis=-1)",
+                "bce = jnp.sum(jnp.where(t > 0.5, -jnp.log(y), -jnp.log1p(-y)), axis=-1)",
+            ),
         ),
     ),
     Right(
@@ -256,21 +299,38 @@ RIGHT = (
         "a dictionary instead of a tuple",
         "chainer",
         (
-            ("return self.decode(z), mu, ln_var", 'return {"y": self.decode(z), "mu": mu, "ln_var": ln_var}'),
-            ("    y, mu, ln_var = network(x, eps)\n", '    out = network(x, eps)\n    y, mu, ln_var = out["y"], out["mu"], out["ln_var"]\n'),
+            (
+                "return self.decode(z), mu, ln_var",
+                'return {"y": self.decode(z), "mu": mu, "ln_var": ln_var}',
+            ),
+            (
+                "    y, mu, ln_var = network(x, eps)\n",
+                '    out = network(x, eps)\n    y, mu, ln_var = out["y"], out["mu"], out["ln_var"]\n',
+            ),
         ),
     ),
     Right(
         "divergence by hand",
         "chainer",
-        (("F.gaussian_kl_divergence(mu, ln_var) / len(t)", "0.5 * F.sum(mu**2 + F.exp(ln_var) - ln_var - 1) / len(t)"),),
+        (
+            (
+                "F.gaussian_kl_divergence(mu, ln_var) / len(t)",
+                "0.5 * F.sum(mu**2 + F.exp(ln_var) - ln_var - 1) / len(t)",
+            ),
+        ),
     ),
     Right(
         "encoder and decoder as chains",
         "chainer",
         (
-            ("            self.ec1 = L.Convolution2D(1, 4, 3, 2, 1)\n            self.ec2 = L.Convolution2D(4, 6, 3, 2, 1)\n", "            self.enc = chainer.Sequential(\n                L.Convolution2D(1, 4, 3, 2, 1), F.leaky_relu, L.Convolution2D(4, 6, 3, 2, 1), F.leaky_relu)\n"),
-            ("        h = F.leaky_relu(self.ec1(x))\n        h = F.leaky_relu(self.ec2(h))\n", "        h = self.enc(x)\n"),
+            (
+                "            self.ec1 = L.Convolution2D(1, 4, 3, 2, 1)\n            self.ec2 = L.Convolution2D(4, 6, 3, 2, 1)\n",
+                "            self.enc = chainer.Sequential(\n                L.Convolution2D(1, 4, 3, 2, 1), F.leaky_relu, L.Convolution2D(4, 6, 3, 2, 1), F.leaky_relu)\n",
+            ),
+            (
+                "        h = F.leaky_relu(self.ec1(x))\n        h = F.leaky_relu(self.ec2(h))\n",
+                "        h = self.enc(x)\n",
+            ),
             ("_copy(vae.ec1, ", "_copy(vae.enc[0], "),
             ("_copy(vae.ec2, ", "_copy(vae.enc[2], "),
         ),
@@ -279,9 +339,18 @@ RIGHT = (
         "one link for mean and variance",
         "chainer",
         (
-            ("            self.le_mu = L.Linear(36, n_latent)\n            self.le_ln_var = L.Linear(36, n_latent)\n", "            self.le = L.Linear(36, 2 * n_latent)\n"),
-            ("        mu = self.le_mu(h)\n        ln_var = self.le_ln_var(h)\n        return mu, ln_var\n", "        return F.split_axis(self.le(h), 2, axis=1)\n"),
-            ("    _copy(vae.le_mu, reference.fc_mu)\n    _copy(vae.le_ln_var, reference.fc_logvar)\n", "    for part, module in enumerate((reference.fc_mu, reference.fc_logvar)):\n        vae.le.W.array[5 * part : 5 * part + 5] = module.weight.detach().numpy()\n        vae.le.b.array[5 * part : 5 * part + 5] = module.bias.detach().numpy()\n"),
+            (
+                "            self.le_mu = L.Linear(36, n_latent)\n            self.le_ln_var = L.Linear(36, n_latent)\n",
+                "            self.le = L.Linear(36, 2 * n_latent)\n",
+            ),
+            (
+                "        mu = self.le_mu(h)\n        ln_var = self.le_ln_var(h)\n        return mu, ln_var\n",
+                "        return F.split_axis(self.le(h), 2, axis=1)\n",
+            ),
+            (
+                "    _copy(vae.le_mu, reference.fc_mu)\n    _copy(vae.le_ln_var, reference.fc_logvar)\n",
+                "    for part, module in enumerate((reference.fc_mu, reference.fc_logvar)):\n        vae.le.W.array[5 * part : 5 * part + 5] = module.weight.detach().numpy()\n        vae.le.b.array[5 * part : 5 * part + 5] = module.bias.detach().numpy()\n",
+            ),
         ),
     ),
     Right(
