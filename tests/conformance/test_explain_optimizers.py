@@ -12,7 +12,6 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.updates import Form, form_of, simulate
 from deliralike.conformance.levels import stepping
-from deliralike.conformance.planted.optimizers import on_host, with_settings
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
 from tests.conformance.optimizing import (
@@ -24,6 +23,7 @@ from tests.conformance.optimizing import (
     right,
     with_optimizers,
 )
+from tests.planted.optimizers import on_host, with_settings
 
 SETTINGS = {
     "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.03},

@@ -14,11 +14,11 @@ import numpy as np
 
 from deliralike import zoo
 from deliralike.backends.base import Backend
-from deliralike.conformance.planted.optimizers import equipped
 from deliralike.conformance.subject import Subject
 from deliralike.errors import UnknownName, suggestion
 from deliralike.network.base import Network
 from deliralike.zoo.classification.resnet import BasicBlock
+from tests.planted.optimizers import equipped
 
 CLASSES = 5
 CLASS_WEIGHTS = np.array([0.4, 1.7, 0.9, 2.3, 0.6])

@@ -3,10 +3,10 @@ is there."""
 
 import numpy as np
 
-from deliralike.conformance.allclose import TOLERANCES, seen_by_allclose
 from deliralike.conformance.subject import Subject
 from deliralike.optim.rules import rule
 from tests.conformance.small import Deep, Plain, batch, made
+from tests.planted.allclose import TOLERANCES, seen_by_allclose
 
 ALL = {
     f"{what} {tolerance:.0e}"

@@ -4,8 +4,8 @@ import pytest
 
 from deliralike.conformance.findings import FAILED
 from deliralike.conformance.levels import replicas
-from deliralike.conformance.planted import replicas as planted
 from tests.conftest import BACKENDS
+from tests.planted import replicas as planted
 
 # Before a commit each mistake is looked for on PyTorch, these on the others as well.
 # JAX compiles two programs for each.

@@ -12,29 +12,6 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends import DataParallel
 from deliralike.backends.base import Backend
-from deliralike.conformance.levels.replicas import replicated
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import Batch
-from deliralike.conformance.replica_changes import (
-    AVERAGED_SUMS,
-    BIASED,
-    MEAN_OF_STATISTICS,
-    OWN_COUNT,
-    UNBIASED_BY_SHARE,
-    Accumulated,
-    Change,
-    HookedEach,
-    Rounded,
-    Stale,
-    Uncleared,
-    Weighted,
-    changed_inside,
-    hooked,
-    masks_from,
-    of_share,
-    with_methods,
-    without_gradient_of_others,
-)
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.clipping import ClipNorm
@@ -42,6 +19,26 @@ from deliralike.optim.loss import LossFunction, as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import rule
 from deliralike.parallel import AccumulateGradients, in_replicas, partition
+from tests.planted import Mistake
+from tests.planted.fixtures import Batch
+from tests.planted.replica_mistakes import (
+    EachHooked,
+    Halved,
+    LeftBehind,
+    NeverCleared,
+    Weighting,
+    averaged_sums,
+    batch_norm,
+    biased,
+    counting,
+    drawing,
+    forward_alone,
+    mean_of_statistics,
+    own_count,
+    unbiased_by_share,
+    with_class,
+    with_hooks,
+)
 
 COUNT = 3  # replicas; the causes below name numbers that follow from it
 CLASS_WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])
@@ -111,7 +108,7 @@ def clipped_sgd(network: AbstractNetwork) -> AbstractOptimizer:
 
 def _weighing(weigh: Callable[[Sequence[int]], Sequence[float]]) -> Plant:
     """Means of the shares that count something else than they should."""
-    return lambda subject: subject.but(loss=Weighted(of_share(subject.loss), weigh=weigh))
+    return lambda subject: subject.but(loss=counting(subject.loss, weigh))
 
 
 def _gradient_times(factor: Callable[[int], float]) -> Plant:
@@ -139,10 +136,6 @@ def _inside(change: Callable[[LossFunction], LossFunction]) -> Plant:
         return subject.but(loss=replace(loss, function=change(loss.function)))
 
     return plant
-
-
-def _as_replica(change: Change) -> Plant:
-    return _inside(lambda function: changed_inside(function, change))
 
 
 # Samples
@@ -175,10 +168,11 @@ def _gathered(order: Callable[[int, int], Any]) -> Plant:
     """Replicas' outputs gathered in another order, and a loss on them."""
 
     def forward(self: Any, *args: Any) -> Any:
-        return _chosen(self, order, type(self).__mro__[1].forward(self, *args))  # type: ignore[attr-defined]
+        gathered = type(self).__mro__[1].forward(self, *args)
+        return _chosen(self, order, gathered)
 
     def plant(subject: Subject) -> Subject:
-        wrong = _replicated(subject, lambda network: with_methods(network, forward=forward))
+        wrong = _replicated(subject, lambda network: with_class(network, forward=forward))
         return wrong.but(loss=gathered_loss)
 
     return plant
@@ -196,11 +190,19 @@ def gathered_loss(network: Any, x: Any, labels: Any) -> Any:
 # -----------------------------------------------------------------------------
 
 
+def over_replicas(network: AbstractNetwork, count: int, buffers: str = "sync") -> Any:
+    """The network over so many replicas, on one device where they are threads."""
+    backend, devices = network.backend, [network.device_name] * count
+    if "threads" not in backend.capabilities:
+        devices = backend.devices()[:count]
+    return DataParallel(network, devices, buffers=buffers)
+
+
 def _replicated(subject: Subject, change: Callable[[Any], Any]) -> Subject:
     """The subject whose replicated networks are changed."""
 
     def replicate(network: AbstractNetwork, count: int) -> Any:
-        found: Any = (subject.replicate or replicated)(network, count)
+        found: Any = (subject.replicate or over_replicas)(network, count)
         return change(found) if _count(found) > 1 else found
 
     return subject.but(replicate=replicate)
@@ -216,15 +218,17 @@ def _buffers(policy: str) -> Plant:
 
 
 def _accumulating(factors: Callable[[int], Sequence[float]]) -> Plant:
-    return lambda subject: _hooked(subject, partial(Accumulated, factors=factors))
+    return lambda subject: _hooked(subject, partial(Weighting, factors=factors))
 
 
 def _hooked(subject: Subject, accumulate: Callable[[Any], Any]) -> Subject:
-    return _replicated(subject, lambda network: hooked(network, accumulate))
+    return _replicated(subject, lambda network: with_hooks(network, accumulate))
 
 
 def _stale(subject: Subject) -> Subject:
-    return _replicated(subject, lambda network: hooked(network, AccumulateGradients, Stale))
+    return _replicated(
+        subject, lambda network: with_hooks(network, AccumulateGradients, LeftBehind)
+    )
 
 
 def _hooks_before_accumulation(replace_all: bool) -> Plant:
@@ -238,7 +242,7 @@ def _hooks_before_accumulation(replace_all: bool) -> Plant:
             accumulate, *others = optimizer.pre_update_hooks
             optimizer.pre_update_hooks = [*others, accumulate]
             if replace_all:
-                optimizer.pre_update_hooks = [HookedEach(network, others)]
+                optimizer.pre_update_hooks = [EachHooked(network, others)]
         return optimizer
 
     return lambda subject: subject.but(
@@ -416,46 +420,44 @@ MISTAKES = (
     ),
     _mistake(
         "shared dropout streams",
-        _inside(partial(masks_from, first=lambda here: 0)),
+        _inside(partial(drawing, begin=lambda here: 0)),
         _GRADIENT,
         "same masks",
     ),
     _mistake(
         "dropout streams by replica, not by sample",
-        _inside(partial(masks_from, first=lambda here: here.index)),
+        _inside(partial(drawing, begin=lambda here: here.index)),
         _GRADIENT,
         "number of the replica",
     ),
     _mistake(
         "dropout streams of equal shares",
-        _inside(partial(masks_from, first=lambda here: here.index * max(here.sizes))),
+        _inside(partial(drawing, begin=lambda here: here.index * max(here.sizes))),
         _GRADIENT,
         "shares of equal size",
     ),
     _mistake(
         "batch norm synchronised forward alone",
-        _as_replica(without_gradient_of_others),
+        batch_norm(forward_alone),
         _GRADIENT,
         "forward alone",
     ),
     _mistake(
         "synchronised batch norm takes the mean of the shares' statistics",
-        _as_replica(MEAN_OF_STATISTICS),
+        batch_norm(mean_of_statistics),
         _BUFFER,
         "mean of the shares' statistics",
     ),
     _mistake(
         "synchronised batch norm takes each share's count for all",
-        _as_replica(OWN_COUNT),
+        batch_norm(own_count),
         _BUFFER,
         "own count",
     ),
-    _mistake(
-        "running variance biased over the whole batch", _as_replica(BIASED), _BUFFER, "biased"
-    ),
+    _mistake("running variance biased over the whole batch", batch_norm(biased), _BUFFER, "biased"),
     _mistake(
         "running variance unbiased by the share's count",
-        _as_replica(UNBIASED_BY_SHARE),
+        batch_norm(unbiased_by_share),
         _BUFFER,
         "share's count",
     ),
@@ -473,19 +475,19 @@ MISTAKES = (
     ),
     _mistake(
         "gradients not cleared in the replicas",
-        lambda subject: _hooked(subject, Uncleared),
+        lambda subject: _hooked(subject, NeverCleared),
         _UPDATE,
         "not cleared",
     ),
     _mistake(
         "gradients rounded to half precision before they are added",
-        lambda subject: _hooked(subject, partial(Rounded, dtype="float16")),
+        lambda subject: _hooked(subject, Halved),
         _GRADIENT,
         "rounded to float16",
     ),
     _mistake(
         "synchronised batch norm averages sums over replicas",
-        _as_replica(AVERAGED_SUMS),
+        batch_norm(averaged_sums),
         _BUFFER,
         "sums of statistics are averaged",
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import PADDING
-from deliralike.conformance.planted.planting import Plant, with_methods
+from tests.planted import Mistake
+from tests.planted.fixtures import PADDING
+from tests.planted.planting import Plant, with_methods
 
 # Embedding
 # -----------------------------------------------------------------------------

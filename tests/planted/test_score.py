@@ -7,11 +7,11 @@ import warnings
 import pytest
 
 from deliralike import backends
-from deliralike.conformance import score
 from deliralike.conformance.findings import FAILED, Finding, Level
 from deliralike.conformance.levels import curve, probes, replicas, stepping
-from deliralike.conformance.score import Score, Task, Verdict
 from tests.conftest import BACKENDS
+from tests.planted import score
+from tests.planted.score import Score, Task, Verdict
 
 # Each of these was once missed, accused a right layer besides, or was explained by something that
 # says nothing.

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm, ClipValue
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.optim.rules import Array, Rule, State
+from tests.planted import Mistake
+from tests.planted.planting import Plant
 
 LR, BOUND = 0.05, 0.5
 Make = Callable[[AbstractNetwork], AbstractOptimizer]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant, with_methods, with_settings
+from tests.planted import Mistake
+from tests.planted.planting import Plant, with_methods, with_settings
 
 Change = Callable[[Any, Any], Any]  # from `nn` and an array to an array
 Pads = Sequence[tuple[int, int]]

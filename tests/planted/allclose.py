@@ -29,7 +29,7 @@ def seen_by_allclose(
     mine = _looked_at(reference, batch)
     try:
         theirs = _looked_at(candidate, batch)
-    except Exception:  # noqa: BLE001
+    except Exception:
         return tuple(f"{what} {tolerance:.0e}" for what in mine for tolerance in TOLERANCES)
     return tuple(
         f"{what} {tolerance:.0e}"

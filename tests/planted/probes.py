@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, CLASSES, IGNORED
-from deliralike.conformance.planted.planting import with_loss, with_methods
+from tests.planted import Mistake
+from tests.planted.fixtures import CLASS_WEIGHTS, CLASSES, IGNORED
+from tests.planted.planting import with_loss, with_methods
 
 # Norms
 # -----------------------------------------------------------------------------

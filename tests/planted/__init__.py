@@ -21,7 +21,7 @@ class Mistake:
         cause: Texts of which one must stand in the explanation's cause, for it to count as
             explained.
         fixture: The name of the subject that it is planted in; see
-            `deliralike.conformance.planted.fixtures`.
+            `tests.planted.fixtures`.
         needs: Capabilities of a backend without which it cannot be expressed.
     """
 

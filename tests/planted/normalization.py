@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant, with_methods, with_settings
+from tests.planted import Mistake
+from tests.planted.planting import Plant, with_methods, with_settings
 
 # Batch norm, step by step
 # -----------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 
 from deliralike import random
 from deliralike.conformance.agreement import compare
-from deliralike.conformance.planted import (
+from tests.conftest import BACKENDS
+from tests.planted import (
     activation,
     attention,
     convolution,
@@ -20,8 +21,7 @@ from deliralike.conformance.planted import (
     weights,
     wiring,
 )
-from deliralike.conformance.planted.fixtures import FIXTURES, fixture
-from tests.conftest import BACKENDS
+from tests.planted.fixtures import FIXTURES, fixture
 
 GROUPS = {
     module.__name__.rpartition(".")[2]: module.MISTAKES

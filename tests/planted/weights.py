@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant, State, on_copy, with_weights
+from tests.planted import Mistake
+from tests.planted.planting import Plant, State, on_copy, with_weights
 
 Change = Callable[[np.ndarray], np.ndarray]
 

@@ -1,4 +1,4 @@
-"""Mutants of weight files and training checkpoints: a state is written or read as something else."""
+"""Mutants of weight files and training checkpoints: a state is stored as something else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import with_methods
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.optimizer import AbstractOptimizer
+from tests.planted import Mistake
+from tests.planted.planting import with_methods
 
 State = dict[str, np.ndarray]
 Change = Callable[[State], State]

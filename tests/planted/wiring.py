@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import PIXEL_MEAN, PIXEL_STD
-from deliralike.conformance.planted.planting import Plant, with_methods
+from tests.planted import Mistake
+from tests.planted.fixtures import PIXEL_MEAN, PIXEL_STD
+from tests.planted.planting import Plant, with_methods
 
 # A residual block
 # -----------------------------------------------------------------------------

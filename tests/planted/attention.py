@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant, with_methods
+from tests.planted import Mistake
+from tests.planted.planting import Plant, with_methods
 
 # The core: queries, keys and values (batch, heads, tokens, width)
 # -----------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, IGNORED, SMOOTHING
-from deliralike.conformance.planted.fixtures import weighted_cross_entropy as right
-from deliralike.conformance.planted.planting import with_loss
+from tests.planted import Mistake
+from tests.planted.fixtures import CLASS_WEIGHTS, IGNORED, SMOOTHING
+from tests.planted.fixtures import weighted_cross_entropy as right
+from tests.planted.planting import with_loss
 
 Loss = Callable[..., Any]
 

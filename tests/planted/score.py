@@ -1,7 +1,12 @@
-"""The score of the proof: mutants detected, located and explained, and no false alarm."""
+"""The score of mistakes that are planted in networks written once: how many the proof finds.
+
+``python -m tests.planted.score [--on torch,jax] [--groups losses,wiring] [--seeds 10] [--processes
+2] [--everywhere]``. The score that is published is that of ports by hand: `tests.score`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import itertools
 import os
@@ -17,15 +22,15 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from deliralike import backends
-from deliralike.conformance.allclose import TOLERANCES, seen_by_allclose
 from deliralike.conformance.comparing import OPTIMIZERS, compare
 from deliralike.conformance.findings import Finding
 from deliralike.conformance.levels import checkpoints, pipelines, probes, replicas, stepping
-from deliralike.conformance.planted import optimizers as planted_optimizers
-from deliralike.conformance.planted import pipelines as planted_pipelines
-from deliralike.conformance.planted import replicas as planted_replicas
-from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from deliralike.conformance.subject import Subject
+from tests.planted import optimizers as planted_optimizers
+from tests.planted import pipelines as planted_pipelines
+from tests.planted import replicas as planted_replicas
+from tests.planted.allclose import TOLERANCES, seen_by_allclose
+from tests.planted.fixtures import FIXTURES, fixture
 
 NETWORKS = (
     "normalization",
@@ -54,7 +59,7 @@ class Task:
     """One thing to judge, in a process of its own or in this one.
 
     Attributes:
-        group: The module of `deliralike.conformance.planted`; of a right candidate ``"right"``.
+        group: The module of `tests.planted`; of a right candidate ``"right"``.
         name: The mistake's name, or the fixture's.
         backend: The candidate's.
         seed: Of the fixture.
@@ -393,7 +398,7 @@ def _row(group: str, verdicts: Sequence[Verdict]) -> Row:
 
 
 def _module(group: str) -> Any:
-    return importlib.import_module(f"deliralike.conformance.planted.{group}")
+    return importlib.import_module(f"tests.planted.{group}")
 
 
 def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
@@ -433,7 +438,7 @@ def _judge_here(task: Task) -> Verdict:
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         try:
             return judge(task)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             is_right = task.group == "right"
             return Verdict(
                 task, is_right, False, False, f"crashed: {type(error).__name__}: {error}", 0.0
@@ -447,3 +452,26 @@ _JUDGES: dict[str, Callable[[Any, Task], tuple[Finding, ...]]] = {
     "probes": _of_probe,
     "pipelines": _of_stream,
 }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--on", default="", help="backends")
+    parser.add_argument("--groups", default=",".join(GROUPS))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--everywhere", action="store_true")
+    given = parser.parse_args()
+    on = given.on.split(",") if given.on else backends.available()
+    groups = given.groups.split(",")
+    result = score(on, groups, given.seeds, given.processes, given.everywhere)
+    print(result.table())
+    print(f"{len(result.false_alarms)} false alarms on {len(result.right)} right candidates")
+    for verdict in (*result.false_alarms, *result.missed()):
+        task = verdict.task
+        print(f"  {task.group}: {task.name} ({task.backend or 'NumPy'}): {verdict.said[:200]}")
+    raise SystemExit(0 if result.passed else 1)
+
+
+if __name__ == "__main__":
+    main()

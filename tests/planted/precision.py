@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, IGNORED, PIXEL_MEAN, PIXEL_STD
-from deliralike.conformance.planted.fixtures import weighted_cross_entropy as right
-from deliralike.conformance.planted.planting import Plant, with_loss, with_methods
+from tests.planted import Mistake
+from tests.planted.fixtures import CLASS_WEIGHTS, IGNORED, PIXEL_MEAN, PIXEL_STD
+from tests.planted.fixtures import weighted_cross_entropy as right
+from tests.planted.planting import Plant, with_loss, with_methods
 
 # Short types within
 # -----------------------------------------------------------------------------

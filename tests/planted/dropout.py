@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from deliralike.conformance.planted import Mistake
-from deliralike.conformance.planted.planting import Plant, with_methods, with_settings
+from tests.planted import Mistake
+from tests.planted.planting import Plant, with_methods, with_settings
 
 
 def _mask(layer: Any, x: Any, shape: tuple[int, ...] | None = None, p: float | None = None) -> Any:

@@ -8,10 +8,10 @@ import pytest
 
 from deliralike.conformance.findings import FAILED, PASSED
 from deliralike.conformance.levels import curve, stepping
-from deliralike.conformance.planted.optimizers import BOUND, LR, MISTAKES, OPTIMIZERS
 from deliralike.optim.rules import RULES
 from deliralike.training import classification_loss
 from tests.conformance.optimizing import get, right
+from tests.planted.optimizers import BOUND, LR, MISTAKES, OPTIMIZERS
 
 # JAX compiles each candidate anew: those that are native there, and a few of those that run on the
 # host
