@@ -58,7 +58,7 @@ MISTAKES = (
         "jax",
         (("return -0.5 * jnp.sum(1 + logvar", "return -0.5 * jnp.mean(1 + logvar"),),
         ("loss",),
-        (r"mean|sum|reduction|divided|times 5|0\.2\b|0\.05|term|kl",),
+        (r"mean|average|divided by 5|times 0\.2\b|0\.05",),
         False,
     ),
     Mistake(
@@ -66,7 +66,7 @@ MISTAKES = (
         "jax",
         (("bce + 0.25 * kl_divergence", "bce + kl_divergence"),),
         ("loss",),
-        (r"0\.25|times 4|factor|weight|term|kl",),
+        (r"0\.25|times 4|\b4 times|factor of 4|weight 1",),
         False,
     ),
     Mistake(
@@ -154,7 +154,7 @@ MISTAKES = (
         "chainer",
         (("    _copy(vae.dc2, reference.decoder[2])\n", ""),),
         ("decoder.2", "decoder.2.weight", "decoder.2.bias"),
-        (r"not (copied|loaded)|start|weight|own|values",),
+        (r"not (copied|loaded)|start value|weights? differ",),
         True,
     ),
     Mistake(
@@ -167,7 +167,7 @@ MISTAKES = (
             ),
         ),
         ("loss",),
-        (r"mean|sum|reduction|divided|times|0\.2\b|0\.05|term|kl",),
+        (r"mean|average|divided by 5|times 0\.2\b|0\.05",),
         False,
     ),
     Mistake(

@@ -34,7 +34,7 @@ MISTAKES = (
         "jax",
         ((" * n / (n - 1))", ")"),),
         ("bn1", "bn2"),
-        (r"biased",),
+        (r"(?<!un)biased",),
         False,
     ),
     Mistake(

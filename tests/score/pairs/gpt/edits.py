@@ -100,7 +100,7 @@ MISTAKES = (
             ("return x + self.down(y)", "return x + a + self.down(y)"),
         ),
         BLOCKS,
-        (r"parallel|side by side|input of|without|\bx\b|instead of",),
+        (r"parallel|side by side|without|left out|attn|attention|c_proj",),
         True,
     ),
     Mistake(
@@ -191,7 +191,7 @@ MISTAKES = (
             *(f"{one}.c_proj.weight" for one in MLP),
             *(f"{one}.c_proj.bias" for one in MLP),
         ),
-        (r"not (copied|loaded)|start|weight|own|values",),
+        (r"not (copied|loaded)|start value|weights? differ",),
         True,
     ),
     Mistake(

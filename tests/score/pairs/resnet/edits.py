@@ -71,7 +71,7 @@ MISTAKES = (
         "jax",
         (("self._update(mean, var * (n / (n - 1)))", "self._update(mean, var)"),),
         NORMS,
-        (r"biased",),
+        (r"(?<!un)biased",),
         False,
     ),
     Mistake(
