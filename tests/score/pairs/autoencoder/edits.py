@@ -154,7 +154,7 @@ MISTAKES = (
         "chainer",
         (("    _copy(vae.dc2, reference.decoder[2])\n", ""),),
         ("decoder.2", "decoder.2.weight", "decoder.2.bias"),
-        (r"not (copied|loaded)|start value|weights? differ",),
+        (r"not (copied|loaded)|start|seed|weights? differ",),
         True,
     ),
     Mistake(

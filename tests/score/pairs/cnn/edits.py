@@ -157,7 +157,7 @@ MISTAKES = (
         ((", cover_all=False", ""),),
         ("", "conv2"),
         (r"cover_all|ceil|incomplete|partial|kept",),
-        True,
+        None,
     ),
     Mistake(
         "default slope",

@@ -191,7 +191,7 @@ MISTAKES = (
             *(f"{one}.c_proj.weight" for one in MLP),
             *(f"{one}.c_proj.bias" for one in MLP),
         ),
-        (r"not (copied|loaded)|start value|weights? differ",),
+        (r"not (copied|loaded)|start|seed|weights? differ",),
         True,
     ),
     Mistake(

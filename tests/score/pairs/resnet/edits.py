@@ -175,7 +175,7 @@ MISTAKES = (
         "chainer",
         (("    bn.avg_var[...] = source.running_var.numpy()\n", ""),),
         (*NORMS, *(f"{norm}.running_var" for norm in NORMS)),
-        (r"running_var|avg_var|running variance|statistics|start value|not (copied|loaded)|ones",),
+        (r"running_var|avg_var|running variance|statistics|start|not (copied|loaded)|all 1|ones",),
         True,
     ),
     Mistake(
