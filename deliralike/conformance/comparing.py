@@ -17,7 +17,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import loss_terms, types, wiring
+from deliralike.conformance.explain import losses, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -74,7 +74,17 @@ TITLES = {
     "checkpoints": checkpoints.TITLE,
     "data": pipelines.TITLE,
 }
+QUICK = ("L0", "L1", "L3")
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
+# Passes through a network, or what takes as long.
+_PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
+_THOROUGH_PASSES = {"L2": 14, "L7": 150}
+_PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
+_NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
+
+_OP_BY_OP = ("L3", "L1", "L5", "L7")  # levels of which each program would run a few times
+
+Progress = Callable[[str, float], None]
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
 
 
@@ -91,10 +101,10 @@ def compare(
     processes: ProcessGroup | None = None,
     levels: Sequence[str] = LEVELS,
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
-    steps: int = 20,
+    steps: int = 3,
     seed: int = 0,
     thorough: bool = False,
-    progress: Callable[[str], None] = lambda level: None,
+    progress: Progress = lambda words, done: None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
@@ -124,7 +134,9 @@ def compare(
         seed: Of random masks, forced gradients and noise.
         thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
             hundreds of passes.
-        progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
+        progress: Called when a level is begun, with its title and how much of the work is done, from
+            0 to 1: ``("L2 quality in float32, about 20 seconds to go", 0.2)``. The estimate follows
+            from the passes of level L1.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
@@ -186,15 +198,25 @@ class Settings:
     replicas: tuple[int, ...] = ()
     processes: ProcessGroup = field(default_factory=SingleProcess)
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
-    steps: int = 20
+    steps: int = 3
     seed: int = 0
     thorough: bool = False
-    progress: Callable[[str], None] = lambda level: None
+    progress: Progress = lambda words, done: None
 
     @property
     def replicates(self) -> bool:
         """Whether there are replicas to compare over."""
         return bool(self.replicas) or self.processes.count > 1
+
+    def passes(self, level: str) -> int:
+        """About how many passes through a network a level takes."""
+        if level == "L5":
+            curves = _PASSES_OF_A_STEP + (_NOISY_CURVES if self.thorough else 0)
+            return curves * self.steps
+        if level == "L6":
+            return _PASSES_OF_REPLICAS * (len(self.replicas) + (self.processes.count > 1))
+        thorough = _THOROUGH_PASSES if self.thorough else {}
+        return thorough.get(level, _PASSES[level])
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
@@ -241,8 +263,11 @@ class _Comparison:
     ) -> None:
         self.given = sides
         self.settings = settings
-        self.batch = nest.map(_in_float64, batch)
+        # Numbers that float32 holds are exact in both types.
+        self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
+        self.batch = nest.map(_rounded_to_float32 if self.is_short else _in_float64, batch)
         self.levels: list[Level] = []
+        self.seconds_a_pass = 0.0  # which level L1 measures
         self.notes: list[str] = []
 
     def proof(self) -> Proof:
@@ -280,7 +305,17 @@ class _Comparison:
     # -------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
-        self.settings.progress(f"{name} {TITLES[name]}")
+        """Announce a level, from level L1 on with the time that is left."""
+        ladder = [level for level in (*LEVELS, *BESIDE) if level in self.settings.levels]
+        wanted = [level for level in ladder if level != "L3"]  # which right networks do not need
+        if name not in wanted:
+            wanted = [name, *wanted]
+        done = sum(self.settings.passes(level) for level in wanted[: wanted.index(name)])
+        left = sum(self.settings.passes(level) for level in wanted[wanted.index(name) :])
+        words = f"{name} {TITLES[name]}"
+        if self.seconds_a_pass:
+            words += f", {in_words(left * self.seconds_a_pass)} to go"
+        self.settings.progress(words, done / (done + left))
 
     def _structure(self) -> None:
         self._begin("L0")
@@ -343,7 +378,10 @@ class _Comparison:
         self._begin("L1")
         self.reference, self.candidate = sides.reference, sides.candidate
         self.correspondence, self.folded = sides.correspondence, sides.folded
-        self.modes = dict(self._modes())
+        start = time.perf_counter()
+        with self._running("L1"):
+            self.modes = dict(self._modes())
+        self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
             self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
@@ -422,7 +460,10 @@ class _Comparison:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
         training, seed = semantics.MODES[mode], self.settings.seed
-        changed = semantics.unsteady(subject, self.batch, training, seen, seed, self._elements())
+        with self._running("L1"):
+            changed = semantics.unsteady(
+                subject, self.batch, training, seen, seed, self._elements()
+            )
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
@@ -497,7 +538,7 @@ class _Comparison:
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         backend = backends.of(self.reference.network)
         if place.loss is not None:
-            yield partial(loss_terms.explain, place.loss)
+            yield partial(losses.explain, place.loss)
         for accused in place.accused:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)
@@ -525,11 +566,9 @@ class _Comparison:
         settings, sides = self.settings, (self.reference, self.candidate)
         names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
-            "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
+            "L2": self._rounding,
             "L4": lambda: stepping.level(*sides, names, unused=False, never=self._unused()),
-            "L5": lambda: curve.level(
-                *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
-            ),
+            "L5": lambda: self._curve(names),
             "L6": lambda: replicas.level(
                 sides[self.match is not None],
                 sides[1],
@@ -543,7 +582,43 @@ class _Comparison:
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
-                self.levels.append(make())
+                with self._running(name):
+                    self.levels.append(make())
+
+    def _rounding(self) -> Level:
+        looks = {name: mode.reference for name, mode in self.modes.items()}
+        return rounding.level(
+            self.reference,
+            self.candidate,
+            self.batch,
+            self.correspondence,
+            self.settings.seed,
+            exact=looks if self.is_short else None,
+            always_with_noise=self.settings.thorough,
+        )
+
+    def _curve(self, names: Mapping[str, str] | None) -> Level:
+        settings = self.settings
+        return curve.level(
+            self.reference,
+            self.candidate,
+            [self.batch],
+            settings.steps,
+            names,
+            settings.seed,
+            in_float32=settings.thorough,
+            match=self.match,
+            gradients=self.modes["train"].reference.recording.parameters,
+        )
+
+    @contextmanager
+    def _running(self, level: str) -> Iterator[None]:
+        """Run networks op by op, where whole programs take longer to compile than to run."""
+        with ExitStack() as stack:
+            if level in _OP_BY_OP and not self.settings.thorough:
+                for backend in {side.network.backend for side in self.given}:
+                    stack.enter_context(backend.op_by_op())
+            yield
 
     def _unused(self) -> list[str]:
         """The reference's parameters that get no gradient in training."""
@@ -572,6 +647,20 @@ class _Comparison:
         ]
 
 
+def in_words(seconds: float) -> str:
+    """Return a time about as exactly as an estimate is.
+
+    Example:
+        >>> in_words(0.4), in_words(23.0), in_words(100.0)
+        ('a few seconds', 'about 20 seconds', 'about 2 minutes')
+    """
+    if seconds < 5:
+        return "a few seconds"
+    if seconds < 75:
+        return f"about {max(1, round(seconds / 10)) * 10} seconds"
+    return f"about {round(seconds / 60)} minutes"
+
+
 def _explains(finding: Finding) -> bool:
     return finding.explanation is not None and finding.explanation.known
 
@@ -582,3 +671,8 @@ def _in_float64(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f"
         else value
     )
+
+
+def _rounded_to_float32(value: Any) -> Any:
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float32).astype(np.float64) if is_floating else value

@@ -10,9 +10,8 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
-from deliralike.conformance.explain.calls import binder, function_of
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
-from deliralike.conformance.explain.variant import Call as Bound
+from deliralike.conformance.explain import arguments
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.taps import UNIT, Call, Unit, bare, cotangents, force, record
 
@@ -53,7 +52,8 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     functions = record(unit).calls
     around = cotangents(unit, functions)
     terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
+    targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
+    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(
@@ -87,12 +87,12 @@ def _terms(
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
         function = name.partition("(")[0]
-        if call.path is not None or function_of(function) is None:
+        if call.path is not None or not arguments.is_known(function):
             continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(
             lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)
         )
-        bound = binder(function)(Bound(None, {}, filled, call.kwargs, {}, unit.training))
+        bound = arguments.bound(function, {}, {}, filled, call.kwargs)
         if bound.get("reduction") == "none":
             of_samples.append((function, bound, call.output))
             continue

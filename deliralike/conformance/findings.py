@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import compare
+from deliralike.conformance.causes import Cause, sentence
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
@@ -23,26 +24,50 @@ class Explanation:
 
     Attributes:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
-        match: How far the candidate is from that convention, relative.
+        match: How far the candidate is from that convention, relative; infinite where none was
+            found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
+        observed: Whether the candidate's own numbers show it, so that there was nothing to execute
+            and the match says nothing.
+        causes: The same as data, where it is.
+        limit: Up to here a match is the cause: more than usual for numbers in float32.
     """
 
     cause: str
     match: float
     next_best: float | None = None
+    observed: bool = False
+    limit: float = MATCH
+    causes: tuple[Cause, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(
+        cls, causes: Sequence[Cause], match: float, next_best: float | None = None
+    ) -> Explanation:
+        """What was executed and compared with what the candidate gave."""
+        return cls(sentence(causes), match, next_best, causes=tuple(causes))
+
+    @classmethod
+    def seen(cls, what: str) -> Explanation:
+        """What the candidate's own numbers show."""
+        return cls(what, 0.0, observed=True, causes=(Cause(what),))
 
     @property
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
-        return self.match <= MATCH
+        return self.match <= self.limit
 
     def __str__(self) -> str:
         """The sentence of a report."""
+        if self.observed:
+            return _short(f"Explained by {self.cause} (seen in its own numbers).")
         near = self.next_best is not None and np.isfinite(self.next_best)
         following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
             return _short(f"Explained by {self.cause} ({match}{following}).")
+        if np.isinf(self.match) and self.cause:
+            return _short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
         return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")

@@ -22,7 +22,7 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
 from deliralike.conformance.correspondence import SAME, Correspondence, Tap
-from deliralike.conformance.explain.loss_terms import Composition
+from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
@@ -137,8 +137,13 @@ class _Search:
     def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
         """Yield the places within a unit, and the unit itself where its own code differs."""
         recording = record(unit, cotangent)
+        try:
+            weights = cotangents(unit, recording.calls, cotangent)
+        except Exception:  # noqa: BLE001  # a native function may forbid gradients of an argument
+            unit, other = (replace(one, functions=False) for one in (unit, other))
+            recording = record(unit, cotangent)
+            weights = cotangents(unit, recording.calls, cotangent)
         calls = recording.calls
-        weights = cotangents(unit, calls, cotangent)
         try:
             counterpart = self.correspondence.counterpart(calls, other, cotangent)
             if _agrees(recording, counterpart.free):
@@ -292,7 +297,8 @@ class _Search:
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
         inner = list(self._inside(unit, other, suspect.tap, weight, where))
-        is_layer = layer[0] in LAYERS and not any(place.path != where for place in inner)
+        whole = layer[0] in LAYERS or not _has_blocks(unit, call)
+        is_layer = whole and not any(place.path != where for place in inner)
         if inner and not is_layer:
             yield from inner
             return
@@ -691,7 +697,7 @@ def _instead_of(
     came = theirs.values().get(what)
     for name, call in reversed(list(calls.items())):
         given = call.path is None and name not in found.observed and is_number(call.output)
-        if np.size(call.output) == 1 and name.partition("(")[0] not in LOSSES:
+        if given and np.size(call.output) == 1 and name.partition("(")[0] not in LOSSES:
             continue  # anything may be made to give one number
         if given and is_number(expected) and np.array_equal(call.output, expected):
             return (name, came) if is_number(came) else None

@@ -73,8 +73,16 @@ RNN = {"input_size": 2, "hidden_size": H}
         ("LSTM", partial(lstm, order="ofgi"), ["gate order o, f, g, i instead"]),
         ("LSTM", partial(lstm, forget=1.0), ["forget bias plus 1"]),
         ("LSTM", partial(lstm, forget=0.37), ["forget bias plus 0.37"]),
-        ("LSTM", partial(lstm, inner=sigmoid), ["sigmoid for g"]),
-        ("LSTM", partial(lstm, outer=lambda c: c), ["no tanh on the cell"]),
+        (
+            "LSTM",
+            partial(lstm, inner=sigmoid),
+            ["activation of the cell candidate sigmoid instead of tanh"],
+        ),
+        (
+            "LSTM",
+            partial(lstm, outer=lambda c: c),
+            ["activation of the cell before the output identity instead of tanh"],
+        ),
         ("LSTM", partial(lstm, biases=("ih",)), ["bias_hh missing"]),
         ("LSTM", partial(lstm, reverse=True), ["reversed in time"]),
         ("LSTM", partial(lstm, start=1.0), ["initial state of ones"]),
@@ -175,7 +183,7 @@ MHA = {"embed_dim": WIDTH, "num_heads": HEADS, "batch_first": True}
     [
         ({"scale": 1.0}, ["no scale"]),
         ({"scale": WIDTH**-0.5}, ["scale 1/sqrt(6)"]),
-        ({"scale": 0.777}, ["scale 0.777"]),
+        ({"scale": 0.777}, ["scale=0.777"]),
         ({"axis": -2}, ["softmax over the queries"]),
         ({"merge": "wrong"}, ["heads merged wrongly"]),
         ({"order": (1, 0, 2)}, ["order k, q, v"]),
@@ -233,15 +241,16 @@ def test_attention_function_with_a_mask_of_its_weights():
     mask = np.array([[[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]] * 2) / 0.7
 
     def made(w, q, k, v, *rest):
-        share = softmax(q @ k.transpose(0, 2, 1), -1) * mask
-        return share @ v, share
+        share = softmax(q @ k.transpose(0, 2, 1), -1)
+        return (share * mask) @ v, share
 
     found = explained("attention", {}, (WORDS, WORDS * 0.5, WORDS + 1, None, mask), made)
     known(found, "no scale")
 
 
 @pytest.mark.parametrize(
-    ("order", "words"), [((1, 0, 2), "key, query, value"), ((0, 2, 1), "query, value, key")]
+    ("order", "words"),
+    [((1, 0, 2), "keys in the place of queries"), ((0, 2, 1), "values in the place of keys")],
 )
 def test_attention_function_with_arguments_in_another_order(order, words):
     def made(w, *given):
@@ -250,4 +259,4 @@ def test_attention_function_with_arguments_in_another_order(order, words):
         return share @ v, share
 
     found = explained("attention", {}, (WORDS, numbers(2, 3, WIDTH, seed=5), WORDS + 1), made)
-    known(found, f"query, key and value taken as {words}")
+    known(found, words)

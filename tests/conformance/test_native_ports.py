@@ -247,8 +247,9 @@ def test_all_mistakes_of_a_flax_port_at_once():
     chosen = Choices(norm=nnx.BatchNorm, momentum=0.1, padding="SAME", skip_first=False)
     proof = compare(UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES)
     for norm in ("enter.norm", "leave.norm"):
-        assert "momentum swapped and running variance biased" in sole(proof, norm, "running_mean")
-    assert "asymmetric SAME padding ((0, 1), (0, 1))" in sole(proof, "down", "output")
+        why = sole(proof, norm, "running_mean")
+        assert "momentum=0.9 instead of 0.1" in why and "running variance biased" in why
+    assert "asymmetric SAME ((0, 1), (0, 1))" in sole(proof, "down", "output")
     why = sole(proof, "the network", "output")
     assert why.startswith("Explained by order of concatenation [1, 0] (exact match")
     assert len(found(proof)) == 4

@@ -950,6 +950,6 @@ MISTAKES: list[Mistake] = [
     _schedule_mistake(
         "schedule: warm-up",
         lambda right: lambda step: right(step) * min(1.0, (step + 1) / 5),
-        "first 4 steps",
+        "warm-up over the first 5 steps",
     ),
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from tests.score.case import Mistake, Right
 
 PROVED, DIVERGES, UNDECIDED, RAISED = "proved", "diverges", "undecided", "raised"
-NETWORK = "the network"
+NETWORK, INPUT = "the network", "the input of "
 STRUCTURE = "L0"
 
 
@@ -87,7 +87,7 @@ def judge(case: Mistake | Right, found: Said) -> Judged:
 
 def _judged_mistake(case: Mistake, found: Said) -> Judged:
     detected = found.verdict == DIVERGES
-    placed = detected and any(_same_place(a, b) for a in found.places for b in case.places)
+    placed = detected and _is_placed(case.places, found.places)
     is_cause = detected and names_cause(case.cause, found.cause)
     effect_right = detected and case.effect is not None and bool(found.effect) == case.effect
     right = placed and is_cause
@@ -116,16 +116,29 @@ def _judged_right(case: Right, found: Said) -> Judged:
 
 def names_cause(wanted: tuple[str, ...], cause: str) -> bool:
     """Whether every one of the regular expressions is found in a printed cause."""
-    return bool(cause) and all(re.search(each, cause, re.IGNORECASE) for each in wanted)
+    return all(re.search(each, cause, re.IGNORECASE) for each in wanted)
 
 
-def _same_place(one: str, other: str) -> bool:
-    return (one or NETWORK) == (other or NETWORK)
+def _is_placed(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
+    """Whether a place is one of those that a case names.
+
+    Between two layers the network itself is everywhere: where both the case and the finding name
+    the input of a layer, it is that input that has to be right.
+    """
+    names = {place or NETWORK for place in wanted}
+    places = {place or NETWORK for place in found}
+    if any(map(_is_input, names)) and any(map(_is_input, places)):
+        places.discard(NETWORK)
+    return bool(names & places)
+
+
+def _is_input(place: str) -> bool:
+    return place.startswith(INPUT)
 
 
 def _places(finding: Any) -> list[str]:
-    named = re.findall(r"the input of ([\w.]+)", str(finding.what))
-    return [str(finding.place), *(f"the input of {name}" for name in named)]
+    named = re.findall(INPUT + r"([\w.]+)", str(finding.what))
+    return [str(finding.place), *(f"{INPUT}{name}" for name in named)]
 
 
 def _cause(finding: Any) -> str:

@@ -78,6 +78,16 @@ def test_the_network_itself_is_a_place_by_either_name():
     assert "placed" not in judged(places=("",))
 
 
+def test_the_input_of_another_layer_is_another_place():
+    between = replace(MISTAKE, places=("", "the input of fc"))
+    assert "placed" in judged(between, places=("", "the input of fc"))
+    assert "placed" not in judged(between, places=("", "the input of conv"))
+    assert "placed" in judged(between, places=("",))
+    assert "placed" in judged(replace(MISTAKE, places=("",)), places=("", "the input of conv"))
+    block = replace(MISTAKE, places=("block", "the input of fc"))
+    assert "placed" in judged(block, places=("block", "the input of block.fc"))
+
+
 # Right variants
 # -----------------------------------------------------------------------------
 
@@ -244,10 +254,30 @@ def test_a_score_gives_precision_beside_recall():
     assert found["causes claimed as exact that are right"] == (1, 2)
 
 
+def good(times):
+    """A mistake that is found whole and a right port that is proved, so many times."""
+    return [one for one in score().results if one.task.pair == "a"] * times
+
+
 def test_a_score_passes_where_its_goals_are_reached():
-    whole = score()
-    assert not whole.passed
-    assert Score([one for one in whole.results if one.task.pair == "a"], 1.0).passed
+    assert Score(good(1), 1.0).passed
+    unexplained = result(Task("b", MISTAKE), replace(FOUND, claims=False, cause=""))
+    assert Score([*good(9), unexplained], 1.0).passed
+    assert not Score([*good(5), unexplained], 1.0).passed
+
+
+@pytest.mark.parametrize(
+    ("case", "found"),
+    [
+        (Right("scanned", "jax"), replace(FOUND, claims=False)),
+        (Right("scanned", "jax"), Said(RAISED)),
+        (MISTAKE, replace(FOUND, cause="momentum")),
+        (MISTAKE, Said("proved")),
+    ],
+    ids=["accused", "raised", "false exact", "not detected"],
+)
+def test_one_case_of_a_hundred_is_enough_to_miss_the_goals(case, found):
+    assert not Score([*good(99), result(Task("b", case), found)], 1.0).passed
 
 
 def test_a_report_lists_every_miss_with_what_was_printed():

@@ -1,360 +1,244 @@
-"""Causes that any block may have: its inputs, weights or outputs are changed before or after it."""
+"""Conventions that any block may have: an input, a weight or the output is changed around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.explain import calls
-from deliralike.conformance.explain.pointwise import ACTIVATIONS
-from deliralike.conformance.explain.relations import order_along, rounded
-from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants, number
+from deliralike.conformance.explain.activations import ACTIVATIONS
+from deliralike.conformance.explain.arguments import names
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    array,
+    factor,
+    output,
+)
+from deliralike.conformance.explain.relations import TYPES, order_along, rounded
 from deliralike.conformance.findings import Accused
 
-_APPLIED = {word: function for word, function in ACTIVATIONS.items() if word != "identity"}
-_BILINEAR = (
-    "Conv",
-    "Linear",
-)  # where what is done to the input may as well have been done to the weight
-
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
+Apply = Callable[..., Convention]  # the words and the changes of one array
+
+# Where what is done to the input may as well have been done to the weight.
+_BILINEAR = ("Conv", "Linear", "conv", "linear")
 
 
-def around(accused: Accused, formula: Formula) -> Variants:
-    """Yield the block's own formula with changed weights, inputs or outputs, the likely ones first."""
-    for kind in ("float32", "float16", "bfloat16"):
-        yield Variant(f"computed in {kind}", partial(_computed_in, kind, formula))
-    if (
-        accused.reference.parameters
-    ):  # in the reference they come from all the places that share a parameter
-        yield Variant(
-            "gradients of this layer's own use alone: those of what is tied to it do not arrive",
-            formula,
-        )
-    yield from _inputs(
-        accused, formula
-    )  # before the weights, to which what is done to an input may be equal
-    yield from _weights(accused, formula)
-    yield from _outputs(accused, formula)
+def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
+    """Conventions for a block's own formula, the likely ones first."""
+    yield Convention("computed in", TYPES, _computed_in)
+    if accused.reference.parameters:  # in the reference they come from all places that share one
+        words = "this layer's own use alone: those of what is tied to it do not arrive"
+        yield Convention("gradients of", {words: None}, _alone)
+    weights = [name for name in accused.reference.parameters if name in given]
+    for place, name in enumerate(name for name in names(accused.kind) if name not in weights):
+        if _is_floating(given.get(name)):
+            words = "input (or weight)" if accused.kind.startswith(_BILINEAR) else "input"
+            yield from _changes(name if place else words, partial(_at, name), given[name], place)
+    for name in weights:
+        missing = {"missing" if "bias" in name else "without effect": _times(0.0)}
+        twice = {"added twice": _times(2.0), "taken for one (no scale)": _one}
+        yield array(name, name, missing | twice if given[name].ndim == 1 else missing)
+        yield from _changes(name, partial(_at, name), given[name], 1)
+    alike = (pair for pair in combinations(weights, 2) if _are_alike(given, *pair))
+    yield Convention("exchanged:", {" and ".join(pair): pair for pair in alike}, _exchanged)
+    if {"weight", "bias"} <= set(weights) and given["weight"].ndim == 1:
+        yield Convention("no scale and shift", {"(weight one, bias missing)": None}, _plain)
+    yield from _outputs(accused)
 
 
-def _weights(accused: Accused, formula: Formula) -> Variants:
-    arrays = {
-        name: value for name, value in accused.state.items() if name in accused.reference.parameters
-    }
-    for name, value in arrays.items():
-        run = partial(_with_weight, formula, name)
-        yield Variant(
-            f"{name} missing" if "bias" in name else f"{name} without effect",
-            partial(run, _times(0.0)),
-        )
-        if value.ndim == 1:
-            yield Variant(
-                f"{name} added twice" if "bias" in name else f"{name} doubled",
-                partial(run, _times(2.0)),
-            )
-            if name == "weight":
-                yield Variant(
-                    "weight taken for one (no scale)", partial(run, lambda nn, x: x * 0.0 + 1.0)
-                )
-                yield Variant(
-                    "no scale and shift (weight one, bias missing)", partial(_plain, formula)
-                )
-        yield Variant(f"{name} negated", partial(run, _times(-1.0)))
-        if value.size > 2:
-            yield Variant(_times_cause(name), _scaling(run), (0.5, 2.0))
-            yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
-        for order in _orders(value.shape):
-            word = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
-            yield Variant(f"{name} {word}", partial(run, _permuted(order)))
-        for axis in [axis for axis in range(value.ndim) if value.shape[axis] > 1]:
-            yield Variant(f"{name} reversed along axis {axis}", partial(run, _reversed(axis)))
-        for kind in ("float32", "float16", "bfloat16"):
-            yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(value, kind)))
-            yield Variant(f"{name} rounded to {kind}, and its gradient", partial(run, _cast(kind)))
-        if value.ndim > 1:
-            yield Variant(f"{name} standardised for each output", partial(run, _standardised))
-        yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
-    pairs = [(a, b) for a in arrays for b in arrays if a < b and arrays[a].shape == arrays[b].shape]
-    for first, second in pairs[:12]:
-        yield Variant(
-            f"{first} and {second} exchanged", partial(_exchanged, formula, first, second)
-        )
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
-def _inputs(accused: Accused, formula: Formula) -> Variants:
-    names = calls.names_of(accused.kind)
-    leaves = [(path, leaf) for path, leaf in nest.leaves_with_paths(tuple(accused.args), "args")]
-    for position, (path, leaf) in enumerate(leaves):
-        if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
-            continue
-        name = "input" if position == 0 else names.get(path, path)
-        either = (
-            "input (or weight)" if position == 0 and accused.kind.startswith(_BILINEAR) else name
-        )
-        run = partial(_with_input, formula, position)
-        if position:
-            yield Variant(f"{name} missing (zero)", partial(run, _times(0.0)))
-        yield Variant(_times_cause(either), _scaling(run), (0.5, 2.0, 255.0, 1.0 / 255.0))
-        yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
-        for order in _orders(leaf.shape):
-            yield Variant(
-                f"{name} with its axes permuted to {order}", partial(run, _permuted(order))
-            )
-        for axis in [axis for axis in range(leaf.ndim) if leaf.shape[axis] > 1]:
-            channels = f"channels of the {either} in reverse order (RGB and BGR)"
-            word = (
-                channels if axis == 1 and leaf.ndim > 2 else f"{either} reversed along axis {axis}"
-            )
-            yield Variant(word, partial(run, _reversed(axis)))
-        if leaf.ndim > 1 and 2 < leaf.shape[1] <= 4:
-            for order in permutations(range(leaf.shape[1])):
-                yield Variant(
-                    f"channels of the {either} in the order {order}", partial(run, _taken(order, 1))
-                )
-        for kind in ("float32", "float16", "bfloat16"):
-            yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(leaf, kind)))
-            yield Variant(f"{name} rounded to {kind}, and its gradient", partial(run, _cast(kind)))
-        for word, function in _APPLIED.items():
-            yield Variant(f"{word} applied to the {name}", partial(run, function))
-        if leaf.ndim > 1:
-            for centred, eps in ((True, 1e-5), (True, 0.0), (False, 0.0), (False, 1e-5)):
-                how = (
-                    "standardised"
-                    if centred
-                    else "divided by its deviation, not centred (standardised in part)"
-                )
-                yield Variant(
-                    f"{name} {how} for each channel", partial(run, _per_channel(centred, eps))
-                )
-            yield Variant(f"{name} standardised for each sample", partial(run, _standardised))
-        yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
+def _are_alike(given: Arguments, first: str, second: str) -> bool:
+    return given[first].shape == given[second].shape
 
 
-def _outputs(accused: Accused, formula: Formula) -> Variants:
-    outputs = [leaf for leaf in nest.leaves(accused.reference.outputs) if leaf is not None]
-    wanted = [leaf for leaf in nest.leaves(accused.candidate.outputs) if leaf is not None]
-    if not outputs or not wanted:
+def _at(name: str, words: str, alternatives: Any) -> Convention:
+    return array(words, name, alternatives)
+
+
+def _outputs(accused: Accused) -> Iterator[Convention]:
+    """Changes of the first output."""
+    sides = [nest.leaves(side.outputs) for side in (accused.reference, accused.candidate)]
+    if not all(side and side[0] is not None for side in sides):
         return
-    y, c = np.asarray(outputs[0]), np.asarray(wanted[0])
-    run = partial(_with_output, formula)
+    y, c = (np.asarray(side[0]) for side in sides)
     first = accused.args[0] if accused.args else None
-    if isinstance(first, np.ndarray) and first.shape == c.shape and first.dtype.kind == "f":
-        yield Variant(
-            "does nothing: the input unchanged",
-            lambda call: _first_replaced(formula(call), call.args[0]),
-        )
-        yield Variant(
-            "the input added to the output times {}",
-            lambda call, value: _first_replaced(
-                (done := formula(call)), _first(done) + call.args[0] * value
-            ),
-            (1.0, -1.0),
-        )
-        yield Variant(
-            "gradient of the identity (straight through)", partial(_straight_through, formula)
-        )
-    yield Variant("output zero", partial(run, _times(0.0)))
-    if y.size > 2:
-        yield Variant(_times_cause("output"), _scaling(run), (0.5, 2.0, -1.0))
-        yield Variant("output plus {}", _shifting(run), (1.0, -1.0))
-    for word, function in _APPLIED.items():
-        yield Variant(f"{word} applied to the output", partial(run, function))
-    for axis in range(y.ndim):
-        yield Variant(
-            f"softmax over axis {axis} applied to the output", partial(run, _softmaxed(axis))
-        )
-        if y.shape[axis] > 1:
-            channels = (
-                "output channels in reverse order"
-                if axis == 1
-                else f"output reversed along axis {axis}"
-            )
-            yield Variant(channels, partial(run, _reversed(axis)))
-    for order in permutations(range(y.ndim)) if y.ndim <= 4 else ():
-        if order != tuple(range(y.ndim)) and tuple(y.shape[d] for d in order) == c.shape:
-            yield Variant(
-                f"output with its axes permuted to {order}", partial(run, _permuted(order))
-            )
+    if _is_floating(first) and first.shape == c.shape:
+        yield Convention("does nothing:", {"the input unchanged": False}, _straight)
+        yield factor("the input added to the output, times", _residual, usual=None)
+        yield Convention("gradient", {"of the identity (straight through)": True}, _straight)
+    softmax = {str(axis): partial(_softmax, axis) for axis in range(y.ndim)}
+    yield output("softmax of the output over axis", softmax)
+    yield from _changes("output", output, y)
     if y.shape != c.shape:
-        if y.size == c.size:
-            yield Variant(
-                f"output reshaped to {c.shape}", partial(run, lambda nn, x: nn.reshape(x, c.shape))
-            )
+        yield output("output", dict(_permuted(y.shape, c.shape)))
+        yield output("output", {f"reshaped to {c.shape}": partial(_reshaped, c.shape)})
         return
     for axis in range(y.ndim):
         if (found := order_along(y, c, axis)) is not None:
-            shown = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
-            word = f"output channels (axis {axis})" if axis == 1 else f"output with axis {axis}"
-            yield Variant(
-                f"{word} in the order [{shown}]", partial(run, _taken(tuple(found), axis))
-            )
-    low, high = float(c.min()), float(c.max())
+            words = f"output channels (axis {axis})" if axis == 1 else f"output axis {axis}"
+            shown = str(found[:8].tolist())
+            yield output(f"{words} in the order", {shown: partial(_taken, tuple(found), axis)})
     if y.size > 2:  # bounds fit any one number
-        yield Variant(
-            f"output clipped to [{low:g}, {high:g}]",
-            partial(run, lambda nn, x: nn.clip(x, low, high)),
-        )
-    for kind in ("float32", "float16", "bfloat16"):
-        yield Variant(f"output rounded to {kind}", partial(run, _rounded(y, kind)))
-        yield Variant(f"output rounded to {kind}, and its gradient", partial(run, _cast(kind)))
-    yield Variant("output without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
+        low, high = float(c.min()), float(c.max())
+        yield output("output clipped to", {f"[{low:g}, {high:g}]": partial(_clipped, low, high)})
 
 
-def _times_cause(name: str) -> Callable[[float], str]:
-    return lambda value: (
-        f"{name} negated"
-        if value == -1.0
-        else f"{name} scaled: times {number(value)}{_named(value)}"
-    )
-
-
-def _named(value: float) -> str:
-    """What a factor may stand for."""
-    known = {
-        "1/log(2), a logarithm to base 2": 1.0 / np.log(2.0),
-        "log(2)": np.log(2.0),
-        "1/sqrt(2)": 0.5**0.5,
-        "sqrt(2)": 2.0**0.5,
-        "6": 6.0,
-        "1/log(10), a logarithm to base 10": 1.0 / np.log(10.0),
-    }
-    return next(
-        (f" ({word})" for word, exact in known.items() if abs(value / exact - 1.0) < 1e-9), ""
-    )
-
-
-# Running the formula with one thing changed
+# What may be done to any array
 # -----------------------------------------------------------------------------
 
 
-def _with_weight(formula: Formula, name: str, change: Change, call: Call) -> Any:
-    return formula(call.but(weights={**call.weights, name: change(call.nn, call.weights[name])}))
-
-
-def _plain(formula: Formula, call: Call) -> Any:
-    """Without what is learned by channel."""
-    w = call.weights
-    weights = {
-        name: w[name] * 0.0 + float(name == "weight") for name in ("weight", "bias") if name in w
-    }
-    return formula(call.but(weights={**w, **weights}))
-
-
-def _exchanged(formula: Formula, first: str, second: str, call: Call) -> Any:
-    w = call.weights
-    return formula(call.but(weights={**w, first: w[second], second: w[first]}))
-
-
-def _with_input(formula: Formula, position: int, change: Change, call: Call) -> Any:
-    leaves, structure = nest.flatten(call.args)
-    old, leaves = leaves[position], list(leaves)
-    new = change(call.nn, old)
-    leaves = [
-        new if leaf is old else leaf for leaf in leaves
-    ]  # the same array may come several times
-    return formula(call.but(args=nest.unflatten(structure, leaves)))
-
-
-def _with_output(formula: Formula, change: Change, call: Call) -> Any:
-    outputs = formula(call)
-    return _first_replaced(outputs, change(call.nn, _first(outputs)))
-
-
-def _straight_through(formula: Formula, call: Call) -> Any:
-    outputs, x = formula(call), call.args[0]
-    return _first_replaced(
-        outputs, call.nn.stop_gradient(_first(outputs)) + x - call.nn.stop_gradient(x)
+def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Iterator[Convention]:
+    """Changes of one array; of another one than the first also that it is missing."""
+    yield apply(
+        words, {"negated": _times(-1.0)} | ({"missing (zero)": _times(0.0)} if later else {})
     )
+    if value.ndim > 2 and value.shape[1] > 1:
+        backwards = {"in reverse order (RGB and BGR)": partial(_reversed, 1)}
+        yield apply(f"channels of the {words}", backwards)
+    if value.size > 2:
+        yield _number(f"scale of {words}", apply, _times, (0.5, 2.0, 255.0, 1.0 / 255.0), 1.0)
+        yield _number(f"{words} plus", apply, _plus, (1.0, -1.0), None)
+    yield apply(words, dict(_permuted(value.shape, value.shape)))
+    axes = [axis for axis, size in enumerate(value.shape) if size > 1]
+    yield apply(words, {f"reversed along axis {axis}": partial(_reversed, axis) for axis in axes})
+    if value.ndim > 1 and 2 < value.shape[1] <= 4:
+        orders = permutations(range(value.shape[1]))
+        known = {str(list(order)): partial(_taken, order, 1) for order in orders}
+        yield apply(f"channels of the {words} in the order", known)
+    yield apply(f"{words} goes through", ACTIVATIONS)
+    if value.ndim > 1:
+        yield apply(words, dict(_norms(value.ndim)))
+    for kind in TYPES:
+        error = rounded(value, kind) - value
+        yield apply(words, {f"rounded to {kind}": partial(_added, error)})
+    yield apply(words, {"without a gradient": lambda nn, x: nn.stop_gradient(x)})
 
 
-def _first(outputs: Any) -> Any:
-    return nest.leaves(outputs)[0]
+def _number(words: str, apply: Apply, change: Any, starts: Any, usual: Any) -> Convention:
+    """A change with a number that is searched for."""
+    made = apply("", {})
+
+    def at(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+        return made.apply(formula, nn, given, change(value))
+
+    return factor(words, at, alternatives=starts, usual=usual)
 
 
-def _first_replaced(outputs: Any, by: Any) -> Any:
-    leaves, structure = nest.flatten(outputs)
-    return nest.unflatten(structure, [by, *leaves[1:]])
+def _permuted(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
+    """The orders of axes that make one shape of another, but the usual one."""
+    for order in list(permutations(range(len(shape))))[1:] if len(shape) <= 4 else ():
+        if tuple(shape[d] for d in order) == to:
+            words = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
+            yield words, partial(_in_order, order)
 
 
-# What is done to one array
-# -----------------------------------------------------------------------------
+def _norms(rank: int) -> Iterator[tuple[str, Change]]:
+    """What is normalised in passing, or before a network."""
+    known = {"channel": (0, *range(2, rank)), "sample": range(1, rank)}
+    for (each, axes), eps in ((pair, eps) for pair in known.items() for eps in (1e-5, 0.0)):
+        words = f"for each {each} (eps {eps:g})"
+        yield f"standardised {words}", partial(_standardised, axes, eps, True)
+        yield f"divided by its deviation {words}", partial(_standardised, axes, eps, False)
 
 
-def _scaling(run: Callable[..., Any]) -> Formula:
-    return lambda call, value: run(_times(value), call)
-
-
-def _shifting(run: Callable[..., Any]) -> Formula:
-    return lambda call, value: run(lambda nn, x: x + value, call)
+def _standardised(axes: Iterable[int], eps: float, centred: bool, nn: Any, x: Any) -> Any:
+    deviation = nn.sqrt(nn.var(x, tuple(axes), keepdim=True) + eps)
+    return (x - nn.mean(x, tuple(axes), keepdim=True) if centred else x) / deviation
 
 
 def _times(by: float) -> Change:
     return lambda nn, x: x * by
 
 
-def _permuted(order: tuple[int, ...]) -> Change:
-    return lambda nn, x: nn.permute(x, order)
+def _plus(by: float) -> Change:
+    return lambda nn, x: x + by
 
 
-def _reversed(axis: int) -> Change:
-    return lambda nn, x: nn.flip(x, axis)
+def _added(error: np.ndarray, nn: Any, x: Any) -> Any:
+    return x + nn.constant(error, like=x)
 
 
-def _taken(order: tuple[int, ...], axis: int) -> Change:
-    return lambda nn, x: nn.select(x, nn.constant(np.asarray(order), like=x), axis)
+def _one(nn: Any, x: Any) -> Any:
+    return x * 0.0 + 1.0
 
 
-def _softmaxed(axis: int) -> Change:
-    return lambda nn, x: nn.softmax(x, axis)
+def _in_order(order: Sequence[int], nn: Any, x: Any) -> Any:
+    return nn.permute(x, order)
 
 
-def _rounded(value: np.ndarray, kind: str) -> Change:
-    """Rounding as a constant that is added, since it has the gradient of the identity."""
-    error = rounded(value, kind) - value
-    return lambda nn, x: x + nn.constant(error, like=x)
+def _reversed(axis: int, nn: Any, x: Any) -> Any:
+    return nn.flip(x, axis)
 
 
-def _cast(kind: str) -> Change:
-    return lambda nn, x: nn.cast(nn.cast(x, kind), "float64")
+def _taken(order: Sequence[int], axis: int, nn: Any, x: Any) -> Any:
+    return nn.select(x, nn.constant(np.asarray(order), like=x), axis)
 
 
-def _computed_in(kind: str, formula: Formula, call: Call) -> Any:
+def _softmax(axis: int, nn: Any, x: Any) -> Any:
+    return nn.softmax(x, axis)
+
+
+def _reshaped(shape: tuple[int, ...], nn: Any, x: Any) -> Any:
+    return nn.reshape(x, shape)
+
+
+def _clipped(low: float, high: float, nn: Any, x: Any) -> Any:
+    return nn.clip(x, low, high)
+
+
+# What is done to the whole formula
+# -----------------------------------------------------------------------------
+
+
+def _computed_in(formula: Formula, nn: Any, given: Arguments, kind: str) -> Any:
     """Everything cast to a shorter type, and the outputs back."""
 
-    def cast(x: Any, to: str) -> Any:
-        return call.nn.cast(x, to) if "float" in str(getattr(x, "dtype", "")) else x
+    def cast(to: str) -> Callable[[Any], Any]:
+        return lambda x: nn.cast(x, to) if "float" in str(getattr(x, "dtype", "")) else x
 
-    weights, args, kwargs = nest.map(
-        lambda x: cast(x, kind), (dict(call.weights), call.args, dict(call.kwargs))
-    )
-    outputs = formula(call.but(weights=weights, args=args, kwargs=kwargs))
-    call.after.update({name: cast(value, "float64") for name, value in call.after.items()})
-    return nest.map(lambda x: cast(x, "float64"), outputs)
-
-
-def _standardised(nn: Any, x: Any) -> Any:
-    dims = tuple(range(1, len(x.shape)))
-    return (x - nn.mean(x, dims, keepdim=True)) / nn.sqrt(nn.var(x, dims, keepdim=True) + 1e-5)
+    after: dict[str, Any] = {}
+    short = {**nest.map(cast(kind), {**given, "after": {}}), "after": after}
+    outputs = nest.map(cast("float64"), formula(nn, short))
+    given["after"].update(nest.map(cast("float64"), after))
+    return outputs
 
 
-def _per_channel(centred: bool, eps: float) -> Change:
-    def change(nn: Any, x: Any) -> Any:
-        dims = (0, *range(2, len(x.shape)))
-        deviation = nn.sqrt(nn.var(x, dims, keepdim=True) + eps)
-        return (x - nn.mean(x, dims, keepdim=True) if centred else x) / deviation
-
-    return change
+def _alone(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
+    return formula(nn, given)
 
 
-def _orders(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """The orders of axes that leave a shape as it is."""
-    if len(shape) <= 4:
-        for order in permutations(range(len(shape))):
-            if order != tuple(range(len(shape))) and tuple(shape[d] for d in order) == shape:
-                yield order
+def _exchanged(formula: Formula, nn: Any, given: Arguments, pair: Sequence[str]) -> Any:
+    first, second = pair
+    return formula(nn, {**given, first: given[second], second: given[first]})
+
+
+def _plain(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
+    one, zero = given["weight"] * 0.0 + 1.0, given["bias"] * 0.0
+    return formula(nn, {**given, "weight": one, "bias": zero})
+
+
+def _residual(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+    leaves, structure = nest.flatten(formula(nn, given))
+    return nest.unflatten(structure, [leaves[0] + _x(given) * value, *leaves[1:]])
+
+
+def _straight(formula: Formula, nn: Any, given: Arguments, through: bool) -> Any:
+    """The input in the place of the first output, or its gradient alone."""
+    x = _x(given)
+    leaves, structure = nest.flatten(formula(nn, given))
+    y = nn.stop_gradient(leaves[0]) + x - nn.stop_gradient(x) if through else x
+    return nest.unflatten(structure, [y, *leaves[1:]])
+
+
+def _x(given: Arguments) -> Any:
+    return next(given[name] for name in ("x", "query", "logits") if name in given)

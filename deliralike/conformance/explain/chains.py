@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.explain.activations import ACTIVATIONS, applied
+from deliralike.conformance.explain.windows import RESIZINGS
+
 Change = Callable[[np.ndarray], np.ndarray]
 Made = tuple[str, np.ndarray]
 
@@ -35,11 +38,13 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
                 (f"{words}, flattened", made.reshape(target.shape)) for words, made in pictures
             )
         if array.shape == target.shape:
+            for activation in ACTIVATIONS:
+                yield f"{activation} of {name}", applied(activation, array)
             yield from _with_slope("", name, array, target, lambda x: x, True)
         for words, resize, is_linear in _resizings(array, target.shape):
             yield f"{words} of {name}", resize(array)
-            for activation, change in _ACTIVATIONS.items():
-                yield f"{words} of {activation} of {name}", resize(change(array))
+            for activation in ACTIVATIONS:
+                yield f"{words} of {activation} of {name}", resize(applied(activation, array))
             yield from _with_slope(f"{words} of ", name, array, target, resize, is_linear)
 
 
@@ -91,7 +96,7 @@ def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str,
     if all(after <= before for before, after in zip(start, end, strict=True)):
         yield from _poolings(start, end)
     for words, weights in _INTERPOLATIONS.items():
-        rows, columns = (weights(before, after) for before, after in zip(start, end, strict=True))
+        rows, columns = (weights(*pair, None) for pair in zip(start, end, strict=True))
         yield words, partial(_interpolated, rows, columns), True
 
 
@@ -157,49 +162,12 @@ def _interpolated(rows: np.ndarray, columns: np.ndarray, array: np.ndarray) -> n
     return np.einsum("ih,nchw,jw->ncij", rows, array, columns)
 
 
-def _linear(before: int, after: int, aligned: bool) -> np.ndarray:
-    """The weights of linear interpolation: a row for each new element."""
-    scale = (before - 1) / max(1, after - 1) if aligned else before / after
-    shift = 0.0 if aligned else 0.5
-    places = np.clip((np.arange(after) + shift) * scale - shift, 0, before - 1)
-    return np.maximum(0.0, 1.0 - np.abs(places[:, None] - np.arange(before)))
-
-
-def _nearest(before: int, after: int, shift: float) -> np.ndarray:
-    places = np.floor((np.arange(after) + shift) * before / after).astype(int)
-    return np.eye(before)[np.minimum(places, before - 1)]
-
-
-_INTERPOLATIONS: dict[str, Callable[[int, int], np.ndarray]] = {
-    "bilinear resizing with align_corners=False": partial(_linear, aligned=False),
-    "bilinear resizing with align_corners=True": partial(_linear, aligned=True),
-    "nearest resizing": partial(_nearest, shift=0.0),
-    "nearest resizing from the centres (nearest-exact)": partial(_nearest, shift=0.5),
-}
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700)))
-
-
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
-
-
-_ACTIVATIONS: dict[str, Change] = {
-    "relu": lambda x: np.maximum(x, 0.0),
-    "leaky_relu (0.01)": lambda x: np.where(x > 0, x, 0.01 * x),
-    "leaky_relu (0.2)": lambda x: np.where(x > 0, x, 0.2 * x),
-    "sigmoid": _sigmoid,
-    "tanh": np.tanh,
-    "silu": lambda x: x * _sigmoid(x),
-    "gelu": _gelu,
-    "gelu by tanh": lambda x: (
-        x * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-    ),
-    "relu6": lambda x: np.clip(x, 0.0, 6.0),
-    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
-    "softplus": lambda x: np.logaddexp(x, 0.0),
-    "negative": np.negative,
-    "abs": np.abs,
+# What native networks resize by, and the words for it.
+_INTERPOLATIONS = {
+    "bilinear resizing with align_corners=False": RESIZINGS["linear, align_corners=False"],
+    "bilinear resizing with align_corners=True": RESIZINGS["linear, align_corners=True"],
+    "nearest resizing": RESIZINGS["nearest neighbours (floor)"],
+    "nearest resizing from the centres (nearest-exact)": RESIZINGS[
+        "nearest-exact (half-pixel centres)"
+    ],
 }

@@ -1,214 +1,448 @@
-"""Conventions of normalisation: epsilons, groups, axes and variances."""
+"""Conventions of norms: epsilons, axes, variances, and which statistics are used and moved."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from deliralike.conformance.explain.calls import Bound
-from deliralike.conformance.explain.variant import fitted, instead
+import numpy as np
 
-EPSILONS = (2e-5, 1e-3, 1e-6, 1e-5, 1e-4, 1e-8, 1e-2, 0.1)
+from deliralike.conformance.explain import one_pass
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    array,
+    factor,
+    instead,
+    rules,
+    setting,
+)
+
+EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
+
+# How the deviation is made of the variance and epsilon; the usual way is ``sqrt(var + eps)``.
+_DEVIATIONS: Mapping[str, Any] = {
+    "outside": lambda nn, var, eps: nn.sqrt(var) + eps,
+    "floor": lambda nn, var, eps: nn.sqrt(nn.where(var > eps, var, eps)),
+    "variance": lambda nn, var, eps: var + eps,
+    "squared": lambda nn, var, eps: nn.sqrt(var * var + eps),
+    "none": lambda nn, var, eps: 1.0,
+}
+_EPS = {
+    "outside of the root (added to the deviation: std + eps)": {"deviation": "outside"},
+    "as the least variance (a floor: max(var, eps))": {"deviation": "floor"},
+}
+_VARIANCE = {
+    "unbiased in the normalisation (unbiased variance)": {"correction": 1},
+    "not centred (mean of squares)": {"variance": "uncentred"},
+}
+_MEAN = {"not subtracted (RMS norm, not centred)": {"centred": False}}
+_DIVISOR = {
+    "the variance instead of its root": {"deviation": "variance"},
+    "the variance instead of its root (eps added to its square)": {"deviation": "squared"},
+    "one: not divided by the standard deviation": {"deviation": "none"},
+}
+_ROUNDING = {
+    "one-pass variance E[x²] - E[x]²": {"variance": "one pass"},
+    "mean and variance in float32": {"short": "float32"},
+}
+_GRADIENT = {
+    "through the batch statistics (mean and variance)": {"constant": ("mean", "var")},
+    "through the mean": {"constant": ("mean",)},
+    "through the variance": {"constant": ("var",)},
+}
 
 
-def standardised(
-    nn: Any,
-    x: Any,
-    dims: Sequence[int],
-    eps: float,
-    correction: int = 0,
-    centred: bool = True,
-    how: str = "",
-    error: Any = None,
-) -> Any:
-    """Return an array of mean 0 and variance 1 over some axes, by one of several rules.
+def _rules(given: Arguments) -> list[Convention]:
+    """What holds of every norm; the first three also together."""
+    eps = given.get("eps")
+    return [
+        setting("eps", EPSILONS, free=True, least=0.0, usual=eps),
+        rules("eps", _EPS, joins="variance"),
+        rules("variance", _VARIANCE, joins="variance"),
+        rules("mean", _MEAN),
+        rules("divisor", _DIVISOR),
+        rules("computed with", _ROUNDING),
+        rules("no gradient", _GRADIENT),
+        *one_pass.conventions(given),
+    ]
 
-    `error` is added to each variance.
-    """
-    mean = nn.mean(x, tuple(dims), keepdim=True)
-    count = math.prod(x.shape[d] for d in dims)
-    difference = x - mean
+
+def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
+    """Mean and variance over ``axes``, by the rules that are given."""
+    axes = tuple(given["axes"])
+    mean = nn.mean(x, axes, keepdim=True)
+    centred = x - mean
+    squares = nn.mean(x * x, axes, keepdim=True)
+    how = given.get("variance")
     if how == "one pass":
-        var = nn.mean(x * x, tuple(dims), keepdim=True) - mean * mean
-    elif how == "uncentred variance":
-        var = nn.mean(x * x, tuple(dims), keepdim=True)
+        var = squares - mean * mean
+    elif how == "uncentred" or not given.get("centred", True):
+        var = squares
     else:
-        var = nn.sum(difference * difference, tuple(dims), keepdim=True) * (
-            1.0 / (count - correction)
-        )
-    if error is not None:
-        var = var + nn.constant(error, like=x)
-    if how == "float32 statistics":
-        mean, var = (nn.cast(nn.cast(value, "float32"), x) for value in (mean, var))
-        difference = x - mean
-    if how == "constant statistics":
-        mean, var = nn.stop_gradient(mean), nn.stop_gradient(var)
-        difference = x - mean
-    if not centred:
-        difference, var = x, nn.mean(x * x, tuple(dims), keepdim=True)
-    if how == "outside":
-        return difference / (nn.sqrt(var) + eps)
-    if how == "maximum":
-        return difference / nn.sqrt(nn.where(var > eps, var, eps))
-    if how == "no root":
-        return difference / (var + eps)
-    if how == "no division":
-        return difference
-    return difference / nn.sqrt(var + eps)
+        count = math.prod(x.shape[axis] for axis in axes)
+        correction = given.get("correction", 0)
+        var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / max(count - correction, 1e-30))
+    if given.get("error") is not None:
+        var = var + nn.constant(given["error"], like=x)
+    if given.get("short"):
+        mean, var = (nn.cast(nn.cast(value, given["short"]), x) for value in (mean, var))
+    constant = given.get("constant", ())
+    mean = nn.stop_gradient(mean) if "mean" in constant else mean
+    return mean, nn.stop_gradient(var) if "var" in constant else var
 
 
-_HOW: dict[str, dict[str, Any]] = {
-    "eps outside of the root (added to the deviation: std + eps)": {"how": "outside"},
-    "eps as the least variance (a floor: max(var, eps))": {"how": "maximum"},
-    "mean not subtracted (RMS norm, not centred)": {"centred": False},
-    "variance not centred (mean of squares)": {"how": "uncentred variance"},
-    "divided by the variance instead of its root": {"how": "no root"},
-}
-RULES: dict[str, dict[str, Any]] = {
-    "unbiased variance in the normalisation instead of the biased one": {"correction": 1},
-    **_HOW,
-    **{f"unbiased variance; {cause}": {"correction": 1, **rule} for cause, rule in _HOW.items()},
-    "one-pass variance E[x²] - E[x]²": {"how": "one pass"},
-    "mean and variance in float32": {"how": "float32 statistics"},
-    "not divided by the standard deviation": {"how": "no division"},
-    "no gradient through the mean and variance": {"how": "constant statistics"},
-}
+def divided(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
+    """What is normalised: centred and divided by the deviation."""
+    difference = x - mean if given.get("centred", True) else x
+    deviation = _DEVIATIONS.get(given.get("deviation", ""))
+    if deviation is None:
+        return difference / nn.sqrt(var + given["eps"])
+    return difference / deviation(nn, var, given["eps"])
 
 
-def ruled(make: Callable[..., Any], eps: float) -> Iterator[tuple]:
-    """Yield another epsilon, another rule, and both.
-
-    `make` takes the arguments of its call, then ``eps`` and the rule.
-    """
-    yield fitted("eps", eps), partial(_with_eps, make, {}), EPSILONS, 0.0
-    for cause, rule in RULES.items():
-        yield cause, partial(make, **rule)
-    for cause, rule in RULES.items():
-        if not any(word in cause for word in ("gradient", "not divided", "float32")):
-            yield (
-                f"{cause}; {fitted('eps', eps)}",
-                partial(_with_eps, make, rule),
-                (0.0, *EPSILONS),
-                0.0,
-            )
-
-
-def _with_eps(make: Callable[..., Any], rule: dict[str, Any], *given: Any) -> Any:
-    return make(*given[:-1], eps=given[-1], **rule)
-
-
-def affine(nn: Any, y: Any, b: Bound, shape: Sequence[int] | None = None) -> Any:
-    """Scaled and shifted by what is learned, brought to a shape."""
-    weight, bias = (b.get(name) for name in ("weight", "bias"))
-    if shape is not None:
+def _affine(nn: Any, y: Any, given: Arguments) -> Any:
+    """Scaled and shifted by what is learned, which is of shape ``(width,)`` or ``learned``."""
+    weight, bias = given.get("weight"), given.get("bias")
+    if given.get("learned") is not None:
         weight, bias = (
-            None if one is None else nn.reshape(one, tuple(shape)) for one in (weight, bias)
+            None if one is None else nn.reshape(one, given["learned"]) for one in (weight, bias)
         )
+    if given.get("shifted first") and bias is not None:
+        return (y + bias) * weight
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
-def axes_of(rank: int) -> list[tuple[int, ...]]:
-    """Every choice of axes."""
-    return [dims for count in range(1, rank + 1) for dims in combinations(range(rank), count)]
+def _own(nn: Any, given: Arguments) -> Any:
+    """A norm without running statistics; ``split`` is the shape in which its axes are counted."""
+    x = given["x"]
+    part = nn.reshape(x, given["split"]) if "split" in given else x
+    y = divided(nn, part, *statistics(nn, part, given), given)
+    return _affine(nn, nn.reshape(y, tuple(x.shape)), given)
 
 
-def layer_norm(b: Bound) -> Iterator[tuple]:
-    """Epsilon, rules, and other axes."""
-    rank = len(b["x"].shape)
-    usual = tuple(range(rank - len(b["normalized_shape"]), rank))
-
-    def made(
-        nn: Any, b: Bound, eps: float | None = None, dims: Sequence[int] = usual, **rule: Any
-    ) -> Any:
-        return affine(
-            nn, standardised(nn, b["x"], dims, b["eps"] if eps is None else eps, **rule), b
-        )
-
-    yield from ruled(made, b["eps"])
-    for dims in axes_of(rank):
-        if dims != usual:
-            yield f"normalised over axes {dims} instead of {usual}", partial(made, dims=dims)
+def _with(formula: Formula, usual: Arguments) -> Formula:
+    """A formula that is told what does not change from call to call."""
+    return lambda nn, given: formula(nn, {**usual, **given})
 
 
-def group_norm(b: Bound) -> Iterator[tuple]:
-    """Epsilon, groups, rules, and other axes."""
-    rank, channels, groups = len(b["x"].shape), b["x"].shape[1], b["num_groups"]
-    shape = (1, -1) + (1,) * (rank - 2)
-
-    def made(
-        nn: Any,
-        b: Bound,
-        eps: float | None = None,
-        groups: int = groups,
-        how_split: str = "",
-        **rule: Any,
-    ) -> Any:
-        x = b["x"]
-        size: tuple[int, ...] = (x.shape[0], groups, -1)
-        dims: tuple[int, ...] = (2,)
-        if how_split == "in turn":  # channel c belongs to group c % groups
-            size, dims = (x.shape[0], channels // groups, groups, -1), (1, 3)
-        elif how_split == "batch":
-            dims = (0, 2)
-        elif how_split == "position":
-            size, dims = (x.shape[0], groups, channels // groups, -1), (2,)
-        y = standardised(nn, nn.reshape(x, size), dims, b["eps"] if eps is None else eps, **rule)
-        return affine(nn, nn.reshape(y, tuple(x.shape)), b, shape)
-
-    for other in [g for g in range(1, channels + 1) if channels % g == 0 and g != groups]:
-        yield (
-            f"{instead('groups', other, groups)} (num_groups={other})",
-            partial(made, groups=other),
-        )
-        yield (
-            f"groups={other} of channels dealt in turn (interleaved)",
-            partial(made, groups=other, how_split="in turn"),
-        )
-    yield "channels dealt to the groups in turn (interleaved)", partial(made, how_split="in turn")
-    yield from ruled(made, b["eps"])
-    yield (
-        "statistics of each group over the batch too (other axes)",
-        partial(made, how_split="batch"),
-    )
-    yield (
-        "statistics of each group at each position by itself (other axes)",
-        partial(made, how_split="position"),
-    )
-    for dims in axes_of(rank):
-        yield (
-            f"normalised over axes {dims} instead of groups of channels",
-            partial(_over, dims=dims, shape=shape),
-        )
+def _axes_of(rank: int) -> list[tuple[int, ...]]:
+    return [axes for count in range(1, rank + 1) for axes in combinations(range(rank), count)]
 
 
-def _over(nn: Any, b: Bound, dims: Sequence[int], shape: Sequence[int]) -> Any:
-    return affine(nn, standardised(nn, b["x"], dims, b["eps"]), b, shape)
+def _per_channel(rank: int) -> tuple[int, ...]:
+    return (1, -1) + (1,) * (rank - 2)
 
 
-def batch_norm_function(b: Bound) -> Iterator[tuple]:
-    """The function with given statistics."""
+def _over(usual: Sequence[int], rank: int, names: Mapping[Any, str]) -> Convention:
+    """Other axes to take the statistics over."""
+    every = (axes for axes in _axes_of(rank) if axes != tuple(usual))
+    found = {names.get(axes, f"over axes {axes} instead of {tuple(usual)}"): axes for axes in every}
+    named = sorted(found, key=lambda words: words not in names.values())
+    return rules("normalised", {words: {"axes": found[words]} for words in named})
 
-    def made(nn: Any, b: Bound, **changes: Any) -> Any:
-        return nn.batch_norm(**{**b, **changes})
 
-    yield fitted("eps", b["eps"]), lambda nn, b, value: made(nn, b, eps=value), EPSILONS, 0.0
-    yield (
-        "eps outside of the root (std + eps)",
-        lambda nn, b: made(
-            nn, b, var=(nn.sqrt(b["var"]) + b["eps"]) * (nn.sqrt(b["var"]) + b["eps"]), eps=0.0
+def layer_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Layer norm, over the last axes."""
+    rank = len(given["x"].shape)
+    axes = tuple(range(rank - len(given["normalized_shape"]), rank))
+    usual = {"axes": axes}
+    return _with(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, {})]
+
+
+def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Group norm, over the channels of a group and all positions."""
+    x, groups = given["x"], given["num_groups"]
+    samples, channels = x.shape[:2]
+    learned = _per_channel(x.ndim)
+
+    def split(count: int) -> dict[str, Any]:
+        return {"split": (samples, count, -1), "axes": (2,)}
+
+    def dealt(count: int) -> dict[str, Any]:
+        """Channel c belongs to group c % count."""
+        return {"split": (samples, channels // count, count, -1), "axes": (1, 3)}
+
+    usual = {"learned": learned, **split(groups)}
+    counts = [count for count in range(1, channels + 1) if channels % count == 0]
+    each = (samples, groups, channels // groups, -1)
+    other = {
+        "over each group of the whole batch (other axes)": {"axes": (0, 2)},
+        "over each group at each position by itself (other axes)": {"split": each},
+    }
+    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
+    own = [
+        rules("groups", {count: split(count) for count in counts}, usual=groups),
+        rules(
+            "channels dealt to the groups in turn (interleaved), groups",
+            {str(count): dealt(count) for count in counts},
         ),
-    )
-    yield (
-        "batch statistics instead of the given ones",
-        lambda nn, b: nn.batch_norm_train(b["x"], b["weight"], b["bias"], b["eps"])[0],
-    )
-    yield (
-        "variance taken for the standard deviation",
-        lambda nn, b: made(nn, b, var=b["var"] * b["var"]),
-    )
-    yield "mean ignored", lambda nn, b: made(nn, b, mean=b["mean"] * 0.0)
-    yield "variance ignored", lambda nn, b: made(nn, b, var=b["var"] * 0.0 + 1.0)
+    ]
+    return _with(_own, usual), [
+        *own,
+        *_rules({**given, **usual}),
+        rules("normalised", other | whole),
+    ]
+
+
+def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Instance norm without running statistics, over all positions of a channel."""
+    rank = len(given["x"].shape)
+    axes = tuple(range(2, rank))
+    usual = {"axes": axes, "learned": _per_channel(rank)}
+    names = {
+        (0, *axes): "by batch statistics instead of those of each sample",
+        (1, *axes): "over the channels too (layer norm instead of instance norm)",
+    }
+    return _with(_own, usual), [*_rules({**given, **usual}), _over(axes, rank, names)]
+
+
+# Running statistics
+# -----------------------------------------------------------------------------
+
+
+def _batch_norm(nn: Any, given: Arguments) -> Any:
+    """Batch norm by the rules that are given, which are the usual ones where nothing is."""
+    after, source = given["after"], given["source"]
+    if given["moves"]:
+        _move(nn, given)
+    if source == "batch":
+        return _own(nn, given)
+    stored = after if source == "updated" else given
+    return _scaled(nn, given, stored["running_mean"], stored["running_var"])
+
+
+def _scaled(nn: Any, given: Arguments, mean: Any, var: Any) -> Any:
+    mean, var = (nn.reshape(one, given["learned"]) for one in (mean, var))
+    return _affine(nn, divided(nn, given["x"], mean, var, given), given)
+
+
+def _move(nn: Any, given: Arguments) -> None:
+    """Write the running statistics after the call, which are those of the channels."""
+    x, after, share = given["x"], given["after"], given["momentum"]
+    biased = {**given, "axes": given["channel"], "correction": 0, "constant": ("mean", "var")}
+    mean, var = (nn.reshape(one, (-1,)) for one in statistics(nn, x, biased))
+    if share is None:  # a plain average
+        share = 1.0 / (nn.cast(given["num_batches_tracked"], mean) + 1.0)
+    count = math.prod(x.shape) // x.shape[1]
+    if given.get("stored") == "std":
+        var = nn.sqrt(var)
+    if given.get("stored") != "biased":
+        var = var * (count / max(count - 1, 1e-30))
+    new = {"running_mean": mean, "running_var": var}
+    for name in given.get("moved", new):
+        for _ in range(given.get("times", 1)):
+            after[name] = after.get(name, given[name]) * (1.0 - share) + new[name] * share
+
+
+def _source(training: bool, tracked: bool) -> list[Convention]:
+    """Which statistics are used, and whether the running ones move."""
+    batch, running = {"source": "batch"}, {"source": "running"}
+    moving, resting = {"moves": True}, {"moves": False}
+    if not tracked:
+        return []
+    if not training:
+        known = {
+            "batch statistics in evaluation": {**batch, **resting},
+            "running statistics updated in evaluation": moving,
+            "batch statistics in evaluation, and running ones updated": {**batch, **moving},
+        }
+        return [rules("", known)]
+    known = {
+        "never updated (not moved, momentum=0)": resting,
+        "frozen: used in training, none moved": {**running, **resting},
+        "used in training, though moved": running,
+        "moved first, then used": {"source": "updated"},
+        "updated twice": {"times": 2},
+        "of which the mean alone is updated, the running variance not": {
+            "moved": ("running_mean",)
+        },
+        "of which the variance alone is updated, the running mean not": {"moved": ("running_var",)},
+    }
+    return [rules("running statistics", known)]
+
+
+def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Batch norm with or without running statistics."""
+    x, training = given["x"], given["training"]
+    tracked = given.get("running_mean") is not None and given.get("track_running_stats", True)
+    axes = (0, *range(2, x.ndim))
+    usual: dict[str, Any] = {
+        "axes": axes,
+        "channel": axes,
+        "learned": _per_channel(x.ndim),
+        "moves": training and tracked,
+        "source": "batch" if training or not tracked else "running",
+    }
+    names = {
+        tuple(range(2, x.ndim)): "by the statistics of each sample (instance norm)",
+        tuple(range(1, x.ndim)): "by all channels of each sample (layer norm)",
+        (0,): "over the batch axis alone",
+    }
+    eps, *further = _rules({**given, **usual})
+    found = [eps]
+    if tracked:
+        found += [
+            *_source(training),
+            *(_moving(given) if training else _stored("running_mean", "running_var")),
+        ]
+    found += [*further, _over(axes, x.ndim, names)]
+    found.append(rules("shifted before scaled:", {"weight * (x + bias)": {"shifted first": True}}))
+    return _with(_batch_norm, usual), found
+
+
+def _source(training: bool) -> list[Convention]:
+    """Which statistics are used, and whether the running ones move."""
+    batch, running = {"source": "batch"}, {"source": "running"}
+    moving, resting = {"moves": True}, {"moves": False}
+    if not training:
+        used = {
+            "in evaluation": {**batch, **resting},
+            "in evaluation, and running ones updated": {**batch, **moving},
+        }
+        moved = rules("running statistics", {"updated in evaluation": moving})
+        return [rules("batch statistics", used), moved]
+    known = {
+        "never updated (not moved, momentum=0)": resting,
+        "frozen: used in training, none moved": {**running, **resting},
+        "used in training, though moved": running,
+        "moved first, then used in training": {"source": "updated"},
+        "updated twice": {"times": 2},
+        "updated, but not the running variance": {"moved": ("running_mean",)},
+        "updated, but not the running mean": {"moved": ("running_var",)},
+    }
+    return [rules("running statistics", known)]
+
+
+def _moving(given: Arguments) -> list[Convention]:
+    """How the running statistics move."""
+    momentum = given["momentum"]
+    average = {"None (a plain average)": 1.0 / (float(given["num_batches_tracked"]) + 1.0)}
+    variance = {
+        "biased instead of unbiased": {"stored": "biased"},
+        "holds the standard deviation": {"stored": "std"},
+    }
+    stored = rules("running variance", variance, joins="moves")
+    if momentum is None:
+        starts, usual = (0.01, 0.1, 0.9), "a plain average"
+        return [
+            setting("momentum", starts, free=True, least=0.0, usual=usual, joins="moves"),
+            stored,
+        ]
+    swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
+    starts = (0.01, 1.0 - momentum, 1.0)
+    return [
+        setting("momentum", (1.0 - momentum,), usual=swapped, joins="moves"),
+        setting("momentum", average),
+        setting("momentum", starts, free=True, least=0.0, joins="moves"),
+        stored,
+    ]
+
+
+def _stored(mean: str, var: str) -> list[Convention]:
+    """What is made of stored statistics, by the names that they are given under."""
+    variance = {
+        "taken for the standard deviation": lambda nn, var: var * var,
+        "ignored": lambda nn, var: var * 0.0 + 1.0,
+    }
+    zero = {"ignored": lambda nn, mean: mean * 0.0}
+    return [array("variance", var, variance), array("mean", mean, zero)]
+
+
+def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """The function of `nn` that is given its statistics."""
+    usual = {"learned": _per_channel(given["x"].ndim)}
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        return _scaled(nn, given, given["mean"], given["var"])
+
+    eps = setting("eps", EPSILONS, free=True, least=0.0)
+    return _with(formula, usual), [eps, rules("eps", _EPS), *_stored("mean", "var")]
+
+
+# Norms without a mean
+# -----------------------------------------------------------------------------
+
+
+def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None:
+    """RMS or layer norm in a class of its own, as its output shows; None where it is neither.
+
+    Weights are known by their number: a scale alone, or a scale and a shift.
+    """
+    x, names = given["x"], sorted(given["parameters"], key=_is_shift)
+    own = dict(zip(("weight", "bias"), names, strict=False))
+    if len(names) > 2 or any(given[name].shape != x.shape[-1:] for name in names):
+        return None
+    for centred in (False, True):
+        eps = _eps_of(x, given["usual"], [given[name] for name in names], centred)
+        if eps is None:
+            continue
+        usual = {"axes": (x.ndim - 1,), "centred": centred, "eps": eps, "learned": None}
+
+        def formula(nn: Any, given: Arguments, usual: Arguments = usual) -> Any:
+            return _own(nn, {**usual, **given, **{name: given[own[name]] for name in own}})
+
+        other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
+        return formula, [
+            *_rules({**usual, "x": x}),
+            rules("mean", {other: {"centred": not centred}}),
+            _over(usual["axes"], x.ndim, {}),
+        ]
+    return None
+
+
+def _is_shift(name: str) -> bool:
+    return any(word in name for word in ("bias", "beta", "shift"))
+
+
+def _eps_of(x: np.ndarray, y: np.ndarray, learned: Sequence[Any], centred: bool) -> float | None:
+    """The epsilon with which a norm over the last axis gives an output; None without one."""
+    weight, bias = [*learned, 1.0, 0.0][:2] if len(learned) != 1 else (learned[0], 0.0)
+    centre = x - x.mean(-1, keepdims=True) if centred else x
+    var = np.square(centre).mean(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        eps = float(np.median(np.square(centre * weight / (y - bias)) - var))
+    for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
+        with np.errstate(all="ignore"):
+            made = centre / np.sqrt(var + plain) * weight + bias
+        if np.allclose(made, y, rtol=1e-9, atol=1e-12):
+            return plain
+    return None
+
+
+def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Division by the L2 norm along an axis, which is `eps` at least."""
+    norms = {
+        "sum of magnitudes (L1)": lambda nn, x, dim: nn.sum(nn.abs(x), dim, keepdim=True),
+        "squared norm": lambda nn, x, dim: nn.sum(x * x, dim, keepdim=True),
+        "root mean square": lambda nn, x, dim: nn.sqrt(nn.mean(x * x, dim, keepdim=True)),
+    }
+
+    def divided_by(norm: Any) -> Formula:
+        return lambda nn, given: given["x"] / norm(nn, given["x"], given["dim"])
+
+    def squares(nn: Any, given: Arguments) -> Any:
+        return nn.sum(given["x"] * given["x"], given["dim"], keepdim=True)
+
+    def added(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+        return given["x"] / (nn.sqrt(squares(nn, given)) + value)
+
+    def rooted(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+        return given["x"] / nn.sqrt(squares(nn, given) + value)
+
+    how = {
+        "alternatives": (1e-5, 1e-3, 1e-8),
+        "least": 0.0,
+        "usual": f"max(norm, {given['eps']:g})",
+    }
+    found = [
+        factor("eps added to the norm", added, **how),
+        factor("eps under the root", rooted, **how),
+        setting("dim", range(given["x"].ndim)),
+        instead("divisor", {words: divided_by(norm) for words, norm in norms.items()}),
+    ]
+    return lambda nn, given: nn.normalize(given["x"], given["dim"], given["eps"]), found

@@ -1,27 +1,30 @@
-"""The cause of a block's difference: its nearest known convention, or a relation between arrays.
+"""The cause of a block's difference: conventions are executed until one gives what the candidate gave.
 
-Outputs, buffers and gradients are looked at in this order, since each may have a cause of its own:
-a batch norm with another epsilon *and* another momentum differs in its outputs by the one and in
-its buffers by the other.
+Outputs, buffers and gradients are all compared. Where no single convention explains them, those for
+the outputs and those for the buffers are executed together: a batch norm with another epsilon *and*
+another momentum differs in its outputs by the one and in its buffers by the other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import relations
-from deliralike.conformance.explain.bench import Bench, Tensors
-from deliralike.conformance.explain.calls import binder
-from deliralike.conformance.explain.catalogue import variants
+from deliralike.conformance.explain.anything import around
+from deliralike.conformance.explain.arguments import bound, names
+from deliralike.conformance.explain.bench import Bench, Tensors, arrays_given
+from deliralike.conformance.explain.convention import Choice, Convention, Formula
+from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.losses import explain_loss
-from deliralike.conformance.explain.variant import Call, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
 PATIENCE = 4.0  # seconds
@@ -35,13 +38,15 @@ LOSSES = (
     "dice_loss",
     "tversky_loss",
 )
+_NEAR = 0.03  # of the reference's own distance: what is farther is no hint
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """What a convention gave, and how far that is from the candidate's, tensor by tensor."""
+class Trial:
+    """What some choices gave together, and how far that is from the candidate's, by tensor."""
 
-    cause: str
+    choices: tuple[Choice, ...]
+    formula: Formula
     tensors: Tensors
     distances: Mapping[str, float]
 
@@ -50,18 +55,9 @@ class _Trial:
         return max((self.distances.get(name, np.inf) for name in names), default=0.0)
 
     @property
-    def distance(self) -> float:
-        """The largest of all that were computed."""
-        return max(self.distances.values(), default=0.0)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The cause of a part of the difference."""
-
-    cause: str
-    match: float
-    next_best: float | None = None
+    def causes(self) -> tuple[Cause, ...]:
+        """What a report says."""
+        return tuple(choice.cause for choice in self.choices)
 
 
 def explain(
@@ -70,8 +66,8 @@ def explain(
     """The most likely cause of what a block's candidate gave.
 
     Known conventions of its kind are executed on the reference's inputs, settings among them
-    searched for in one dimension; the nearest one in outputs, buffers and gradients is the cause.
-    What no convention explains is compared array by array.
+    searched for in one dimension; the one that gives the candidate's outputs, buffers and gradients
+    is the cause. What no convention explains is compared array by array.
 
     Args:
         accused: The block and what both sides gave.
@@ -85,35 +81,238 @@ def explain(
     if accused.kind in LOSSES:
         return _of_loss(accused)
     bench = Bench(accused, backend, seed)
-    trials = [_Trial("", bench.reference, bench.distances(bench.reference))]
-    if trials[0].distance <= LIMIT:
+    distances = bench.distances(bench.reference)
+    if max(distances.values(), default=0.0) <= LIMIT:
         return _absent(accused)
-    end = time.monotonic() + patience
-    for variant in variants(bench):
-        if (trial := _tried(bench, variant)) is not None:
+    family = family_of(accused.kind, bench.given)
+    search = Search(bench, family, time.monotonic() + patience)
+    return search.explanation(distances)
+
+
+class Search:
+    """The search for one block's cause.
+
+    Attributes:
+        bench: Where formulas are executed.
+        family: The block's own formula and conventions; None for a block that is not known.
+        end: When to stop.
+    """
+
+    def __init__(self, bench: Bench, family: Family | None, end: float) -> None:
+        self.bench, self.family, self.end = bench, family, end
+        with_gradients = () if bench.reshaped else bench.gradients
+        self.computed = bench.outputs + with_gradients
+        self.everything = self.computed + bench.buffers
+
+    def explanation(self, distances: Mapping[str, float]) -> Explanation | None:
+        """What is known; None where nothing can be said."""
+        itself = Trial((), _nothing, self.bench.reference, distances)
+        family = self.family
+        if family is None or not self._reproduces(family.formula):
+            return self._by_arrays(itself)
+        itself = Trial((), family.formula, self.bench.reference, distances)
+        trials: list[Trial] = []
+        for trial in self._trials(family):
             trials.append(trial)
-            if _complete(bench, trials) or time.monotonic() > end:
+            if self._explains(trial, itself, self.everything):
+                return self._found(trial, trials)
+            if time.monotonic() > self.end:
                 break
-    parts = _parts(bench, trials)
-    return _unknown(trials) if parts is None else _together(parts)
+        for trial in self._joined(trials, itself):
+            if self._explains(trial, itself, self.everything):
+                return self._found(trial, trials)
+        return self._in_part(trials, itself) or self._by_arrays(itself) or _nearest(trials, itself)
+
+    # What is executed
+    # -------------------------------------------------------------------------
+
+    def _trials(self, family: Family) -> Iterator[Trial]:
+        """Every known choice by itself, those that join in pairs, then what any block may have."""
+        own = family.conventions
+        yield from self._each(own, family.formula)
+        yield from self._pairs([one for one in own if one.joins], family.formula)
+        yield from self._each(around(self.bench.accused, self.bench.given), family.formula)
+
+    def _each(self, conventions: Iterable[Convention], formula: Formula) -> Iterator[Trial]:
+        for convention in conventions:
+            for choice in convention.choices(self.bench.given):
+                if (trial := self._tried((choice,), formula)) is not None:
+                    yield trial
+
+    def _pairs(self, conventions: Sequence[Convention], formula: Formula) -> Iterator[Trial]:
+        conventions = sorted(conventions, key=lambda one: one.free)  # which is searched for last
+        for count in (2, 3):
+            for some in combinations(conventions, count):
+                if (
+                    len({one.joins for one in some}) > 1
+                    or len({one.setting for one in some}) < count
+                ):
+                    continue
+                given = (list(one.choices(self.bench.given)) for one in some)
+                for choices in product(*given):
+                    if (trial := self._tried(choices, formula)) is not None:
+                        yield trial
+
+    def _tried(self, choices: Sequence[Choice], formula: Formula) -> Trial | None:
+        """Choices applied in turn; the number of the last one is searched for if it is free."""
+        *first, last = choices
+        for choice in first:
+            formula = choice.formula(formula)
+        found = self.bench.fitted(last, formula) if last.convention.free else last
+        return None if found is None else self._run((*first, found), found.formula(formula))
+
+    def _run(self, choices: tuple[Choice, ...], formula: Formula) -> Trial | None:
+        """Outputs and buffers, and gradients where the outputs are the candidate's."""
+        bench, cause = self.bench, " ".join(str(choice.cause) for choice in choices)
+        tensors = bench.forward(formula, cause)
+        if tensors is None:
+            return None
+        trial = Trial(choices, formula, tensors, bench.distances(tensors))
+        if trial.within(bench.outputs) > MATCH or bench.reshaped or not bench.gradients:
+            return trial
+        tensors = bench.everything(formula, cause)
+        return tensors and Trial(choices, formula, tensors, bench.distances(tensors))
+
+    def _joined(self, trials: Sequence[Trial], itself: Trial) -> Iterator[Trial]:
+        """The nearest one for what is computed and the nearest one for buffers, executed together."""
+        if not self.bench.buffers or not trials:
+            return
+        first = min(trials, key=lambda one: max(one.within(self.computed), EXACT))
+        if not self._explains(first, itself, self.computed):
+            return
+        ordered = sorted(trials, key=lambda one: max(one.within(self.bench.buffers), EXACT))
+        for second in ordered[:3]:
+            formula = first.formula
+            for choice in second.choices:
+                formula = choice.formula(formula)
+            if (trial := self._run(first.choices + second.choices, formula)) is not None:
+                yield trial
+
+    def _reproduces(self, formula: Formula) -> bool:
+        """Whether a formula gives what the reference gave, so that it may stand for it."""
+        found = self.bench.forward(formula)
+        names = self.bench.outputs + self.bench.buffers
+        wanted = {
+            name: self.bench.reference[name] for name in names if name in self.bench.reference
+        }
+        return found is not None and all(
+            name in found
+            and found[name].shape == value.shape
+            and np.allclose(found[name], value, rtol=1e-9, atol=1e-12, equal_nan=True)
+            for name, value in wanted.items()
+        )
+
+    # What it means
+    # -------------------------------------------------------------------------
+
+    def _explains(self, trial: Trial, itself: Trial, names: Iterable[str]) -> bool:
+        """Whether a trial gives all of some tensors: it must be much nearer than the reference."""
+        names = tuple(names)
+        return trial.within(names) <= _limit(itself.within(names))
+
+    def _found(self, trial: Trial, trials: Sequence[Trial]) -> Explanation:
+        others = [one.within(self.everything) for one in trials if one is not trial]
+        return Explanation.of(
+            trial.causes, trial.within(self.everything), min(others, default=None)
+        )
+
+    def _in_part(self, trials: Sequence[Trial], itself: Trial) -> Explanation | None:
+        """A cause of the outputs, with relations for what it leaves; None without one."""
+        outputs = self.bench.outputs
+        wrong = [name for name in outputs if itself.distances[name] > LIMIT]
+        same = [one for one in trials if self._explains(one, itself, wrong)] if wrong else [itself]
+        if not same:
+            return None
+        best = min(same, key=lambda one: len(self._left(one)))
+        left = self._left(best)
+        related = [self._related(best, name) for name in left]
+        if any(one is None for one in related):
+            return self._contradicted(best, left) if best.causes else None
+        pairs = [one for one in related if one is not None]
+        causes = (*best.causes, *_shared([cause for cause, _ in pairs]))
+        match = max([best.within(wrong), *(distance for _, distance in pairs)])
+        return Explanation.of(causes, match, itself.within(left or wrong)) if causes else None
+
+    def _left(self, trial: Trial) -> list[str]:
+        """The tensors that a trial does not explain."""
+        names = self.everything
+        return [name for name in names if trial.distances.get(name, np.inf) > LIMIT]
+
+    def _related(self, trial: Trial, name: str) -> tuple[Cause, float] | None:
+        """A known relation between a trial's array and the candidate's."""
+        mine, its = trial.tensors.get(name), self.bench.wanted.get(name)
+        if self.bench.distances(self.bench.reference)[name] <= LIMIT:
+            return Cause(name, "as in the reference"), 0.0
+        found = relations.nearest(mine, its)
+        if found is None or found.distance > _limit(trial.distances.get(name, np.inf)):
+            return None
+        return Cause(name, found.cause), found.distance
+
+    def _contradicted(self, trial: Trial, left: Sequence[str]) -> Explanation:
+        """A cause of the outputs that does not hold, since something does not follow it."""
+        but = Cause(f"(the outputs match, but not {', '.join(left)})")
+        return Explanation.of((*trial.causes, but), trial.within(left))
+
+    def _by_arrays(self, itself: Trial) -> Explanation | None:
+        """What shows between outputs and inputs; None where it is not enough to explain them."""
+        bench, causes, worst = self.bench, [], 0.0
+        inputs = arrays_given(bench.accused)
+        wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
+        for name in wrong:
+            mine, its = bench.reference.get(name), bench.wanted.get(name)
+            if mine is None or its is None:
+                return None  # not called at all, which is said elsewhere
+            found = relations.nearest(mine, its, inputs)
+            if found is None or found.distance > _limit(itself.distances[name]):
+                return None
+            causes.append(Cause(name, found.cause))
+            worst = max(worst, found.distance)
+        if wrong:
+            causes.append(Cause("(by the outputs alone)"))
+            return Explanation.of(causes, worst, itself.within(wrong))
+        return self._in_part([], itself)
+
+
+def _limit(apart: float) -> float:
+    """How near something must be that explains a difference."""
+    return min(MATCH, 1e-3 * apart)
+
+
+def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
+    """The nearest convention as a hint, where it is much nearer than the reference."""
+    apart = max(itself.distances.values())
+    best = min(trials, key=lambda one: one.within(itself.distances), default=itself)
+    distance = best.within(itself.distances)
+    if best is itself or not MATCH < distance <= _NEAR * apart:
+        return None
+    return Explanation.of(best.causes, distance)
+
+
+def _shared(causes: Sequence[Cause]) -> list[Cause]:
+    """Causes with the same words for several tensors as one."""
+    names: dict[str, list[str]] = {}
+    for cause in causes:
+        names.setdefault(cause.value, []).append(cause.setting)
+    return [Cause(", ".join(some), value) for value, some in names.items()]
+
+
+def _nothing(nn: object, given: object) -> None:
+    """The formula of a block that is not known."""
 
 
 def _absent(accused: Accused) -> Explanation | None:
     """Gradients that are not there at all, which counts even where they would be zero."""
-    pairs = [
-        (n, value, accused.candidate.parameters.get(n))
-        for n, value in accused.reference.parameters.items()
-    ]
-    lacking = [name for name, mine, its in pairs if mine is not None and its is None]
-    return Explanation(f"no gradient of {', '.join(lacking)} (missing)", 0.0) if lacking else None
+    mine, its = accused.reference.parameters, accused.candidate.parameters
+    lacking = [name for name, value in mine.items() if value is not None and its.get(name) is None]
+    return Explanation.seen(f"no gradient of {', '.join(lacking)} (missing)") if lacking else None
 
 
 def _of_loss(accused: Accused) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
-    bound = binder(accused.kind)(Call(None, {}, accused.args, accused.kwargs, {}, accused.training))
-    prediction, target, *_ = bound.values()
-    given = [value for value in nest.leaves(accused.cotangent) if value is not None]
-    scale = float(np.ravel(given[0])[0]) if given and np.size(given[0]) == 1 else 0.0
+    given = bound(accused.kind, accused.settings, {}, accused.args, accused.kwargs)
+    prediction, target = (given.pop(name) for name in names(accused.kind)[:2])
+    weights = [value for value in nest.leaves(accused.cotangent) if value is not None]
+    scale = float(np.ravel(weights[0])[0]) if weights and np.size(weights[0]) == 1 else 0.0
     sides = []
     for side in (accused.reference, accused.candidate):
         if np.size(side.outputs) != 1 or side.outputs is None:
@@ -122,177 +321,4 @@ def _of_loss(accused: Accused) -> Explanation | None:
         sides.append(
             (float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale)
         )
-    return explain_loss(
-        prediction, target, sides[0], sides[1], {**bound, **accused.settings}, accused.kind
-    )
-
-
-def _tried(bench: Bench, variant: Variant) -> _Trial | None:
-    """A variant's outputs and buffers; its gradients too where its outputs are the candidate's."""
-    found = bench.fitted(variant) if variant.starts else variant
-    tensors = None if found is None else bench.forward(found.formula)
-    if found is None or tensors is None:
-        return None
-    distances = bench.distances(tensors, bench.forward_names)
-    trial = _Trial(str(found.cause), tensors, distances)
-    if trial.within(bench.outputs) > MATCH or bench.reshaped or not bench.gradients:
-        return trial
-    tensors = bench.everything(found.formula)
-    return trial if tensors is None else _Trial(trial.cause, tensors, bench.distances(tensors))
-
-
-def _complete(bench: Bench, trials: Sequence[_Trial]) -> bool:
-    """Whether nothing is left to explain."""
-    judged, (itself, *others) = _judged(bench), trials
-    if any(trial.within((*judged, *bench.buffers)) <= EXACT for trial in others):
-        return True
-    if min(itself.within(bench.buffers), itself.within(judged)) <= EXACT:
-        return False  # whatever explains the one must leave the other alone
-    return any(trial.within(judged) <= EXACT for trial in others) and any(
-        trial.within(bench.buffers) <= EXACT for trial in others
-    )
-
-
-def _judged(bench: Bench) -> tuple[str, ...]:
-    """Return the tensors that decide which variant explains the outputs.
-
-    Gradients of another shape do not take part.
-    """
-    return bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
-
-
-def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
-    """Return the causes of other outputs, buffers and gradients.
-
-    None when the cause of the outputs is unknown.
-    """
-    itself = trials[0]
-    wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
-    same = [
-        trial for trial in trials if not wrong or _good(trial.within(wrong), itself.within(wrong))
-    ]
-    if not same:
-        return _by_arrays(bench, itself, wrong)
-    judged = _judged(bench)
-    best = min(
-        same,
-        key=lambda trial: (
-            max(trial.within(judged), EXACT),
-            max(trial.within(bench.buffers), EXACT),
-        ),
-    )
-    if not _good(best.within(judged), max(itself.within(judged), LIMIT)):
-        best = same[0]
-    parts = []
-    if best is not itself:
-        others = [trial.distance for trial in trials if trial is not best]
-        parts.append(_Part(best.cause, best.within(wrong), min(others, default=None)))
-    return parts + _buffers(bench, trials, best) + _gradients(bench, best)
-
-
-def _buffers(bench: Bench, trials: Sequence[_Trial], best: _Trial) -> list[_Part]:
-    """The cause of buffers that a variant for the outputs leaves as they are."""
-    wrong = [name for name in bench.buffers if best.distances[name] > LIMIT]
-    if not wrong:
-        return []
-    ordered = sorted(
-        trials,
-        key=lambda trial: (
-            max(trial.within(wrong), EXACT),
-            max(trial.within(_judged(bench)), EXACT),
-        ),
-    )
-    if ordered[0] is trials[0] and _good(ordered[0].within(wrong), best.within(wrong)):
-        return [_Part("buffers as in the reference", ordered[0].within(wrong))]
-    if _good(ordered[0].within(wrong), best.within(wrong)):
-        following = ordered[1].within(wrong) if len(ordered) > 1 else None
-        return [_Part(ordered[0].cause, ordered[0].within(wrong), following)]
-    return _related(bench, best, wrong)
-
-
-def _gradients(bench: Bench, best: _Trial) -> list[_Part]:
-    """The cause of gradients that differ though the outputs do not."""
-    wrong = [name for name in bench.gradients if best.distances.get(name, 0.0) > LIMIT]
-    parts = _related(bench, best, wrong) if wrong else []
-    if parts and best.cause and any(part.match > MATCH for part in parts):
-        return [_Part(f"(the outputs match, but not {', '.join(wrong)})", best.within(wrong))]
-    return parts
-
-
-def _related(bench: Bench, base: _Trial, names: Sequence[str]) -> list[_Part]:
-    """Describe the relations between a trial's arrays and the candidate's.
-
-    Arrays with the same relation share one sentence.
-    """
-    found = [
-        (name, relations.nearest(base.tensors.get(name), bench.wanted.get(name))) for name in names
-    ]
-    by_cause: dict[str, list[str]] = {}
-    for name, relation in found:
-        by_cause.setdefault("unlike any known" if relation is None else relation.cause, []).append(
-            name
-        )
-    worst = max(
-        (
-            base.distances[name] if relation is None else relation.distance
-            for name, relation in found
-        ),
-        default=0.0,
-    )
-    if worst > MATCH or not _good(worst, base.within(names)):
-        worst = max(worst, min(base.within(names), 1.0))
-    cause = "; ".join(f"{', '.join(names)} {cause}" for cause, names in by_cause.items())
-    return [_Part(cause, worst, base.within(names))]
-
-
-def _by_arrays(bench: Bench, itself: _Trial, wrong: Sequence[str]) -> list[_Part] | None:
-    """What shows between outputs and inputs; None where it is not enough to explain them."""
-    given = [
-        *nest.leaves_with_paths(tuple(bench.accused.args), "args"),
-        *nest.leaves_with_paths(dict(bench.accused.kwargs), "kwargs"),
-    ]
-    inputs = {
-        path: leaf
-        for path, leaf in given
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
-    }
-    causes: dict[str, float] = {}
-    for name in wrong:
-        relation = relations.nearest(bench.reference.get(name), bench.wanted.get(name), inputs)
-        if name not in bench.wanted or name not in bench.reference:
-            return None  # not called at all, which is said elsewhere
-        if relation is None or not _good(relation.distance, itself.distances[name]):
-            return None
-        causes[f"{name} {relation.cause}"] = relation.distance
-    return [
-        _Part(
-            f"{'; '.join(causes)} (by the outputs alone)",
-            max(causes.values()),
-            itself.within(wrong),
-        )
-    ]
-
-
-def _good(match: float, apart: float) -> bool:
-    """Return whether something explains a difference: it must be much nearer than the reference."""
-    return match <= min(MATCH, 1e-3 * apart)
-
-
-def _together(parts: Sequence[_Part]) -> Explanation | None:
-    if not parts:
-        return None
-    following = [part.next_best for part in parts if part.next_best is not None]
-    cause = "; ".join(part.cause for part in parts)
-    return Explanation(cause, max(part.match for part in parts), min(following, default=None))
-
-
-def _unknown(trials: Sequence[_Trial]) -> Explanation | None:
-    """Return the nearest convention.
-
-    None where even the reference is so near that it would pass for a cause.
-    """
-    itself, *others = trials
-    nearest = min(others, key=lambda trial: trial.distance, default=itself)
-    if nearest is itself or nearest.distance <= MATCH or not np.isfinite(nearest.distance):
-        return None
-    return Explanation(nearest.cause, nearest.distance)
+    return explain_loss(prediction, target, sides[0], sides[1], given, accused.kind)

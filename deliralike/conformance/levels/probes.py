@@ -386,7 +386,7 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     are_native = ours.is_native or theirs.is_native
     if one.error is not None or two.error is not None:
         return _judge_errors(probe, one, two, mode, are_native)
-    if are_native and probe.about == "far":
+    if are_native and probe.about in ("far", "ignored"):
         return _as_notes(_judge_values(probe, ours, theirs, one, two, mode), ours, theirs)
     return _judge_values(probe, ours, theirs, one, two, mode)
 
@@ -459,17 +459,15 @@ def _judge_values(
 def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str, are_native: bool) -> Judged:
     """Judge a probe that one side refuses: the other must refuse it for the same kind of reason.
 
-    For an empty batch a difference is noted only, and for native networks where a candidate takes
-    what the reference refuses.
+    For an empty batch, and for native networks, a difference is noted only.
     """
     if are_native and one.error is not None and two.error is not None:
         return [], {"error": type(one.error).__name__}, []
     kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
     if kinds[0] == kinds[1]:
         return [], {"error": kinds[0].__name__ if kinds[0] else ""}, []
-    # Frameworks differ in which layers take nothing, and no rule says which should.
-    is_edge = probe.kind == "refusal" or (probe.about, probe.kind) == ("one", "gradients")
-    if probe.about == "empty" or (are_native and (is_edge or two.error is None)):
+    # Frameworks differ in what they refuse, and no rule says which one is right.
+    if probe.about == "empty" or are_native:
         return [], {"error": ""}, [explaining.refusal(probe, one, two)]
     explanation = Explanation(explaining.refusal(probe, one, two), 0.0)
     finding = Finding("L7", probe.name, "error", np.inf, mode=mode, explanation=explanation)

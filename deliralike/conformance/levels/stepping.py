@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike.conformance.explain import optimizers as explaining
+from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
     FAILED,
@@ -578,7 +579,7 @@ def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator
             place="schedule",
             what=f"schedule: lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}",
             difference=float(differences.max()),
-            explanation=explaining.explain_schedule(mine, its),
+            explanation=explain_schedule(mine, its),
             remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
         )
 

@@ -1,0 +1,193 @@
+"""The one table of activations, for arrays of any backend and of NumPy, and their conventions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Convention,
+    Formula,
+    array,
+    factor,
+    instead,
+    setting,
+)
+
+Function = Callable[[Any, Any], Any]  # of `nn` and one array
+
+
+def _gelu_by_tanh(nn: Any, x: Any) -> Any:
+    return 0.5 * x * (1.0 + nn.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+# Written with what `HOST` has, so that they serve arrays of NumPy as well.
+ACTIVATIONS: dict[str, Function] = {
+    "identity": lambda nn, x: x,
+    "relu": lambda nn, x: nn.relu(x),
+    "gelu": lambda nn, x: 0.5 * x * (1.0 + nn.erf(x * math.sqrt(0.5))),
+    "gelu (tanh approximation)": _gelu_by_tanh,
+    "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: x * nn.sigmoid(1.702 * x),
+    "leaky_relu (slope 0.01)": lambda nn, x: nn.where(x > 0, x, 0.01 * x),
+    "leaky_relu (slope 0.2)": lambda nn, x: nn.where(x > 0, x, 0.2 * x),
+    "silu": lambda nn, x: x * nn.sigmoid(x),
+    "sigmoid": lambda nn, x: nn.sigmoid(x),
+    "tanh": lambda nn, x: nn.tanh(x),
+    "relu6": lambda nn, x: nn.clip(x, 0.0, 6.0),
+    "elu": lambda nn, x: nn.where(x > 0, x, nn.exp(-nn.relu(-x)) - 1.0),
+    "selu": lambda nn, x: (
+        1.0507009873554805 * nn.where(x > 0, x, 1.6732632423543772 * (nn.exp(-nn.relu(-x)) - 1.0))
+    ),
+    "softplus": lambda nn, x: nn.softplus(x),
+    "hardsigmoid": lambda nn, x: nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
+    "hardsigmoid as clip(0.2 x + 0.5)": lambda nn, x: nn.clip(x * 0.2 + 0.5, 0.0, 1.0),
+    "hardswish": lambda nn, x: x * nn.clip(x / 6.0 + 0.5, 0.0, 1.0),
+    "hardswish with clip(0.2 x + 0.5)": lambda nn, x: x * nn.clip(x * 0.2 + 0.5, 0.0, 1.0),
+    "hardtanh": lambda nn, x: nn.clip(x, -1.0, 1.0),
+    "mish": lambda nn, x: x * nn.tanh(nn.softplus(x)),
+    "softsign": lambda nn, x: x / (1.0 + nn.abs(x)),
+    "log_sigmoid": lambda nn, x: -nn.softplus(-x),
+    "squared relu": lambda nn, x: nn.relu(x) * nn.relu(x),
+    "abs": lambda nn, x: nn.abs(x),
+    "square": lambda nn, x: x * x,
+    "exp": lambda nn, x: nn.exp(x),
+    "log": lambda nn, x: nn.log(x),
+    "sqrt": lambda nn, x: nn.sqrt(x),
+    "inverse": lambda nn, x: 1.0 / x,
+    "inverse square root": lambda nn, x: 1.0 / nn.sqrt(x),
+    "erf": lambda nn, x: nn.erf(x),
+    "sin": lambda nn, x: nn.sin(x),
+    "cos": lambda nn, x: nn.cos(x),
+    "clip to [0, 1]": lambda nn, x: nn.clip(x, 0.0, 1.0),
+    "LeCun's tanh (1.7159 tanh(2x/3))": lambda nn, x: 1.7159 * nn.tanh(x * (2.0 / 3.0)),
+}
+
+HOST = SimpleNamespace(
+    relu=lambda x: np.maximum(x, 0.0),
+    erf=np.vectorize(math.erf, otypes=[float]),
+    sigmoid=lambda x: 1.0 / (1.0 + np.exp(-x)),
+    softplus=lambda x: np.logaddexp(0.0, x),
+    where=np.where,
+    clip=np.clip,
+    tanh=np.tanh,
+    exp=np.exp,
+    log=np.log,
+    sqrt=np.sqrt,
+    abs=np.abs,
+    sin=np.sin,
+    cos=np.cos,
+)
+
+
+def applied(name: str, x: np.ndarray) -> np.ndarray:
+    """An activation of the table, of an array of NumPy; not finite where it is not defined."""
+    with np.errstate(all="ignore"):
+        return np.asarray(ACTIVATIONS[name](HOST, x))
+
+
+# Numbers within a function: where to look for each, and the function of it.
+_NUMBERS: dict[str, tuple[str, float, tuple[float, ...], Callable[[Any, Any, float], Any]]] = {
+    "leaky_relu": (
+        "negative_slope",
+        0.01,
+        (0.2, 0.1, 0.01, 0.3),
+        lambda nn, x, a: nn.leaky_relu(x, a),
+    ),
+    "relu": ("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a)),
+    "elu": ("alpha", 1.0, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
+    "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
+    "softplus": ("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),
+    "relu6": ("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),
+    "hardsigmoid": (
+        "slope",
+        1.0 / 6.0,
+        (0.2, 0.5),
+        lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0),
+    ),
+    "hardswish": (
+        "slope",
+        1.0 / 6.0,
+        (0.2, 0.5),
+        lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0),
+    ),
+}
+_GATES: dict[str, Function] = {
+    "silu": lambda nn, x: nn.sigmoid(x),
+    "gelu": lambda nn, x: 0.5 * (1.0 + nn.erf(x * math.sqrt(0.5))),
+    "hardswish": lambda nn, x: nn.hardsigmoid(x),
+}
+_SOFTMAX = {"softmax": "log_softmax", "log_softmax": "softmax"}
+NAMES = {*ACTIVATIONS, *_NUMBERS, *_SOFTMAX, "prelu"}
+
+
+def conventions(name: str, given: Arguments) -> list[Convention]:
+    """Of an activation of `nn`: its number, then all other functions."""
+    found = [others(name, given)]
+    if name in _NUMBERS:
+        words, usual, starts, function = _NUMBERS[name]
+        usual = given.get(words, usual)
+        number = factor(words, _of_number(function), alternatives=starts, usual=usual)
+        # A setting of the function's own comes before other functions.
+        found = [number, *found] if words in given else [*found, number]
+    if name in _SOFTMAX:
+        found = _softmax(name, given) + found
+    if name == "prelu":
+        fixed = _of_number(lambda nn, x, a: nn.leaky_relu(x, a))
+        words = "slope of PReLU, not learned:"
+        first = {"(the first) for all channels": lambda nn, weight: weight[:1]}
+        found.append(factor(words, fixed, alternatives=(0.25, 0.01), usual=None))
+        found.append(array("one slope", "weight", first))
+    if name in _GATES:
+        gate = _GATES[name]
+
+        def cut(nn: Any, given: Arguments) -> Any:
+            return given["x"] * nn.stop_gradient(gate(nn, given["x"]))
+
+        found.append(instead("no gradient", {"of the gate": cut}))
+    return found
+
+
+def others(name: str, given: Arguments) -> Convention:
+    """Every other activation in the place of one."""
+    usual = "gelu (tanh approximation)" if given.get("approximate") == "tanh" else name
+    known = {words: _of_x(function) for words, function in ACTIVATIONS.items()}
+    return instead("activation", known, usual=usual)
+
+
+def _of_x(function: Function) -> Formula:
+    return lambda nn, given: function(nn, given["x"])
+
+
+def _of_number(function: Callable[[Any, Any, float], Any]) -> Callable[..., Any]:
+    return lambda formula, nn, given, value: function(nn, given["x"], value)
+
+
+def _softmax(name: str, given: Arguments) -> list[Convention]:
+    rank, other = len(given["x"].shape), _SOFTMAX[name]
+    usual = given["dim"] % rank
+
+    def cooled(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+        return formula(nn, {**given, "x": given["x"] / value})
+
+    def relative(nn: Any, given: Arguments) -> Any:
+        return nn.exp(given["x"] - nn.max(given["x"], usual, keepdim=True))
+
+    def one_more(nn: Any, given: Arguments) -> Any:
+        e = nn.exp(given["x"])
+        return e / (1.0 + nn.sum(e, usual, keepdim=True))
+
+    ways = {
+        other: lambda nn, given: getattr(nn, other)(given["x"], usual),
+        "exponentials whose sum is not one (not normalised)": relative,
+        "softmax with one added to the denominator": one_more,
+    }
+    return [
+        setting("dim", range(rank), words=f"{name} over axis", usual=usual),
+        instead("function", ways, usual=name),
+        factor("temperature", cooled),
+    ]

@@ -1,0 +1,93 @@
+"""What a block is given, by name: the same for a layer and for the function of `nn` that it calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
+
+_RANKS = ("1d", "2d", "3d")
+# Layers that call one function, by that function; the rank is not part of the name.
+_LAYERS = {
+    "ReLU": "relu",
+    "ReLU6": "relu6",
+    "SiLU": "silu",
+    "Hardswish": "hardswish",
+    "Hardsigmoid": "hardsigmoid",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "LeakyReLU": "leaky_relu",
+    "PReLU": "prelu",
+    "ELU": "elu",
+    "GELU": "gelu",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+    "Linear": "linear",
+    "LayerNorm": "layer_norm",
+    "GroupNorm": "group_norm",
+    "Upsample": "interpolate",
+    "PixelShuffle": "pixel_shuffle",
+    "Flatten": "flatten",
+    "Conv": "conv",
+    "ConvTranspose": "conv_transpose",
+    "MaxPool": "max_pool",
+    "AvgPool": "avg_pool",
+    "AdaptiveAvgPool": "adaptive_avg_pool",
+    "AdaptiveMaxPool": "adaptive_max_pool",
+}
+
+
+def plain(kind: str) -> str:
+    """The function of `nn` that a layer is, or else the kind without its rank.
+
+    Example:
+        >>> plain("Conv2d"), plain("BatchNorm1d"), plain("max_pool2d")
+        ('conv', 'BatchNorm', 'max_pool')
+    """
+    name = kind[:-2] if kind.endswith(_RANKS) else kind
+    return _LAYERS.get(name, name)
+
+
+def is_known(function: str) -> bool:
+    """Whether `nn` has a function of this name."""
+    return hasattr(Functions, function)
+
+
+@cache
+def names(kind: str) -> tuple[str, ...]:
+    """The names of what a layer or function is called with, in order; ``x`` for any other block."""
+    function = LAYERS[kind].forward if kind in LAYERS else getattr(Functions, plain(kind), None)
+    if function is None:
+        return ("x",)
+    return tuple(name for name in inspect.signature(function).parameters if name != "self")
+
+
+def bound(
+    kind: str,
+    settings: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything by name: defaults, then settings, weights and buffers, then what a call gives."""
+    function = getattr(Functions, plain(kind), None)
+    found = {**_defaults(function), **_defaults(getattr(LAYERS.get(kind), "__init__", None))}
+    found |= _defaults(getattr(LAYERS.get(kind), "forward", None))
+    found |= {name: value for name, value in settings.items() if name not in weights}
+    if isinstance(found.get("bias"), bool):  # whether there is one, which the weights tell
+        found["bias"] = None
+    if isinstance(found.get("normalized_shape"), int):
+        found["normalized_shape"] = (found["normalized_shape"],)
+    return {**found, **weights, **dict(zip(names(kind), args, strict=False)), **kwargs}
+
+
+def _defaults(function: Callable[..., Any] | None) -> dict[str, Any]:
+    if function is None:
+        return {}
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}

@@ -1,0 +1,140 @@
+"""Conventions as data: a setting, what it may be elsewhere, and how to apply that to a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deliralike import nest
+from deliralike.conformance.causes import Cause
+
+# What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
+# where alternatives are chosen, and of a backend where a formula is executed.
+Arguments = Mapping[str, Any]
+Formula = Callable[[Any, Arguments], Any]  # of `nn` and the arguments, gives the outputs
+Alternatives = Mapping[str, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One setting of a block with what other code may have there.
+
+    Attributes:
+        setting: What a report calls it.
+        alternatives: Values by the words for them, or values that are words enough, the likely ones
+            first; or a function of the block's arguments that gives them. Of a number that is
+            searched for: where to begin.
+        apply: ``apply(formula, nn, arguments, value)`` gives the outputs of a block that has that
+            value there.
+        usual: What the reference has there, or a function of the arguments that gives it.
+        free: Whether it is a number that is searched for.
+        least: The smallest such number.
+        joins: It is also tried together with others that have the same word here.
+    """
+
+    setting: str
+    alternatives: Alternatives | Callable[[Arguments], Alternatives]
+    apply: Callable[[Formula, Any, Arguments, Any], Any]
+    usual: Any = None
+    free: bool = False
+    least: float = -1e6
+    joins: str = ""
+
+    def choices(self, arguments: Arguments) -> Iterator[Choice]:
+        """Each alternative to what the reference has."""
+        made = self.alternatives
+        found = made(arguments) if callable(made) else made
+        usual = self.usual(arguments) if callable(self.usual) else self.usual
+        if self.free:
+            yield Choice(self, tuple(found), None, usual)
+            return
+        named = found.items() if isinstance(found, Mapping) else zip(found, found, strict=True)
+        for words, value in named:
+            if usual is None or words != usual:
+                yield Choice(self, words, value, usual)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One alternative of a convention; of a free one `words` are the numbers to begin with."""
+
+    convention: Convention
+    words: Any
+    value: Any
+    usual: Any
+
+    def at(self, number: float) -> Choice:
+        """A free one with its number."""
+        return Choice(self.convention, number, number, self.usual)
+
+    def formula(self, formula: Formula) -> Formula:
+        """Another formula with this alternative applied."""
+        return lambda nn, arguments: self.convention.apply(formula, nn, arguments, self.value)
+
+    @property
+    def cause(self) -> Cause:
+        """What a report says."""
+        return Cause(self.convention.setting, self.words, self.usual)
+
+
+# How an alternative is applied
+# -----------------------------------------------------------------------------
+
+
+def setting(name: str, alternatives: Any, words: str = "", **how: Any) -> Convention:
+    """A setting with other values; the usual one is the reference's."""
+
+    def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
+        return formula(nn, {**given, name: value})
+
+    how.setdefault("usual", lambda given: given.get(name))
+    return Convention(words or name, alternatives, apply, **how)
+
+
+def rules(words: str, alternatives: Any, **how: Any) -> Convention:
+    """Ways in which a formula can be told to work: each is a mapping of what it reads."""
+
+    def apply(formula: Formula, nn: Any, given: Arguments, value: Mapping[str, Any]) -> Any:
+        return formula(nn, {**given, **value})
+
+    return Convention(words, alternatives, apply, **how)
+
+
+def array(words: str, name: str, alternatives: Any, **how: Any) -> Convention:
+    """Changes ``change(nn, array)`` of one array before the formula."""
+
+    def apply(formula: Formula, nn: Any, given: Arguments, change: Any) -> Any:
+        return formula(nn, {**given, name: change(nn, given[name])})
+
+    return Convention(words, alternatives, apply, **how)
+
+
+def output(words: str, alternatives: Any, **how: Any) -> Convention:
+    """Changes ``change(nn, array)`` of the first output."""
+
+    def apply(formula: Formula, nn: Any, given: Arguments, change: Any) -> Any:
+        leaves, structure = nest.flatten(formula(nn, given))
+        return nest.unflatten(structure, [change(nn, leaves[0]), *leaves[1:]])
+
+    return Convention(words, alternatives, apply, **how)
+
+
+def instead(words: str, alternatives: Any, **how: Any) -> Convention:
+    """Other formulas ``formula(nn, arguments)`` in the place of the block's."""
+
+    def apply(formula: Formula, nn: Any, given: Arguments, value: Formula) -> Any:
+        return value(nn, given)
+
+    return Convention(words, alternatives, apply, **how)
+
+
+def factor(words: str, apply: Callable[[Formula, Any, Arguments, float], Any], **how: Any) -> Any:
+    """A number that is searched for and that a formula has no name for; 1 is the usual one."""
+    given = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
+    return Convention(words, apply=apply, free=True, **given)
+
+
+def number_of(words: str, name: str, **how: Any) -> Convention:
+    """A number that is searched for and that a formula reads under a name."""
+    return setting(name, words=words, free=True, **{"usual": None} | how)

@@ -1,0 +1,115 @@
+"""Which formula and which conventions belong to a kind of block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.explain import (
+    activations,
+    attention,
+    embeddings,
+    norms,
+    recurrence,
+    shapes,
+    windows,
+)
+from deliralike.conformance.explain.arguments import names, plain
+from deliralike.conformance.explain.chance import dropout
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.nn.functional import Functions
+
+Made = tuple[Formula, list[Convention]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What is known of a block.
+
+    Attributes:
+        formula: What the reference computes.
+        conventions: What other code does instead, the likely ones first.
+    """
+
+    formula: Formula
+    conventions: Sequence[Convention]
+
+
+def family_of(kind: str, given: Arguments) -> Family | None:
+    """The family of a block; None for one that is not known."""
+    name = plain(kind)
+    if name in _LAYERS:
+        return Family(*_LAYERS[name](given))
+    if name.startswith("Drop"):
+        return Family(*dropout(given))
+    if name == "Identity":
+        return Family(lambda nn, given: given["x"], ())
+    if not (name.islower() and hasattr(Functions, name)):
+        return _alike(given)
+    own = partial(_called, name, names(name))
+    if name in activations.NAMES:
+        return Family(own, activations.conventions(name, given))
+    return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
+
+
+def _alike(given: Arguments) -> Family | None:
+    """What a block of an unknown class computes, as its input and output tell; None if nothing is.
+
+    It is an activation, or a norm over the last axis with the epsilon that the output shows.
+    """
+    x, y = given.get("x"), given["usual"]
+    if not isinstance(x, np.ndarray) or y is None or x.shape != y.shape or x.dtype.kind != "f":
+        return None
+    for name, function in activations.ACTIVATIONS.items():
+        if np.allclose(activations.applied(name, x), y, rtol=1e-9, atol=1e-12):
+            own = partial(_of_x, function)
+            return Family(own, [activations.others(name, given)])
+    found = norms.written_by_hand(given)
+    return None if found is None else Family(*found)
+
+
+def _of_x(function: activations.Function, nn: Any, given: Arguments) -> Any:
+    return function(nn, given["x"])
+
+
+def _called(name: str, arguments: Sequence[str], nn: Any, given: Arguments) -> Any:
+    return getattr(nn, name)(*(given.get(argument) for argument in arguments))
+
+
+_LAYERS: Mapping[str, Callable[[Arguments], Made]] = {
+    "BatchNorm": norms.batch_norm,
+    "SyncBatchNorm": norms.batch_norm,
+    "InstanceNorm": norms.instance_norm,
+    "layer_norm": norms.layer_norm,
+    "group_norm": norms.group_norm,
+    "batch_norm": norms.batch_norm_function,
+    "normalize": norms.normalize,
+    "LSTM": partial(recurrence.recurrent, "LSTM"),
+    "GRU": partial(recurrence.recurrent, "GRU"),
+    "MultiheadAttention": attention.multihead,
+    "attention": attention.attention,
+    "Embedding": embeddings.embedding,
+}
+_FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
+    "conv": windows.convolution,
+    "conv_transpose": windows.transposed_convolution,
+    "max_pool": partial(windows.pooling, "max_pool"),
+    "avg_pool": partial(windows.pooling, "avg_pool"),
+    "adaptive_avg_pool": partial(windows.adaptive, "adaptive_avg_pool"),
+    "adaptive_max_pool": partial(windows.adaptive, "adaptive_max_pool"),
+    "interpolate": windows.interpolate,
+    "concatenate": shapes.concatenate,
+    "flatten": shapes.flatten,
+    "pixel_shuffle": shapes.pixel_shuffle,
+    "permute": shapes.permute,
+    "pad": shapes.pad,
+    "mean": partial(shapes.reduction, "mean"),
+    "sum": partial(shapes.reduction, "sum"),
+    "max": partial(shapes.reduction, "max"),
+    "matmul": shapes.matmul,
+    "linear": shapes.linear,
+}
