@@ -259,13 +259,21 @@ class Matched(Correspondence):
             elif call.path is not None:
                 yield name, self._turned(name, call, own.get(name))
 
-    def _tap(self, name: str, call: Call, theirs: Call | None) -> Tap | None:
-        """The candidate's call of a block, if it holds what the reference's does."""
+    def _tap(
+        self, name: str, call: Call, theirs: Call | None, of_any_size: bool = False
+    ) -> Tap | None:
+        """The candidate's call of a block, if it holds what the reference's does.
+
+        Args:
+            name: The candidate's.
+            call, theirs: Of both sides.
+            of_any_size: Whether the result may have another size.
+        """
         if theirs is None:
             return None
         inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
         output = align(call.output, theirs.output, self.orders)
-        if not inputs.complete or not output.leaves:
+        if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return Tap(name, call, theirs, inputs, output)
 
@@ -275,7 +283,7 @@ class Matched(Correspondence):
         """The candidate's call of a function with the same arrays."""
         for other in free:
             if _function_of(other) == _function_of(name):
-                tap = self._tap(other, call, own[other])
+                tap = self._tap(other, call, own[other], _function_of(name) in _WINDOWS)
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
                     return tap
@@ -392,7 +400,9 @@ class Matched(Correspondence):
         else:
             tap, path = taps[name], _join(self._inside[0], name.partition("#")[0])
             inside = (path, self.match.blocks[path]) if path in self.match.blocks else self._inside
-            outputs = tap.output.back(one.outputs, tap.mine.output)
+            outputs = one.outputs
+            if tap.output.leaves:
+                outputs = tap.output.back(one.outputs, tap.mine.output)
             inputs = _named_as(one.inputs, [(tap.inputs, _roots(tap.mine), _roots(tap.theirs))])
         parameters = self._below(inside, one.parameters, gradients=True)
         return Observed(outputs, inputs, parameters, self._below(inside, one.state))
@@ -438,6 +448,10 @@ class Matched(Correspondence):
 
 
 _Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
+
+
+# Functions whose settings say how large the result is: they are the same with other settings.
+_WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_pool"})
 
 
 def _function_of(name: str) -> str:
