@@ -40,12 +40,13 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching.layouts import Layouts
 from deliralike.conformance.matching.pairing import Side
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
-from deliralike.network.base import AbstractNetwork
+from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
@@ -179,7 +180,10 @@ def compare(
             stack.enter_context(backend.undisturbed())
             stack.enter_context(backend.compiling_quickly())
         batch = _on_host(batch, sides)
-        return _Comparison((sides[0], sides[1]), batch, settings).proof()
+        masks = Masks(seed)
+        if any(not isinstance(side.network, Network) for side in sides):
+            stack.enter_context(masks.forced(*(side.network.backend for side in sides)))
+        return _Comparison((sides[0], sides[1]), batch, settings, masks).proof()
 
 
 @dataclass(frozen=True)
@@ -253,9 +257,14 @@ class _Comparison:
     """One comparison in the making."""
 
     def __init__(
-        self, sides: tuple[Subject, Subject], batch: tuple[Any, ...], settings: Settings
+        self,
+        sides: tuple[Subject, Subject],
+        batch: tuple[Any, ...],
+        settings: Settings,
+        masks: Masks,
     ) -> None:
         self.given = sides
+        self.masks = masks
         self.settings = settings
         # Numbers that float32 holds are exact in both types.
         self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
@@ -344,7 +353,9 @@ class _Comparison:
                 )
                 return False
         self.correspondence = self._correspondence()
-        self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
+        loss = self.correspondence.loss(self.candidate.loss)
+        self.candidate = self.candidate.but(loss=self.masks.loss(loss, CANDIDATE))
+        self.reference = self.reference.but(loss=self.masks.loss(self.reference.loss, REFERENCE))
         return True
 
     def _correspondence(self) -> Correspondence:
@@ -363,19 +374,23 @@ class _Comparison:
             self.modes = dict(self._modes())
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         found = semantics.level(self.modes)
-        if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
-            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
+        notes = tuple(self._of_dropout())
+        why = self._why_undecided() if found.status == FAILED else self._why_nothing_shown()
+        if why and self._only_training_is_random():
+            del self.modes["train"]
+            found, notes, why = semantics.level(self.modes), (*notes, why), ""
+        if why:
+            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
             self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
             return
-        self.levels.append(
-            replace(found, figures={**found.figures, "by_layer": list(self._by_layer())})
-        )
+        figures = {**found.figures, "by_layer": list(self._by_layer())}
+        self.levels.append(replace(found, figures=figures, notes=(*found.notes, *notes)))
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
             self._further()
             return
         if "L3" in self.settings.levels:
-            self.levels.append(self._places())
+            self.levels.append(self._rates_of_dropout() or self._places())
         self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
@@ -431,6 +446,35 @@ class _Comparison:
             )
         return ""
 
+    def _only_training_is_random(self) -> bool:
+        """Whether a difference in evaluation has a meaning, though one in training has none.
+
+        Where evaluation agrees, nothing is decided without training.
+        """
+        evaluation = self.modes.get("eval")
+        if evaluation is None or evaluation.agrees:
+            return False
+        sides = ("reference", evaluation.reference), ("candidate", evaluation.candidate)
+        return not any(
+            semantics.not_finite(seen.recording) or self._unsteady(side, "eval", seen)
+            for side, seen in sides
+            if not seen.error
+        )
+
+    def _of_dropout(self) -> Iterator[str]:
+        """What is said of the frameworks' own dropout."""
+        drops = self.masks.drops
+        if not drops:
+            return
+        counts = [len(drops.get(side, ())) for side in (REFERENCE, CANDIDATE)]
+        if self.masks.are_aligned:
+            yield f"Dropout had the same masks on both sides: {counts[0]} calls of it in training."
+        else:
+            yield (
+                f"Dropout could not have the same masks: in training it is called {counts[0]} times "
+                f"in the reference and {counts[1]} times in the candidate, or with other shapes."
+            )
+
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
@@ -448,13 +492,62 @@ class _Comparison:
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
-        for name in self.modes["train"].layers:
+        for name in next(iter(self.modes.values())).layers:
             path = name.partition("#")[0]
             yield {
                 "path": name or "output",
                 "kind": type(blocks[path]).__name__,
                 **{mode: found.layers.get(name) for mode, found in self.modes.items()},
             }
+
+    def _rates_of_dropout(self) -> Level | None:
+        """Level L3 where rates of dropout are all that differs: shown by a run with equal rates."""
+        differing = self.masks.differing_rates()
+        if not differing or self.modes.get("eval") is None or not self.modes["eval"].agrees:
+            return None
+        self.masks.rate_of_reference = True
+        again = self._mode("train", training=True)
+        if not again.agrees:
+            return None  # equal rates stay, and show what else there is
+        self.masks.rate_of_reference = False
+        self._begin("L3")
+        paths = self._paths_of_drops()
+        blocks = dict(self.reference.network.named_blocks())
+        found = tuple(
+            self._of_rate(mine, its, paths[at], type(blocks[paths[at]]).__name__, again.worst)
+            for at, mine, its in differing
+        )
+        return Level("L3", TITLES["L3"], FAILED, self.modes["train"].worst, found)
+
+    def _of_rate(self, mine: Drop, its: Drop, path: str, kind: str, match: float) -> Finding:
+        swapped = np.isclose(mine.rate + its.rate, 1.0) and mine.rate != its.rate
+        cause = f"dropout p={its.rate:g} instead of {mine.rate:g}"
+        if swapped:
+            cause += ", the fraction that is kept in the place of that which is dropped"
+        return Finding(
+            "L3",
+            path,
+            "output",
+            self.modes["train"].worst,
+            kind,
+            "train",
+            LIMIT,
+            Explanation(cause, match),
+            tuple(self._effect()),
+        )
+
+    def _paths_of_drops(self) -> list[str]:
+        """The reference's block that makes each call of dropout."""
+        known = self.masks.drops.pop(REFERENCE)
+
+        def loss(network: AbstractNetwork, *batch: Any) -> Any:
+            with self.masks.located(network):
+                return self.reference.loss(network, *batch)
+
+        semantics.look(self.reference.but(loss=loss), self.batch, True, self.settings.seed)
+        located = self.masks.drops.pop(REFERENCE, known)
+        self.masks.drops[REFERENCE] = known
+        return [drop.path for drop in located]
 
     def _places(self) -> Level:
         """Return level L3 (places): in training, and in evaluation where training explains nothing."""
