@@ -182,7 +182,7 @@ def compare(
         batch = _on_host(batch, sides)
         masks = Masks(seed)
         if any(not isinstance(side.network, Network) for side in sides):
-            stack.enter_context(masks.forced(*(side.network.backend for side in sides)))
+            stack.enter_context(masks.forced(*[side.network.backend for side in sides]))
         return _Comparison((sides[0], sides[1]), batch, settings, masks).proof()
 
 
@@ -375,7 +375,8 @@ class _Comparison:
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         found = semantics.level(self.modes)
         notes = tuple(self._of_dropout())
-        why = self._why_undecided() if found.status == FAILED else self._why_nothing_shown()
+        with self._running("L1"):  # as before: another program rounds in another way
+            why = self._why_undecided() if found.status == FAILED else self._why_nothing_shown()
         if why and self._only_training_is_random():
             del self.modes["train"]
             found, notes, why = semantics.level(self.modes), (*notes, why), ""
@@ -390,7 +391,7 @@ class _Comparison:
             self._further()
             return
         if "L3" in self.settings.levels:
-            self.levels.append(self._rates_of_dropout() or self._places())
+            self.levels.append(self._places())
         self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
@@ -424,6 +425,8 @@ class _Comparison:
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
+        if name == "train" and self.masks.is_misfit:
+            return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
             if not seen.error and (place := self._unsteady(side, name, seen)):
                 return (
@@ -463,17 +466,14 @@ class _Comparison:
 
     def _of_dropout(self) -> Iterator[str]:
         """What is said of the frameworks' own dropout."""
-        drops = self.masks.drops
-        if not drops:
-            return
-        counts = [len(drops.get(side, ())) for side in (REFERENCE, CANDIDATE)]
-        if self.masks.are_aligned:
-            yield f"Dropout had the same masks on both sides: {counts[0]} calls of it in training."
-        else:
+        mine, its = self.masks.counts
+        if mine != its or self.masks.is_misfit:
             yield (
-                f"Dropout could not have the same masks: in training it is called {counts[0]} times "
-                f"in the reference and {counts[1]} times in the candidate, or with other shapes."
+                f"Dropout could not have the same masks: in training it is called {mine} times in "
+                f"the reference and {its} times in the candidate, or with other shapes."
             )
+        elif mine:
+            yield f"Dropout had the same masks on both sides: {mine} calls of it in training."
 
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
@@ -500,41 +500,37 @@ class _Comparison:
                 **{mode: found.layers.get(name) for mode, found in self.modes.items()},
             }
 
-    def _rates_of_dropout(self) -> Level | None:
-        """Level L3 where rates of dropout are all that differs: shown by a run with equal rates."""
-        differing = self.masks.differing_rates()
-        if not differing or self.modes.get("eval") is None or not self.modes["eval"].agrees:
-            return None
-        self.masks.rate_of_reference = True
-        again = self._mode("train", training=True)
-        if not again.agrees:
-            return None  # equal rates stay, and show what else there is
-        self.masks.rate_of_reference = False
-        self._begin("L3")
-        paths = self._paths_of_drops()
-        blocks = dict(self.reference.network.named_blocks())
-        found = tuple(
-            self._of_rate(mine, its, paths[at], type(blocks[paths[at]]).__name__, again.worst)
-            for at, mine, its in differing
-        )
-        return Level("L3", TITLES["L3"], FAILED, self.modes["train"].worst, found)
+    def _of_drops(self) -> list[Finding]:
+        """What differs in the frameworks' own dropout, which is equal in what follows.
 
-    def _of_rate(self, mine: Drop, its: Drop, path: str, kind: str, match: float) -> Finding:
-        swapped = np.isclose(mine.rate + its.rate, 1.0) and mine.rate != its.rate
-        cause = f"dropout p={its.rate:g} instead of {mine.rate:g}"
-        if swapped:
-            cause += ", the fraction that is kept in the place of that which is dropped"
-        return Finding(
-            "L3",
-            path,
-            "output",
-            self.modes["train"].worst,
-            kind,
-            "train",
-            LIMIT,
-            Explanation(cause, match),
-            tuple(self._effect()),
-        )
+        A rate explains a difference where nothing differs in a run with equal rates.
+        """
+        if "train" not in self.modes:
+            return []
+        mine, its = self.masks.counts
+        if mine != its:
+            del self.modes["train"]  # where one side drops what the other does not, all differs
+            remark = f"It is called {mine} times in the reference and {its} times in the candidate."
+            return [Finding("L3", "", "dropout", np.inf, mode="train", remarks=(remark,))]
+        differing = self.masks.differing_rates()
+        if not differing:
+            return []
+        paths = self._paths_of_drops()
+        worst, self.masks.rate_of_reference = self.modes["train"].worst, True
+        with self._running("L1"):
+            self.modes["train"] = self._mode("train", training=True)
+        return [self._of_rate(mine, its, paths[at], worst) for at, mine, its in differing]
+
+    def _of_rate(self, mine: Drop, its: Drop, path: str, worst: float) -> Finding:
+        """A rate that differs; the training mode at hand is that with equal rates."""
+        words = f"dropout p={its.rate:g} instead of {mine.rate:g}"
+        if np.isclose(mine.rate + its.rate, 1.0):
+            words += ", the fraction that is kept in the place of that which is dropped"
+        equal = self.modes["train"]
+        why = Explanation(words, equal.worst) if equal.agrees else None
+        remarks = tuple(self._effect()) if why else (f"There is {words}.",)
+        kind = type(dict(self.reference.network.named_blocks())[path]).__name__
+        return Finding("L3", path, "output", worst, kind, "train", LIMIT, why, remarks)
 
     def _paths_of_drops(self) -> list[str]:
         """The reference's block that makes each call of dropout."""
@@ -552,6 +548,7 @@ class _Comparison:
     def _places(self) -> Level:
         """Return level L3 (places): in training, and in evaluation where training explains nothing."""
         self._begin("L3")
+        drops = self._of_drops()
         findings: dict[tuple[str, str, str], Finding] = {}
         for name in (name for name, mode in self.modes.items() if not mode.agrees):
             places = localise(
@@ -568,12 +565,11 @@ class _Comparison:
                     findings[key] = finding
             if findings and all(map(_explains, findings.values())):
                 break
-        status = FAILED if findings else NOT_REACHED
-        notes = (
-            () if findings else ("No layer differs when judged alone at the reference's inputs.",)
-        )
-        worst = max((finding.difference for finding in findings.values()), default=None)
-        return Level("L3", TITLES["L3"], status, worst, tuple(findings.values()), notes)
+        found = (*findings.values(), *drops)
+        status = FAILED if found else NOT_REACHED
+        notes = () if found else ("No layer differs when judged alone at the reference's inputs.",)
+        worst = max((finding.difference for finding in found), default=None)
+        return Level("L3", TITLES["L3"], status, worst, found, notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
         explanation = self._explanation(place)

@@ -6,10 +6,13 @@ mask is drawn for the reference's shape, and turned for a candidate with its cha
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from deliralike.backends.base import Backend
 from deliralike.network.base import AbstractNetwork
 
 REFERENCE, CANDIDATE = 0, 1
+_MOST_AXES = 5  # of which all orders are tried
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class _Run:
 
     stream: Any = None
     side: int | None = None
+    is_of_loss: bool = False
     calls: list[Drop] = field(default_factory=list)
 
 
@@ -45,7 +50,7 @@ class Masks:
     Attributes:
         drops: The calls of each side in its first run with any.
         rate_of_reference: Whether a candidate drops as often as the reference, whatever it says.
-        turned: Whether a call was met whose mask fits none of the reference.
+        is_misfit: Whether a candidate made a call whose mask does not fit the reference's.
     """
 
     def __init__(self, seed: int) -> None:
@@ -56,21 +61,24 @@ class Masks:
         self.is_misfit = False
         self._running = threading.local()
         self._path = ""
+        self._part: list[Drop] = []  # the reference's calls in the block that ran last
 
     @contextmanager
-    def forced(self, *sides: Backend) -> Iterator[None]:
+    def forced(self, reference: Backend, candidate: Backend) -> Iterator[None]:
         """Let every dropout of these backends take its mask from here."""
+        sides = {reference: REFERENCE, candidate: CANDIDATE} if reference is not candidate else {}
         with ExitStack() as stack:
-            for backend in set(sides):
-                stack.enter_context(backend.dropping_by(self.factors))
-                stack.enter_context(self._own_dropped(backend))
+            for backend in {reference, candidate}:
+                side = sides.get(backend)
+                stack.enter_context(backend.dropping_by(partial(self._factors, side)))
+                stack.enter_context(self._own_dropped(backend, side))
             yield
 
     def loss(self, loss: Callable[..., Any], side: int) -> Callable[..., Any]:
         """A loss in which calls are counted from the first one on, as those of a side."""
 
         def counted(network: Any, *batch: Any) -> Any:
-            run = self._running.value = _Run(random.current(), side)
+            run = self._running.value = _Run(random.current(), side, is_of_loss=True)
             result = loss(network, *batch)
             if run.calls:
                 self.drops.setdefault(side, run.calls)
@@ -79,9 +87,9 @@ class Masks:
 
         return counted
 
-    def factors(self, shape: tuple[int, ...], rate: float) -> np.ndarray:
+    def _factors(self, side: int | None, shape: tuple[int, ...], rate: float) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
-        run = self._run()
+        run = self._run(side)
         wanted = self._wanted(run)
         if self.rate_of_reference and run.side == CANDIDATE and wanted is not None:
             rate = wanted.rate
@@ -95,10 +103,9 @@ class Masks:
                 if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0)]  # fmt: skip
 
     @property
-    def are_aligned(self) -> bool:
-        """Whether both sides make the same calls."""
-        counts = [len(self.drops.get(side, ())) for side in (REFERENCE, CANDIDATE)]
-        return counts[0] == counts[1] and not self.is_misfit
+    def counts(self) -> tuple[int, int]:
+        """How many calls either side makes."""
+        return len(self.drops.get(REFERENCE, ())), len(self.drops.get(CANDIDATE, ()))
 
     @contextmanager
     def located(self, network: AbstractNetwork) -> Iterator[None]:
@@ -114,17 +121,19 @@ class Masks:
         with network.backend.called_through(network, around):
             yield
 
-    def _run(self) -> _Run:
-        """The run in progress; each stream of random numbers begins a new one."""
+    def _run(self, side: int | None) -> _Run:
+        """The run in progress; outside of a loss each stream of random numbers begins a new one."""
         run = getattr(self._running, "value", None)
         stream = random.current()
-        if run is None or (run.side is None and run.stream is not stream):
-            run = self._running.value = _Run(stream)
+        if run is None or (not run.is_of_loss and run.stream is not stream):
+            run = self._running.value = _Run(stream, side)
+            if side == REFERENCE:
+                self._part = run.calls
         return run
 
     def _wanted(self, run: _Run) -> Drop | None:
-        """The reference's call for the next one of a candidate."""
-        drops = self.drops.get(REFERENCE, [])
+        """The reference's call for the next one of a candidate: in the loss, or in the same block."""
+        drops = self.drops.get(REFERENCE, []) if run.is_of_loss else self._part
         is_known = run.side == CANDIDATE and len(run.calls) < len(drops)
         return drops[len(run.calls)] if is_known else None
 
@@ -135,7 +144,8 @@ class Masks:
         run.calls.append(Drop(shape, rate, self._path))
         if wanted is None:
             return self._drawn(number, shape, rate)
-        like = (shape[0], *wanted.shape[1:])
+        is_moved = sorted(shape) == sorted(wanted.shape)
+        like = wanted.shape if is_moved else (shape[0], *wanted.shape[1:])
         mask = _fitted(self._drawn(number, like, rate), shape)
         if mask is None:
             self.is_misfit = True
@@ -149,13 +159,13 @@ class Masks:
         return random.keep_mask(self.seed, f"dropout {number}", 0, first, shape, rate)
 
     @contextmanager
-    def _own_dropped(self, backend: Backend) -> Iterator[None]:
+    def _own_dropped(self, backend: Backend, side: int | None) -> Iterator[None]:
         """The same for the layers of `nn`, which would draw by their paths."""
         functions = type(backend.nn)
         before = vars(functions).get("keep_mask")
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
-            run = self._run()
+            run = self._run(side)
             return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
 
         functions.keep_mask = keep_mask
@@ -169,11 +179,11 @@ class Masks:
 
 
 def _fitted(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A mask in another shape: as it is, with channels last or first, or flattened."""
+    """A mask in another shape: as it is, with axes in another order, or flattened."""
     if mask.shape == shape:
         return mask
-    if mask.ndim > 2:
-        for moved in (np.moveaxis(mask, 1, -1), np.moveaxis(mask, -1, 1)):
-            if moved.shape == shape:
-                return moved
-    return mask.reshape(shape) if mask.size == np.prod(shape) else None
+    if mask.ndim == len(shape) <= _MOST_AXES:
+        channels_moved = [np.moveaxis(mask, 1, -1), np.moveaxis(mask, -1, 1)]
+        others = (mask.transpose(axes) for axes in permutations(range(mask.ndim)))
+        return next((one for one in (*channels_moved, *others) if one.shape == shape), None)
+    return mask.reshape(shape) if mask.size == math.prod(shape) else None
