@@ -24,8 +24,10 @@ class Explanation:
 
     Attributes:
         cause: For example ``"eps=2e-05 instead of 1e-05"``.
-        match: How far the candidate is from that convention, relative.
+        match: How far the candidate is from that convention, relative; infinite where none was
+            found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
+        limit: Up to here a match is the cause: more than usual for numbers in float32.
         observed: Whether the candidate's own numbers show it, so that there was nothing to execute
             and the match says nothing.
         causes: The same as data, where it is.
@@ -34,6 +36,7 @@ class Explanation:
     cause: str
     match: float
     next_best: float | None = None
+    limit: float = MATCH
     observed: bool = False
     causes: tuple[Cause, ...] = field(default=(), compare=False)
 
@@ -47,12 +50,12 @@ class Explanation:
     @classmethod
     def seen(cls, what: str) -> Explanation:
         """What the candidate's own numbers show."""
-        return cls(what, 0.0, observed=True, causes=(Cause(what),))
+        return cls(what, 0.0, observed=True)
 
     @property
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
-        return self.match <= MATCH
+        return self.match <= self.limit
 
     def __str__(self) -> str:
         """The sentence of a report."""
@@ -63,6 +66,8 @@ class Explanation:
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
             return _short(f"Explained by {self.cause} ({match}{following}).")
+        if np.isinf(self.match) and self.cause:
+            return _short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
         return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
