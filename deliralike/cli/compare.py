@@ -40,7 +40,14 @@ def command(
     levels: Annotated[
         str | None, typer.Option(help="Which levels: L0,L1,L3. (default: all)")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 20,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Outputs and gradients alone: L0,L1,L3.")
+    ] = False,
+    thorough: Annotated[
+        bool,
+        typer.Option("--thorough", help="Every probe, and noise and curves in float32: minutes."),
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Of weights, batch and masks.")] = 0,
     report: Annotated[
         list[Path] | None,
@@ -61,11 +68,12 @@ def command(
     from deliralike.cli.console import console, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
-    from deliralike.conformance.comparing import LEVELS, compare
+    from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
 
     files = [check_ending(path) for path in report or ()]  # before all the work
-    wanted = tuple(levels.split(",")) if levels else LEVELS
+    usual = QUICK if quick else LEVELS
+    wanted = tuple(levels.split(",")) if levels else usual
     processes = join()
     settings = key_values(set_ or (), "--set")
     networks = []
@@ -82,7 +90,7 @@ def command(
         pairs.insert(0, (reference, own_levels))
     proofs = []
     with limit_threads(threads), progress() as show:
-        for network, network_levels in pairs:
+        for number, (network, network_levels) in enumerate(pairs):
             proof = compare(
                 reference,
                 network,
@@ -93,7 +101,8 @@ def command(
                 processes=processes,
                 steps=steps,
                 seed=seed,
-                progress=partial(_show_level, show, network.backend.name),
+                thorough=thorough,
+                progress=partial(_show_level, show, network.backend.name, number, len(pairs)),
             )
             proofs.append(proof)
     result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
@@ -105,8 +114,15 @@ def command(
     raise typer.Exit(result.exit_code)
 
 
-def _show_level(show: Callable[[str], None], backend: str, level: str) -> None:
-    show(f"{backend}: {level}")
+def _show_level(
+    show: Callable[[str, float], None],
+    backend: str,
+    number: int,
+    count: int,
+    level: str,
+    done: float,
+) -> None:
+    show(f"{backend}: {level}", (number + done) / count)
 
 
 def _backends(text: str | None, devices: int) -> list[str]:

@@ -1,6 +1,9 @@
 """``deliralike conformance``: the suite for a backend, and the score of the proof."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,28 +17,30 @@ def command(
             metavar="[BACKENDS]", help="Such as torch,jax. (default: all that are installed)"
         ),
     ] = None,
-    score: Annotated[
-        bool,
-        typer.Option(
-            "--score", help="Plant mistakes, and count those detected, located and explained."
-        ),
-    ] = False,
-    everywhere: Annotated[
-        bool,
-        typer.Option(
-            "--everywhere", help="With --score: each mistake on each backend, not on one in turn."
-        ),
-    ] = False,
-    groups: Annotated[
-        str | None, typer.Option(help="With --score: groups of mistakes, such as losses,wiring.")
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(help="With --score: seeds of each right network.", min=0)
-    ] = 10,
-    processes: Annotated[int, typer.Option(help="With --score: how many at once.", min=0)] = 2,
     report: Annotated[
         list[Path] | None,
         typer.Option(help="A file for the report: .json or .md; may be given again."),
+    ] = None,
+    score: Annotated[
+        bool,
+        typer.Option(
+            "--score",
+            help="Judge the proof on ports by hand, with mistakes and without (in a checkout).",
+        ),
+    ] = False,
+    pair: Annotated[
+        str | None, typer.Option(help="With --score: pairs of networks, such as unet,gpt.")
+    ] = None,
+    port: Annotated[
+        str | None, typer.Option(help="With --score: ports, such as jax,chainer.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="With --score: cases whose name contains this.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="With --score: processes at once.", min=1)] = 2,
+    save: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --score: a file .json or .md; may be given again."),
     ] = None,
 ) -> None:
     """Run the conformance suite on backends, or score the proof.
@@ -44,15 +49,15 @@ def command(
     """
     from deliralike import backends as known
 
-    _check_endings(report or ())
+    _check_endings("--report", report or ())
+    _check_endings("--save", save or ())
+    if score:
+        words = _words(pair=pair, port=port, only=only, workers=workers)
+        raise typer.Exit(_score(words, save or ()))
     names = backends.split(",") if backends else known.available()
     for name in names:
         known.get(name)
-    if score:
-        passed = _score(names, groups, seeds, processes, everywhere, report or ())
-    else:
-        passed = _suite(names, report or ())
-    raise typer.Exit(0 if passed else 1)
+    raise typer.Exit(0 if _suite(names, report or ()) else 1)
 
 
 def _suite(names: list[str], files: Any) -> bool:
@@ -67,56 +72,56 @@ def _suite(names: list[str], files: Any) -> bool:
     return all(report.passed for report in reports)
 
 
-def _score(
-    names: list[str], groups: str | None, seeds: int, processes: int, everywhere: bool, files: Any
-) -> bool:
-    from deliralike.cli.console import say, show_table
-    from deliralike.conformance.score import GROUPS, score
-    from deliralike.errors import SettingError, suggestion
+def _score(words: list[str], files: Any) -> int:
+    """Run the score in the checkout that this package is imported from; return its exit code.
 
-    selected = tuple(groups.split(",")) if groups else GROUPS
-    for group in selected:
-        if group not in GROUPS:
-            raise SettingError(
-                f"--groups: there is no group {group!r}. {suggestion(group, GROUPS)}"
-            )
-    result = score(names, selected, seeds, processes, everywhere)
-    head, _, *rows = map(_cells, result.table().splitlines())
-    columns = [cell.replace("`", "") for cell in head]
-    show_table(columns, rows, right=head[1:])
-    summary = (
-        f"{len(result.false_alarms)} false alarms on {len(result.right)} right candidates; "
-        f"{result.seconds:.0f} s with {max(processes, 1)} processes"
-    )
-    say(summary)
-    for verdict in (*result.false_alarms, *result.missed()):
-        task = verdict.task
-        where = f"{task.name} ({task.backend or 'NumPy'})"
-        say(f"  {_failure(verdict)}: {where}. {verdict.said[:200]}")
-    _write(files, result.to_dict(), f"{result.table()}\n\n{summary}.\n")
-    return result.passed
+    Raises:
+        SettingError: The package is installed without its tests.
+    """
+    root = _checkout()
+    for path in files:
+        words += ["--save", str(path.resolve())]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths(root))}
+    command = [sys.executable, "-m", "tests.score", *words]
+    return subprocess.run(command, cwd=root, env=environment, check=False).returncode
 
 
-def _cells(line: str) -> list[str]:
-    """Return the cells of a line of a Markdown table."""
-    return [cell.strip() for cell in line.strip("|").split("|")]
+def _checkout() -> Path:
+    """Return the folder of the repository that this package is part of."""
+    import deliralike
+    from deliralike.errors import SettingError
+
+    root = Path(deliralike.__file__).resolve().parents[1]
+    if not (root / "tests" / "score" / "__main__.py").exists():
+        raise SettingError(
+            "--score: its networks are tests, which are not installed with the package. In a "
+            "checkout of the repository: pip install -e '.[all]', then: deliralike conformance "
+            "--score"
+        )
+    return root
 
 
-def _failure(verdict: Any) -> str:
-    if verdict.task.group == "right":
-        return "false alarm"
-    wanted = ("detected", "located", "explained")
-    missing = [word for word in wanted if not getattr(verdict, word)]
-    return f"not {' or '.join(missing)}"
+def _paths(root: Path) -> list[str]:
+    given = os.environ.get("PYTHONPATH")
+    return [str(root), given] if given else [str(root)]
 
 
-def _check_endings(files: Any) -> None:
+def _words(**options: Any) -> list[str]:
+    """Return options as they are typed, without those that were not given."""
+    words = []
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return words
+
+
+def _check_endings(option: str, files: Any) -> None:
     """Raise an error about a file's name before all the work, not after it."""
     from deliralike.errors import SettingError
 
     for path in files:
         if path.suffix not in (".json", ".md"):
-            raise SettingError(f"--report {str(path)!r}: wanted a file that ends in .json or .md")
+            raise SettingError(f"{option} {str(path)!r}: wanted a file that ends in .json or .md")
 
 
 def _write(files: Any, values: Any, text: str) -> None:

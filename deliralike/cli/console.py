@@ -8,6 +8,7 @@ from typing import Literal
 
 from rich import box
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,16 +23,20 @@ def console() -> Console:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Show the current work in one line on a terminal's standard error; the line goes away.
+def progress() -> Iterator[Callable[[str, float], None]]:
+    """Show the current work and a bar on a terminal's standard error; the line goes away.
 
     Yields:
-        A function that sets the text. It does nothing where standard error is no terminal.
+        A function that sets the text and how much is done, from 0 to 1. It does nothing where
+        standard error is no terminal.
     """
-    with Console(stderr=True, highlight=False).status("") as status:
+    error = Console(stderr=True, highlight=False)
+    columns = BarColumn(), TextColumn("{task.description}", markup=False)
+    with Progress(*columns, console=error, transient=True, disable=not error.is_terminal) as bar:
+        task = bar.add_task("", total=1.0)
 
-        def update(text: str) -> None:
-            status.update(Text(text))
+        def update(text: str, done: float) -> None:
+            bar.update(task, description=text, completed=done)
 
         yield update
 

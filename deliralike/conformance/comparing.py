@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import explain, matching
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.explain import loss_terms, types, wiring
+from deliralike.conformance import explain
+from deliralike.conformance.explain import losses, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -38,10 +39,18 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
-from deliralike.conformance.matching.layouts import Layouts
+from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
-from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
+from deliralike.errors import (
+    BatchError,
+    CapabilityError,
+    DtypeError,
+    ProofFailed,
+    SettingError,
+    StateError,
+)
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
@@ -65,7 +74,17 @@ TITLES = {
     "checkpoints": checkpoints.TITLE,
     "data": pipelines.TITLE,
 }
+QUICK = ("L0", "L1", "L3")
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
+# Passes through a network, or what takes as long.
+_PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
+_THOROUGH_PASSES = {"L2": 14, "L7": 150}
+_PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
+_NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
+
+_OP_BY_OP = ("L3", "L1", "L5", "L7")  # levels of which each program would run a few times
+
+Progress = Callable[[str, float], None]
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
 
 
@@ -82,13 +101,15 @@ def compare(
     processes: ProcessGroup | None = None,
     levels: Sequence[str] = LEVELS,
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
-    steps: int = 20,
+    steps: int = 3,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda level: None,
+    thorough: bool = False,
+    progress: Progress = lambda words, done: None,
 ) -> Proof:
     """Prove that two networks compute the same, or name the first place where they differ, and why.
 
-    Both are copied and compared in float64; neither changes.
+    Both are copied and compared in float64. Neither changes, and the process keeps nothing of it:
+    generators and the frameworks' switches are as before.
 
     Args:
         reference, candidate: Networks written once or native, of any backend; each a `Subject`,
@@ -111,7 +132,11 @@ def compare(
             compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
-        progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
+        thorough: Whether levels L2, L5 and L7 repeat, draw and probe all that they can, which takes
+            hundreds of passes.
+        progress: Called when a level is begun, with its title and how much of the work is done, from
+            0 to 1: ``("L2 quality in float32, about 20 seconds to go", 0.2)``. The estimate follows
+            from the passes of level L1.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
@@ -142,7 +167,6 @@ def compare(
         )
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
-    batch = _on_host(batch, sides)
     settings = Settings(
         tuple(levels),
         weights,
@@ -152,11 +176,15 @@ def compare(
         streams,
         steps,
         seed,
+        thorough,
         progress,
     )
     with ExitStack() as stack:
-        for side in sides:
-            stack.enter_context(side.network.backend.compiling_quickly())
+        stack.enter_context(_process_as_before())
+        for backend in {side.network.backend for side in sides}:
+            stack.enter_context(backend.undisturbed())
+            stack.enter_context(backend.compiling_quickly())
+        batch = _on_host(batch, sides)
         return _Comparison((sides[0], sides[1]), batch, settings).proof()
 
 
@@ -170,14 +198,25 @@ class Settings:
     replicas: tuple[int, ...] = ()
     processes: ProcessGroup = field(default_factory=SingleProcess)
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
-    steps: int = 20
+    steps: int = 3
     seed: int = 0
-    progress: Callable[[str], None] = lambda level: None
+    thorough: bool = False
+    progress: Progress = lambda words, done: None
 
     @property
     def replicates(self) -> bool:
         """Whether there are replicas to compare over."""
         return bool(self.replicas) or self.processes.count > 1
+
+    def passes(self, level: str) -> int:
+        """About how many passes through a network a level takes."""
+        if level == "L5":
+            curves = _PASSES_OF_A_STEP + (_NOISY_CURVES if self.thorough else 0)
+            return curves * self.steps
+        if level == "L6":
+            return _PASSES_OF_REPLICAS * (len(self.replicas) + (self.processes.count > 1))
+        thorough = _THOROUGH_PASSES if self.thorough else {}
+        return thorough.get(level, _PASSES[level])
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
@@ -185,6 +224,18 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+@contextmanager
+def _process_as_before() -> Iterator[None]:
+    """Leave the generators of Python and NumPy, and the filters of warnings, as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        with warnings.catch_warnings():  # packages that are imported here add to them
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
@@ -212,8 +263,11 @@ class _Comparison:
     ) -> None:
         self.given = sides
         self.settings = settings
-        self.batch = nest.map(_in_float64, batch)
+        # Numbers that float32 holds are exact in both types.
+        self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
+        self.batch = nest.map(_rounded_to_float32 if self.is_short else _in_float64, batch)
         self.levels: list[Level] = []
+        self.seconds_a_pass = 0.0  # which level L1 measures
         self.notes: list[str] = []
 
     def proof(self) -> Proof:
@@ -223,8 +277,9 @@ class _Comparison:
             self._begin("data")
             self.levels.append(pipelines.level(*self.settings.streams))
         self._structure()
-        if self._in_float64():
-            self._semantics()
+        if self.sides is not None:
+            self._semantics(self.sides)
+            self._decide(self.sides)
         order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
         reference, candidate = self.given
         return Proof(
@@ -250,58 +305,83 @@ class _Comparison:
     # -------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
-        self.settings.progress(f"{name} {TITLES[name]}")
+        """Announce a level, from level L1 on with the time that is left."""
+        ladder = [level for level in (*LEVELS, *BESIDE) if level in self.settings.levels]
+        wanted = [level for level in ladder if level != "L3"]  # which right networks do not need
+        if name not in wanted:
+            wanted = [name, *wanted]
+        done = sum(self.settings.passes(level) for level in wanted[: wanted.index(name)])
+        left = sum(self.settings.passes(level) for level in wanted[wanted.index(name) :])
+        words = f"{name} {TITLES[name]}"
+        if self.seconds_a_pass:
+            words += f", {in_words(left * self.seconds_a_pass)} to go"
+        self.settings.progress(words, done / (done + left))
 
     def _structure(self) -> None:
         self._begin("L0")
-        reference, candidate = self.given
-        same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
-        self.match = None
-        if not same or self.settings.names:
-            self.match = matching.propose(reference.network, candidate.network, self.settings.names)
-            self.match.require_complete()
+        self.sides: Sides | None = None
+        why = ""
+        try:
+            self.sides = bring_together(self.given, self.batch, self.settings.names)
+        except (DtypeError, CapabilityError, StateError) as error:
+            why = str(error)
+        self.match = (
+            self.sides.match if self.sides else matched_by_names(self.given, self.settings.names)
+        )
         if "L0" in self.settings.levels:
+            reference, candidate = self.given
+            if self.sides is not None and self.sides.folded:
+                reference = self.sides.reference
             self.levels.append(
                 structure.level(reference, candidate, self.match, self.settings.weights)
             )
+        if why:
+            self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
 
-    def _in_float64(self) -> bool:
-        """Copy both in float64, with the same weights."""
-        try:
-            self.reference, self.candidate = (
-                one.but(network=one.network.backend.in_dtype(one.network, "float64"))
-                for one in self.given
-            )
-        except DeliralikeError as error:
-            self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
-            return False
-        state = self.reference.network.neutral_state()
-        state = state if self.match is None else self.match.to_candidate(state)
-        own = self.candidate.network.neutral_state()
-        if not all(np.array_equal(own[name], value) for name, value in state.items()):
-            try:
-                self.candidate.network.load_neutral_state(state, strict=self.match is None)
-            except StateError as error:
-                self._leave_out(
-                    f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:]
+    def _decide(self, sides: Sides) -> None:
+        """Call nothing a difference that may come from a match that is not certain."""
+        match, semantic = sides.match, self._level("L1")
+        if match is None or semantic is None:
+            return
+        if semantic.status == PASSED:
+            effective = {name for mode in self.modes.values() for name in mode.unmatched}
+            if not effective.intersection(match.parameters_left_over()):
+                self._forgive(match.parameters_left_over())
+            return
+        if semantic.status == FAILED and not sides.settled:
+            places = self._level("L3")
+            if places is None or not any(map(_explains, places.findings)):
+                self._leave_undecided(match)
+
+    def _level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
+
+    def _forgive(self, names: Sequence[str]) -> None:
+        """Parameters without a counterpart and without an effect are no difference."""
+        for index, level in enumerate(self.levels):
+            kept = tuple(finding for finding in level.findings if finding.place not in names)
+            if level.name == "L0" and len(kept) < len(level.findings):
+                note = f"Without a counterpart and without an effect: {', '.join(names)}."
+                status = FAILED if kept else PASSED
+                self.levels[index] = replace(
+                    level, status=status, findings=kept, notes=(*level.notes, note)
                 )
-                return False
-        self.correspondence = self._correspondence()
-        self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
-        return True
 
-    def _correspondence(self) -> Correspondence:
-        if self.match is None:
-            return SAME
-        layouts = Layouts()
-        layouts.input_for(
-            self.candidate.network, self.batch[:-1], must_run=False
-        )  # why not is for level L1 to say
-        return Matched(self.match, layouts)
+    def _leave_undecided(self, match: Match) -> None:
+        """A difference that a wrong match would show as well decides nothing."""
+        why = match.left_over if not match.complete else match.doubtful
+        for index, level in enumerate(self.levels):
+            if level.status == FAILED:
+                self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
 
-    def _semantics(self) -> None:
+    def _semantics(self, sides: Sides) -> None:
         self._begin("L1")
-        self.modes = dict(self._modes())
+        self.reference, self.candidate = sides.reference, sides.candidate
+        self.correspondence, self.folded = sides.correspondence, sides.folded
+        start = time.perf_counter()
+        with self._running("L1"):
+            self.modes = dict(self._modes())
+        self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
             self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
@@ -312,6 +392,10 @@ class _Comparison:
         )
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
+            if self.folded:
+                why = f"{', '.join(self.folded)} folded into the layers before: only evaluation is compared"
+                self._leave_out(why, "L2", "L4", "L5", "L6", "L7")
+                return
             self._further()
             return
         if "L3" in self.settings.levels:
@@ -320,7 +404,8 @@ class _Comparison:
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
         for name, training in semantics.MODES.items():
-            yield name, self._mode(name, training)
+            if not (training and self.folded):
+                yield name, self._mode(name, training)
 
     def _mode(self, name: str, training: bool) -> semantics.Mode:
         mine, theirs = (
@@ -364,7 +449,7 @@ class _Comparison:
             for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
                 if where := semantics.short(seen.recording):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
-        if self.modes["train"].is_blind:
+        if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
             return (
                 "No parameter gets a gradient other than zero, so that nothing is known of the "
                 "backward pass: the loss is to depend on the network for this batch."
@@ -375,7 +460,10 @@ class _Comparison:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
         training, seed = semantics.MODES[mode], self.settings.seed
-        changed = semantics.unsteady(subject, self.batch, training, seen, seed, self._elements())
+        with self._running("L1"):
+            changed = semantics.unsteady(
+                subject, self.batch, training, seen, seed, self._elements()
+            )
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
@@ -388,7 +476,7 @@ class _Comparison:
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
-        for name in self.modes["train"].layers:
+        for name in next(iter(self.modes.values())).layers:
             path = name.partition("#")[0]
             yield {
                 "path": name or "output",
@@ -450,7 +538,7 @@ class _Comparison:
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         backend = backends.of(self.reference.network)
         if place.loss is not None:
-            yield partial(loss_terms.explain, place.loss)
+            yield partial(losses.explain, place.loss)
         for accused in place.accused:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)
@@ -478,11 +566,9 @@ class _Comparison:
         settings, sides = self.settings, (self.reference, self.candidate)
         names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
-            "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
-            "L4": lambda: stepping.level(*sides, names),
-            "L5": lambda: curve.level(
-                *sides, [self.batch], settings.steps, names, settings.seed, match=self.match
-            ),
+            "L2": self._rounding,
+            "L4": lambda: stepping.level(*sides, names, unused=False, never=self._unused()),
+            "L5": lambda: self._curve(names),
             "L6": lambda: replicas.level(
                 sides[self.match is not None],
                 sides[1],
@@ -490,19 +576,60 @@ class _Comparison:
                 settings.replicas,
                 settings.processes,
             ),
-            "L7": lambda: probes.level(*sides, self.batch, self.match),
+            "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
-                self.levels.append(make())
+                with self._running(name):
+                    self.levels.append(make())
+
+    def _rounding(self) -> Level:
+        looks = {name: mode.reference for name, mode in self.modes.items()}
+        return rounding.level(
+            self.reference,
+            self.candidate,
+            self.batch,
+            self.correspondence,
+            self.settings.seed,
+            exact=looks if self.is_short else None,
+            always_with_noise=self.settings.thorough,
+        )
+
+    def _curve(self, names: Mapping[str, str] | None) -> Level:
+        settings = self.settings
+        return curve.level(
+            self.reference,
+            self.candidate,
+            [self.batch],
+            settings.steps,
+            names,
+            settings.seed,
+            in_float32=settings.thorough,
+            match=self.match,
+            gradients=self.modes["train"].reference.recording.parameters,
+        )
+
+    @contextmanager
+    def _running(self, level: str) -> Iterator[None]:
+        """Run networks op by op, where whole programs take longer to compile than to run."""
+        with ExitStack() as stack:
+            if level in _OP_BY_OP and not self.settings.thorough:
+                for backend in {side.network.backend for side in self.given}:
+                    stack.enter_context(backend.op_by_op())
+            yield
+
+    def _unused(self) -> list[str]:
+        """The reference's parameters that get no gradient in training."""
+        gradients = self.modes["train"].reference.recording.parameters
+        return [name for name, gradient in gradients.items() if gradient is None]
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:
             return checkpoints.level(self.reference, self.candidate, self.batch, folder, names)
 
-    def _names(self, match: matching.Match) -> dict[str, str]:
+    def _names(self, match: Match) -> dict[str, str]:
         """The candidate's name of each parameter by the reference's, where one is one."""
         slots = self.reference.network.neutral_slots()
         found = {name: match.candidate_names(name) for name in slots if slots[name].is_parameter}
@@ -520,6 +647,20 @@ class _Comparison:
         ]
 
 
+def in_words(seconds: float) -> str:
+    """Return a time about as exactly as an estimate is.
+
+    Example:
+        >>> in_words(0.4), in_words(23.0), in_words(100.0)
+        ('a few seconds', 'about 20 seconds', 'about 2 minutes')
+    """
+    if seconds < 5:
+        return "a few seconds"
+    if seconds < 75:
+        return f"about {max(1, round(seconds / 10)) * 10} seconds"
+    return f"about {round(seconds / 60)} minutes"
+
+
 def _explains(finding: Finding) -> bool:
     return finding.explanation is not None and finding.explanation.known
 
@@ -530,3 +671,8 @@ def _in_float64(value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f"
         else value
     )
+
+
+def _rounded_to_float32(value: Any) -> Any:
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float32).astype(np.float64) if is_floating else value

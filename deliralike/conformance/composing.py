@@ -10,10 +10,10 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.correspondence import Correspondence
-from deliralike.conformance.explain.arguments import bound
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
+from deliralike.conformance.explain import arguments
+from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.taps import UNIT, Call, Unit, cotangents, force, record
+from deliralike.conformance.taps import UNIT, Call, Unit, bare, cotangents, force, record
 
 _OUTPUT = "the output of "
 
@@ -34,7 +34,10 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     weights = cotangents(whole, calls)
     expected = force(whole, calls, weights).observed
     try:
-        found = correspondence.forced(theirs, calls, weights, None).observed
+        taps = correspondence.counterpart(calls, theirs, None).taps
+        if set(taps) != set(calls):
+            return None
+        found = correspondence.forced(theirs, taps, weights, None).observed
     except Exception:  # noqa: BLE001
         return None
     outputs = {
@@ -49,7 +52,8 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     functions = record(unit).calls
     around = cotangents(unit, functions)
     terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
+    targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
+    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(
@@ -75,20 +79,38 @@ def _total(
 def _terms(
     unit: Unit, calls: Mapping[str, Call], cotangents: Mapping[str, list[Any]]
 ) -> Iterator[Term]:
-    """The functions that give one number, on which the loss depends."""
+    """The functions that give one number, on which the loss depends.
+
+    A loss of each sample and the mean or sum of it are one function.
+    """
     state = unit.network.neutral_state()
+    of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
-        factors = [one for one in cotangents[name] if one is not None]
-        if (
-            call.path is not None
-            or np.size(call.output) != 1
-            or len(factors) != 1
-            or not np.any(factors[0])
-        ):
-            continue
         function = name.partition("(")[0]
+        if call.path is not None or not arguments.is_known(function):
+            continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(
-            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, call.args
+            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)
         )
-        given = bound(function, {}, {}, filled, call.kwargs)
-        yield Term(function, given, float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0]))
+        bound = arguments.bound(function, {}, {}, filled, call.kwargs)
+        if bound.get("reduction") == "none":
+            of_samples.append((function, bound, call.output))
+            continue
+        factors = [one for one in cotangents[name] if one is not None]
+        if np.size(call.output) != 1 or len(factors) != 1 or not np.any(factors[0]):
+            continue
+        if function in ("mean", "sum"):
+            function, bound = _reduced(function, bound, of_samples)
+        if len(bound) > 1:
+            value, factor = float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0])
+            yield Term(function, bound, value, factor)
+
+
+def _reduced(
+    reduction: str, bound: dict[str, Any], of_samples: list[tuple[str, dict[str, Any], Any]]
+) -> tuple[str, dict[str, Any]]:
+    """Return the loss whose values a mean or sum is given; that itself where there is none."""
+    for function, settings, output in of_samples:
+        if settings.get("weight") is None and np.array_equal(output, bound["x"]):
+            return function, {**settings, "reduction": reduction}
+    return reduction, bound

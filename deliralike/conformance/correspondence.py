@@ -1,21 +1,79 @@
-"""Which block and tap of a candidate is which of the reference, and how its arrays are laid out."""
+"""Which block, tap and array of a candidate is which of the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.layouts import Layouts, Transform
-from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force
+from deliralike.conformance.matching.aligning import Alignment, Orders, align, plain
+from deliralike.conformance.seen import Layout
+from deliralike.conformance.taps import (
+    UNIT,
+    Around,
+    Call,
+    Forced,
+    Recording,
+    Unit,
+    force,
+    listen,
+    record,
+)
 from deliralike.network.base import AbstractNetwork
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A call that both sides make, and how the arrays of the one lie in those of the other.
+
+    Attributes:
+        name: The candidate's name of the tap.
+        mine, theirs: The reference's call and the candidate's, which ran freely.
+        inputs, output: Of the arguments ``(args, kwargs)`` and of the result.
+    """
+
+    name: str
+    mine: Call
+    theirs: Call
+    inputs: Alignment
+    output: Alignment
+
+    @property
+    def given(self) -> Call:
+        """The candidate's call with the reference's arrays."""
+        args, kwargs = self.inputs.there(
+            (self.mine.args, self.mine.kwargs), (self.theirs.args, self.theirs.kwargs)
+        )
+        output = self.output.there(self.mine.output, self.theirs.output)
+        return replace(self.theirs, args=args, kwargs=kwargs, output=output)
+
+    def weights(self, around: Around) -> Around:
+        """Cotangents of the reference's arrays as those of the candidate's."""
+        into = nest.leaves((self.theirs.args, self.theirs.kwargs))
+        output = nest.leaves(self.theirs.output)
+        return Around(
+            self.inputs.numbers_there(around.inputs, len(into)),
+            self.output.numbers_there(around.output, len(output)),
+        )
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """What the candidate's unit does at the reference's inputs.
+
+    Attributes:
+        taps: The calls that both sides make, by the reference's names.
+        free: What the whole unit gave, in the reference's names and layouts; None where it was not
+            run.
+    """
+
+    taps: Mapping[str, Tap]
+    free: Observed | None = None
 
 
 class Correspondence:
@@ -32,8 +90,8 @@ class Correspondence:
         """The same for a block of the candidate."""
         return path or None
 
-    def within(self, path: str) -> Correspondence:
-        """What corresponds to what within a block of the reference."""
+    def within(self, path: str, tap: Tap | None = None) -> Correspondence:
+        """What corresponds to what within a block of the reference, which was called so."""
         return self
 
     def block(self, candidate: AbstractNetwork, path: str) -> Any:
@@ -44,19 +102,50 @@ class Correspondence:
         """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
         return loss
 
-    def to_candidate(self, values: Any) -> Any:
-        """A nest of arrays in the candidate's layouts."""
-        return values
+    def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
+        """The calls of the reference's unit that the candidate's unit makes too.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
+
+    def more(
+        self,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        beyond: Mapping[str, Call],
+        wrong: Callable[[str], bool],
+    ) -> dict[str, Tap]:
+        """More functions that both sides call, seen where what precedes them was forced.
+
+        Args:
+            calls: The reference's.
+            taps: Those that were forced.
+            beyond: What else the candidate called meanwhile.
+            wrong: Whether what follows a call of the reference is given something else.
+        """
+        return {}
+
+    def alone(self, name: str, call: Call) -> Tap:
+        """A call of the reference's, taken for one that the candidate makes in the same way."""
+        return Tap(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
 
     def forced(
-        self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+        self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
     ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
-        return force(unit, calls, weights, cotangent)
+        return force(unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent)
 
-    def to_reference(self, recording: Recording) -> Recording:
+    def to_reference(self, recording: Recording, reference: Recording) -> Recording:
         """What the candidate did, in the names and layouts of the reference."""
         return recording
+
+    def unmatched(
+        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Gradients of the parameters that one side alone has."""
+        return {}
 
 
 SAME = Correspondence()
@@ -64,24 +153,21 @@ SAME = Correspondence()
 
 @dataclass(frozen=True)
 class Matched(Correspondence):
-    """Networks whose names and layouts differ.
-
-    Arguments and results of blocks are in the candidate's layout. Those of functions of `nn` are
-    not, which want PyTorch's everywhere, and neither is what a loss gets, which sees the candidate
-    as if it had the reference's layout.
+    """Networks whose names, layouts or signatures differ, such as a port and its original.
 
     Attributes:
         match: Of the tensors' and blocks' names.
-        layouts: The order of the candidate's axes for each number of axes, in what goes into it and
-            comes out of it.
-        inner: The same for the blocks within it; `layouts` when None.
+        layout: How the network as a whole is seen by the loss.
         inside: The unit's path in the reference, and in the candidate; None for the loss.
+        around: How the unit was called; None for the loss.
+        orders: The candidate's layouts, as far as they were seen.
     """
 
     match: Match
-    layouts: Layouts = field(default_factory=Layouts)
-    inner: Layouts | None = None
+    layout: Layout = field(default_factory=Layout)
     inside: tuple[str, str] | None = None
+    around: Tap | None = None
+    orders: Orders = field(default_factory=Orders)
 
     def tap(self, path: str) -> str | None:
         """As in `Correspondence`."""
@@ -91,10 +177,10 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return self._names().get(path) if path else None
 
-    def within(self, path: str) -> Matched:
+    def within(self, path: str, tap: Tap | None = None) -> Matched:
         """As in `Correspondence`."""
         inside = _join(self._inside[0], path)
-        return replace(self, inside=(inside, self.match.blocks[inside]))
+        return replace(self, inside=(inside, self.match.blocks[inside]), around=tap)
 
     def block(self, candidate: AbstractNetwork, path: str) -> Any:
         """As in `Correspondence`."""
@@ -106,45 +192,156 @@ class Matched(Correspondence):
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """As in `Correspondence`."""
-        seen = partial(_Seen, layouts=self.layouts)
+        return self.layout.loss(loss)
 
-        def of_seen(network: Any, *batch: Any) -> Any:
-            return loss(
-                network.through(seen) if isinstance(network, Listener) else seen(network), *batch
-            )
+    def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
+        """As in `Correspondence`: those whose arguments and results are found in the candidate's.
 
-        return of_seen
+        Where it raises, what follows is taken to be called as the reference calls it.
+        """
+        try:
+            free = record(other, self._cotangent(cotangent))
+        except Exception:  # noqa: BLE001
+            own = listen(other)
+            return Counterpart(dict(self._guessed(calls, own)))
+        return Counterpart(dict(self._shared(calls, free.calls)), self._free(free))
 
-    def to_candidate(self, values: Any) -> Any:
-        """As in `Correspondence`."""
-        return _Way(self._around).there(values)
+    def _shared(
+        self, calls: Mapping[str, Call], own: Mapping[str, Call]
+    ) -> Iterator[tuple[str, Tap]]:
+        """The calls of which the candidate makes one with the same arrays."""
+        free = [name for name, call in own.items() if call.path is None]
+        for name, call in calls.items():
+            if call.path is not None:
+                tap = self._tap(name, call, own.get(name))
+            else:
+                tap = self._function(name, call, own, free)
+            if tap is not None:
+                yield name, tap
+
+    def more(
+        self,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        beyond: Mapping[str, Call],
+        wrong: Callable[[str], bool],
+    ) -> dict[str, Tap]:
+        """As in `Correspondence`: those with the same arrays.
+
+        Where there are none, the first one that has a namesake is taken for it, if there are as
+        many of that name on both sides, and what follows it is wrong.
+        """
+        left = {n: c for n, c in calls.items() if c.path is None and n not in taps}
+        own = {name: call for name, call in beyond.items() if call.path is None}
+        free, found = list(own), {}
+        for name, call in left.items():
+            tap = self._function(name, call, own, free)
+            if tap is not None:
+                found[name] = tap
+        if found:
+            return found
+        for name, call in left.items():
+            namesakes = [other for other in own if _function_of(other) == _function_of(name)]
+            count = sum(_function_of(other) == _function_of(name) for other in left)
+            if len(namesakes) == count and wrong(name):
+                tap = self._tap(namesakes[0], call, own[namesakes[0]])
+                return {} if tap is None else {name: tap}
+        return {}
+
+    def _guessed(
+        self, calls: Mapping[str, Call], own: Mapping[str, Call]
+    ) -> Iterator[tuple[str, Tap]]:
+        """The same of a candidate that raises: the blocks that follow are called as usual."""
+        shared = dict(self._shared(calls, own))
+        for name, call in calls.items():
+            if name in shared:
+                yield name, shared[name]
+            elif call.path is not None:
+                yield name, self._turned(name, call, own.get(name))
+
+    def _tap(self, name: str, call: Call, theirs: Call | None) -> Tap | None:
+        """The candidate's call of a block, if it holds what the reference's does."""
+        if theirs is None:
+            return None
+        inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
+        output = align(call.output, theirs.output, self.orders)
+        if not inputs.complete or not output.leaves:
+            return None
+        return Tap(name, call, theirs, inputs, output)
+
+    def _function(
+        self, name: str, call: Call, own: Mapping[str, Call], free: list[str]
+    ) -> Tap | None:
+        """The candidate's call of a function with the same arrays."""
+        for other in free:
+            if _function_of(other) == _function_of(name):
+                tap = self._tap(other, call, own[other])
+                if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
+                    free.remove(other)
+                    return tap
+        return None
+
+    def _turned(self, name: str, call: Call, raising: Call | None) -> Tap:
+        """The candidate's call of a tap, guessed from the layouts that were seen.
+
+        Where the candidate raises in that call, its arguments say whether they are flattened.
+        """
+        given = [] if raising is None else nest.leaves((raising.args, raising.kwargs))
+        flat = any(isinstance(leaf, np.ndarray) and leaf.ndim == 2 for leaf in given)
+
+        def turned(leaf: Any) -> Any:
+            return self.orders.turned(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+        def into(leaf: Any) -> Any:
+            array = turned(leaf)
+            is_picture = isinstance(array, np.ndarray) and array.ndim > 2
+            return array.reshape(len(array), -1) if flat and is_picture else array
+
+        args, kwargs = nest.map(into, (call.args, call.kwargs))
+        output = nest.map(turned, call.output)
+        theirs = replace(call, args=args, kwargs=kwargs, output=output)
+        inputs = align((call.args, call.kwargs), (args, kwargs), self.orders)
+        return Tap(name, call, theirs, inputs, align(call.output, output, self.orders))
+
+    def _free(self, recording: Recording) -> Observed | None:
+        """What the unit did by itself, in the names and layouts of the reference."""
+        if self.around is None:
+            return None
+        paths = _paths({"args": self.around.theirs.args})
+        gradients = dict(zip(paths, nest.leaves(recording.inputs), strict=False))
+        sources = [(self.around.inputs, _roots(self.around.mine), _roots(self.around.theirs))]
+        return Observed(
+            self.around.output.back(recording.output, self.around.mine.output),
+            _named_as(gradients, sources),
+            self._below(self._inside, recording.parameters, gradients=True),
+            self._below(self._inside, recording.state),
+        )
 
     def forced(
-        self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+        self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
     ) -> Forced:
         """As in `Correspondence`."""
-        given, weighing = {}, {}
-        for name, call in calls.items():
-            into, out = self._into(name), self._out_of(name)
-            args, kwargs = into.there((call.args, call.kwargs))
-            given[name] = replace(call, args=args, kwargs=kwargs, output=out.there(call.output))
-            weighing[name] = Around(
-                into.there(weights[name].inputs), out.there(weights[name].output)
-            )
-        found = force(unit, given, weighing, self.to_candidate(cotangent))
-        observed = {name: self._observed(name, one, given) for name, one in found.observed.items()}
+        given = {tap.name: tap.given for tap in taps.values()}
+        weighing = {tap.name: tap.weights(weights[name]) for name, tap in taps.items()}
+        found = force(unit, given, weighing, self._cotangent(cotangent))
+        names = {tap.name: name for name, tap in taps.items()} | {UNIT: UNIT}
+        observed = {
+            names[name]: self._observed(names[name], one, taps)
+            for name, one in found.observed.items()
+        }
         return replace(found, observed=observed)
 
-    def to_reference(self, recording: Recording) -> Recording:
+    def to_reference(self, recording: Recording, reference: Recording) -> Recording:
         """As in `Correspondence`; of a recording of the whole network."""
         names = {b: a for a, b in self.match.blocks.items()}
         calls = {}
         for name, call in recording.calls.items():
             path, number, count = name.partition("#")
-            if path in names:
-                columns = _columns(self.match, names[path], of_inputs=False)
-                way = _Way(self._inner, columns) if path else _Way(self.layouts)
-                calls[f"{names[path]}{number}{count}"] = replace(call, output=way.back(call.output))
+            own = f"{names[path]}{number}{count}" if path in names else None
+            if own in reference.calls:
+                calls[own] = replace(
+                    call, output=self._like(call.output, reference.calls[own].output)
+                )
         return Recording(
             recording.output,
             calls,
@@ -153,74 +350,81 @@ class Matched(Correspondence):
             self.match.to_reference(recording.state),
         )
 
+    def unmatched(
+        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """As in `Correspondence`."""
+        mine = {name: reference.get(name) for name in self.match.missing}
+        theirs = {name: candidate.get(name) for name in self.match.unexpected}
+        found = {**mine, **theirs}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _like(self, output: Any, reference: Any) -> Any:
+        alignment = align(reference, output, self.orders)
+        return alignment.back(output, reference) if alignment.leaves else output
+
     @property
     def _inside(self) -> tuple[str, str]:
         return self.inside or ("", "")
 
-    @property
-    def _inner(self) -> Layouts:
-        return self.layouts if self.inner is None else self.inner
-
-    @property
-    def _around(self) -> Layouts:
-        """The layouts of what goes into the unit and comes out of it."""
-        if self.inside is None:
-            return _PLAIN
-        return self.layouts if self.inside == ("", "") else self._inner
-
-    def _of_tap(self, name: str) -> Layouts:
-        """The layouts of a tap's arguments and output."""
-        if name.partition("#")[0].endswith("()"):
-            return _PLAIN
-        return self.layouts if self.inside is None else self._inner
+    def _cotangent(self, cotangent: Any) -> Any:
+        """The cotangent of the unit's output in the candidate's layout."""
+        if cotangent is None or self.around is None:
+            return cotangent
+        leaves, structure = nest.flatten(self.around.theirs.output)
+        moved = self.around.output.numbers_there(nest.leaves(cotangent), len(leaves))
+        return nest.unflatten(structure, moved)
 
     def _names(self) -> dict[str, str]:
         """The path in the reference by the path in the candidate, both within the unit."""
         mine, theirs = (f"{path}." if path else "" for path in self._inside)
-        pairs = (
-            (a, b)
+        return {
+            b.removeprefix(theirs): a.removeprefix(mine)
             for a, b in self.match.blocks.items()
             if a.startswith(mine) and b.startswith(theirs)
-        )
-        return {b.removeprefix(theirs): a.removeprefix(mine) for a, b in pairs}
+        }
 
-    def _into(self, name: str) -> _Way:
-        """How a tap's arguments are laid out."""
-        path = _join(self._inside[0], name.partition("#")[0])
-        return _Way(self._of_tap(name), _columns(self.match, path))
-
-    def _out_of(self, name: str) -> _Way:
-        """How a tap's output is laid out."""
-        path = _join(self._inside[0], name.partition("#")[0])
-        return _Way(self._of_tap(name), _columns(self.match, path, of_inputs=False))
-
-    def _observed(self, name: str, one: Observed, given: Mapping[str, Call]) -> Observed:
-        inside = _join(self._inside[0], name.partition("#")[0])
-        around = (
-            (inside, self.match.blocks[inside]) if inside in self.match.blocks else self._inside
-        )
+    def _observed(self, name: str, one: Observed, taps: Mapping[str, Tap]) -> Observed:
         if name == UNIT:
-            outputs: Any = {
-                what: self._between(what, value, given) for what, value in one.outputs.items()
-            }
-            inputs = {what: self._between(what, value, given) for what, value in one.inputs.items()}
+            inside = self._inside
+            outputs = self._between(one.outputs, taps)
+            inputs = _named_as(one.inputs, self._sources(taps))
         else:
-            outputs, inputs = (
-                self._out_of(name).back(one.outputs),
-                self._into(name).back(dict(one.inputs)),
-            )
-        parameters = self._below(around, one.parameters, gradients=True)
-        return Observed(outputs, inputs, parameters, self._below(around, one.state))
+            tap, path = taps[name], _join(self._inside[0], name.partition("#")[0])
+            inside = (path, self.match.blocks[path]) if path in self.match.blocks else self._inside
+            outputs = tap.output.back(one.outputs, tap.mine.output)
+            inputs = _named_as(one.inputs, [(tap.inputs, _roots(tap.mine), _roots(tap.theirs))])
+        parameters = self._below(inside, one.parameters, gradients=True)
+        return Observed(outputs, inputs, parameters, self._below(inside, one.state))
 
-    def _between(self, what: str, value: Any, given: Mapping[str, Call]) -> Any:
-        """Return a value that a unit computes between its taps, in the reference's layout.
+    def _between(self, outputs: Mapping[str, Any], taps: Mapping[str, Tap]) -> dict[str, Any]:
+        """What a unit computes between its taps: the inputs of taps, and its own output."""
+        found = {}
+        start = "the input of "
+        own = {f"{start}{tap.name}": name for name, tap in taps.items()}
+        for what, value in outputs.items():
+            if what in own:
+                tap = taps[own[what]]
+                what = f"{start}{own[what]}"
+                like = (tap.mine.args, tap.mine.kwargs)
+                found[what] = tap.inputs.back(
+                    _shaped(value, (tap.theirs.args, tap.theirs.kwargs)), like
+                )
+            elif self.around is not None:
+                found[what] = self.around.output.back(value, self.around.mine.output)
+            else:
+                found[what] = value
+        return found
 
-        It is the input of a tap, the output of one, or the unit's own output.
-        """
-        if (name := what.removeprefix("the input of ")) != what:
-            return self._into(name).back(_shaped(value, (given[name].args, given[name].kwargs)))
-        tap = what.removeprefix("the output of ")
-        return (_Way(self._around) if tap == what else self._out_of(tap)).back(value)
+    def _sources(self, taps: Mapping[str, Tap]) -> list[_Source]:
+        """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
+        found: list[_Source] = []
+        if self.around is not None:
+            found.append((self.around.inputs, _roots(self.around.mine), _roots(self.around.theirs)))
+        for name, tap in taps.items():
+            mine, theirs = (f"the output of {each}" for each in (name, tap.name))
+            found.append((tap.output, {mine: tap.mine.output}, {theirs: tap.theirs.output}))
+        return found
 
     def _below(
         self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False
@@ -233,66 +437,44 @@ class Matched(Correspondence):
         return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
 
 
-_PLAIN = Layouts()
+_Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class _Way:
-    """From the reference's layout to the candidate's, and back.
+def _function_of(name: str) -> str:
+    """Return the function of a tap: ``"relu"`` of ``"relu()#2"``."""
+    return name.partition("(")[0]
 
-    Attributes:
-        layouts: The order of the axes.
-        columns: By their number, the order of the columns of matrices that are flattened pictures.
+
+def _roots(call: Call) -> dict[str, Any]:
+    return {"args": call.args, "kwargs": dict(call.kwargs)}
+
+
+def _named_as(
+    gradients: Mapping[str, np.ndarray | None], sources: Sequence[_Source]
+) -> dict[str, np.ndarray | None]:
+    """Gradients by the candidate's paths of arrays, by those of the reference.
+
+    Those of the loss's own arguments, which are of no source, keep their names.
     """
-
-    layouts: Layouts
-    columns: Mapping[int, Transform] = field(default_factory=dict)
-
-    def there(self, values: Any) -> Any:
-        """A nest in the candidate's layout."""
-        return nest.map(
-            lambda leaf: self._moved(leaf, back=False) if isinstance(leaf, np.ndarray) else leaf,
-            values,
-        )
-
-    def back(self, values: Any) -> Any:
-        """A nest in the reference's layout."""
-        return nest.map(
-            lambda leaf: self._moved(leaf, back=True) if isinstance(leaf, np.ndarray) else leaf,
-            values,
-        )
-
-    def _moved(self, array: np.ndarray, back: bool) -> np.ndarray:
-        if array.ndim == 2 and (columns := self.columns.get(array.shape[1])) is not None:
-            shapes = (
-                (len(array), *shape[1:]) for shape in (columns.start, columns.split, columns.end)
+    known = {path for source in sources for path in _paths(source[2])}
+    found = {path: value for path, value in gradients.items() if path not in known}
+    for alignment, mine, theirs in sources:
+        names, others = _paths(mine), _paths(theirs)
+        for leaf in alignment.leaves:
+            value = gradients.get(others[leaf.theirs])
+            first = others[leaf.theirs] in gradients and not any(
+                earlier.theirs == leaf.theirs and earlier.mine < leaf.mine
+                for earlier in alignment.leaves
             )
-            start, split, end = shapes
-            order = Transform(start, split, columns.axes, end)
-            return order.invert(array) if back else order.apply(array)
-        axes = _order(self.layouts, array.ndim)
-        if axes is None:
-            return array
-        return np.ascontiguousarray(np.transpose(array, axes if back else np.argsort(axes)))
+            if first:
+                found[names[leaf.mine]] = None if value is None else leaf.transform.invert(value)
+    return found
 
 
-def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Transform]:
-    """Return how columns are reordered around a block where the sides flatten pictures differently.
-
-    It shows in the weight of the layer that follows. A block without weights gives back what it
-    got.
-    """
-    found = {}
-    for pair in match.names:
-        owner, _, name = pair.reference[0].source.rpartition(".")
-        flat = len(pair.transform.start) == len(
-            pair.transform.end
-        ) == 2 and pair.transform.axes == (0, 2, 1)
-        if pair.straight and name == "weight" and flat:
-            found[owner] = pair.transform
-    if any(unit.source.startswith(f"{path}.") for pair in match.names for unit in pair.reference):
-        found = {owner: order for owner, order in found.items() if owner == path and of_inputs}
-    return {order.start[1]: order for order in found.values()}
+def _paths(roots: Mapping[str, Any]) -> list[str]:
+    return [
+        path for root, nested in roots.items() for path, _ in nest.leaves_with_paths(nested, root)
+    ]
 
 
 def _shaped(values: Any, likes: Any) -> Any:
@@ -312,32 +494,6 @@ def _shaped(values: Any, likes: Any) -> Any:
         return leaf.reshape(like.shape) if fits and leaf.ndim != like.ndim else leaf
 
     return nest.unflatten(structure, [shaped(*pair) for pair in zip(leaves, wanted, strict=True)])
-
-
-def _order(layouts: Layouts, axes: int) -> tuple[int, ...] | None:
-    return next(iter(layouts.seen.get(axes, ())), None)
-
-
-class _Seen:
-    """A network in another layout, as a loss sees it."""
-
-    def __init__(self, network: AbstractNetwork, layouts: Layouts) -> None:
-        self._network, self._layouts = network, layouts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = nest.map(lambda leaf: self._permuted(leaf, back=True), (args, kwargs))
-        return nest.map(self._permuted, self._network(*args, **kwargs))  # type: ignore[operator]
-
-    def _permuted(self, leaf: Any, back: bool = False) -> Any:
-        order = (
-            _order(self._layouts, len(leaf.shape)) if self._network.backend.is_array(leaf) else None
-        )
-        if order is None:
-            return leaf
-        return self._network.backend.nn.permute(leaf, tuple(np.argsort(order)) if back else order)
 
 
 def _join(path: str, name: str) -> str:

@@ -31,6 +31,7 @@ class Explanation:
         observed: Whether the candidate's own numbers show it, so that there was nothing to execute
             and the match says nothing.
         causes: The same as data, where it is.
+        limit: Up to here a match is the cause: more than usual for numbers in float32.
     """
 
     cause: str
@@ -38,6 +39,7 @@ class Explanation:
     next_best: float | None = None
     limit: float = MATCH
     observed: bool = False
+    limit: float = MATCH
     causes: tuple[Cause, ...] = field(default=(), compare=False)
 
     @classmethod

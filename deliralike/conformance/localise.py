@@ -21,8 +21,9 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
-from deliralike.conformance.correspondence import SAME, Correspondence
-from deliralike.conformance.explain.loss_terms import Composition
+from deliralike.conformance.correspondence import SAME, Correspondence, Tap
+from deliralike.conformance.explain.losses import Composition
+from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
@@ -33,7 +34,9 @@ from deliralike.conformance.taps import (
     Call,
     Forced,
     Held,
+    Recording,
     Unit,
+    bare,
     cotangents,
     force,
     record,
@@ -110,7 +113,7 @@ class _Suspect:
 
     Attributes:
         name: Of the tap.
-        call: The reference's.
+        tap: The call on both sides.
         weights: The cotangents of its inputs and output.
         what: The first tensor that differs.
         difference: Of that tensor.
@@ -119,7 +122,7 @@ class _Suspect:
     """
 
     name: str
-    call: Call
+    tap: Tap
     weights: Around
     what: str
     difference: float
@@ -133,10 +136,21 @@ class _Search:
 
     def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
         """Yield the places within a unit, and the unit itself where its own code differs."""
-        calls = record(unit, cotangent).calls
-        weights = cotangents(unit, calls, cotangent)
+        recording = record(unit, cotangent)
         try:
-            calls, expected, found = self._forced(unit, other, calls, weights, cotangent)
+            weights = cotangents(unit, recording.calls, cotangent)
+        except Exception:  # noqa: BLE001  # a native function may forbid gradients of an argument
+            unit, other = (replace(one, functions=False) for one in (unit, other))
+            recording = record(unit, cotangent)
+            weights = cotangents(unit, recording.calls, cotangent)
+        calls = recording.calls
+        try:
+            counterpart = self.correspondence.counterpart(calls, other, cotangent)
+            if _agrees(recording, counterpart.free):
+                return
+            taps, expected, found = self._following(
+                unit, other, calls, counterpart.taps, weights, cotangent
+            )
         except Exception as error:  # noqa: BLE001
             yield from self._raising(
                 unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}"
@@ -151,10 +165,10 @@ class _Search:
         slight = any(
             LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values()
         )
-        allowed = _rounding(unit, calls, weights, cotangent, expected) if slight else {}
+        allowed = _rounding(unit, taps, weights, cotangent, expected) if slight else {}
         between = list(self._between(unit, calls, weights, expected, found, path, allowed))
         if between and (
-            side := self._stopped(unit, other, calls, weights, cotangent, expected, found)
+            side := self._stopped(unit, other, taps, weights, cotangent, expected, found)
         ):
             between = [
                 replace(one, wiring=one.wiring and replace(one.wiring, stopped=side))
@@ -173,10 +187,13 @@ class _Search:
                 continue
             pair = (expected.observed[name], found.observed[name]) if name in alone else None
             suspects.append(
-                _Suspect(name, calls[name], weights[name], what, difference, pair, noise)
+                _Suspect(name, taps[name], weights[name], what, difference, pair, noise)
             )
         del (
             calls,
+            recording,
+            counterpart,
+            taps,
             weights,
             expected,
             found,
@@ -184,6 +201,30 @@ class _Search:
         while suspects:
             yield from self._judge(unit, other, cotangent, path, suspects.pop(0))
         yield from between
+
+    def _following(
+        self,
+        unit: Unit,
+        other: Unit,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        weights: Mapping[str, Around],
+        cotangent: Any,
+    ) -> tuple[Mapping[str, Tap], Forced, Forced]:
+        """Force both sides; functions that get the same arrays only then are forced as well.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        offered: set[str] = set()
+        while True:
+            taps, expected, found = self._forced(unit, other, taps, weights, cotangent)
+            wrong = partial(_leads_astray, calls, taps, _unit_differs(expected, found))
+            more = self.correspondence.more(calls, taps, found.beyond, wrong)
+            if not set(more) - offered:
+                return taps, expected, found
+            offered |= set(more)
+            taps = {name: {**more, **taps}[name] for name in calls if name in more or name in taps}
 
     def _raising(
         self,
@@ -205,7 +246,7 @@ class _Search:
             for place in self._inside(
                 unit,
                 other,
-                call,
+                self.correspondence.alone(name, call),
                 nest_like(call.output, weights[name].output),
                 joined(path, call.path),
             )
@@ -218,29 +259,28 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
         weights: Mapping[str, Around],
         cotangent: Any,
-    ) -> tuple[Mapping[str, Call], Forced, Forced]:
+    ) -> tuple[Mapping[str, Tap], Forced, Forced]:
         """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
 
         Raises:
             Exception: What the candidate raises.
         """
-        expected = force(unit, calls, weights, cotangent)
+        expected = _forced(unit, taps, weights, cotangent)
         try:
-            return calls, expected, self.correspondence.forced(other, calls, weights, cotangent)
+            return taps, expected, self.correspondence.forced(other, taps, weights, cotangent)
         except Exception:  # noqa: BLE001
-            calls = {name: call for name, call in calls.items() if call.path is not None}
-            weights = {name: weights[name] for name in calls}
-            found = self.correspondence.forced(other, calls, weights, cotangent)
-            return calls, force(unit, calls, weights, cotangent), found
+            taps = {name: tap for name, tap in taps.items() if tap.mine.path is not None}
+            found = self.correspondence.forced(other, taps, weights, cotangent)
+            return taps, _forced(unit, taps, weights, cotangent), found
 
     def _judge(
         self, unit: Unit, other: Unit, cotangent: Any, path: str, suspect: _Suspect
     ) -> Iterator[Place]:
         """A tap that differs: a function, a layer, or the places within a block."""
-        call, what, difference = suspect.call, suspect.what, suspect.difference
+        call, what, difference = suspect.tap.mine, suspect.what, suspect.difference
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
             function = suspect.name.partition("(")[0]
@@ -256,7 +296,7 @@ class _Search:
         block = dict(unit.network.named_blocks())[call.path]
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
-        inner = list(self._inside(unit, other, call, weight, where))
+        inner = list(self._inside(unit, other, suspect.tap, weight, where))
         whole = layer[0] in LAYERS or not _has_blocks(unit, call)
         is_layer = whole and not any(place.path != where for place in inner)
         if inner and not is_layer:
@@ -276,22 +316,22 @@ class _Search:
         """A suspect once more, with what both sides gave, and what rounding may do to that."""
         name = suspect.name
         weights = {name: suspect.weights}
-        calls, expected, found = self._forced(unit, other, {name: suspect.call}, weights, cotangent)
-        noise = _rounding(unit, calls, weights, cotangent, expected).get(name, {})
+        taps, expected, found = self._forced(unit, other, {name: suspect.tap}, weights, cotangent)
+        noise = _rounding(unit, taps, weights, cotangent, expected).get(name, {})
         pair = (expected.observed[name], found.observed[name])
         what, difference = _first(_differences(*pair), noise)
         return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
 
     def _inside(
-        self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str
+        self, unit: Unit, other: Unit, tap: Tap, cotangent: Any, where: str
     ) -> Iterator[Place]:
         """The places within a block that differs."""
-        path = call.path or ""
+        call, path = tap.mine, tap.mine.path or ""
         partner = self.correspondence.block(other.network, path)
         if partner is None:
             return
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
-        deeper = self.correspondence.within(path)
+        deeper = self.correspondence.within(path, tap)
         block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
         mine = replace(
             unit,
@@ -302,9 +342,17 @@ class _Search:
             tapped=deeper.tap,
             same=call.same,
         )
-        args, kwargs = deeper.to_candidate((args, kwargs))
+        given = tap.given
+        args, kwargs = _filled(other.network, (given.args, given.kwargs))
         theirs = _as_network(other.network, partner)
-        inside = replace(mine, network=theirs, args=args, kwargs=kwargs, tapped=deeper.tap_of)
+        inside = replace(
+            mine,
+            network=theirs,
+            args=args,
+            kwargs=kwargs,
+            tapped=deeper.tap_of,
+            same=tap.theirs.same,
+        )
         yield from _Search(deeper).look_into(mine, inside, cotangent, where)
 
     def _between(
@@ -346,7 +394,8 @@ class _Search:
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
-        suspect = _Suspect(name, calls[name], weights[name], what, difference, pair)
+        tap = Correspondence().alone(name, calls[name])
+        suspect = _Suspect(name, tap, weights[name], what, difference, pair)
         function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
         yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
 
@@ -354,7 +403,7 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
         weights: Mapping[str, Around],
         cotangent: Any,
         expected: Forced,
@@ -367,21 +416,20 @@ class _Search:
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
         if any(map(stops, found.others)):
             theirs = self.correspondence.forced(
-                replace(other, opened=True), calls, weights, cotangent
+                replace(other, opened=True), taps, weights, cotangent
             ).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "candidate"
-        own = [name for name in calls if name not in found.observed and stops(name)]
+        own = [name for name in taps if name not in found.observed and stops(name)]
         if own:
-            left = {name: call for name, call in calls.items() if name not in own}
-            kept = {name: weights[name] for name in left}
-            mine = force(replace(unit, opened=True), left, kept, cotangent).observed[UNIT]
+            left = {name: tap for name, tap in taps.items() if name not in own}
+            mine = _forced(replace(unit, opened=True), left, weights, cotangent).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "reference"
         return ""
 
     def _accused(
         self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect
     ) -> Accused:
-        call = suspect.call
+        call = suspect.tap.mine
         mine, theirs = suspect.pair or (Observed(), Observed())
         cotangent = nest_like(call.output, suspect.weights.output)
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
@@ -405,6 +453,22 @@ class _Search:
         )
 
 
+def _unit_differs(expected: Forced, found: Forced) -> set[str]:
+    """Return which values differ that a unit computes between its taps."""
+    apart = _differences(expected.observed[UNIT], found.observed[UNIT])
+    return {what for what, difference in apart.items() if difference > LIMIT}
+
+
+def _leads_astray(
+    calls: Mapping[str, Call], taps: Mapping[str, Tap], differing: set[str], name: str
+) -> bool:
+    """Return whether the tap that follows a call, or else the output, is given something else."""
+    order = list(calls)
+    following = [one for one in order[order.index(name) + 1 :] if one in taps]
+    start = f"output['the input of {following[0]}']" if following else "output['output']"
+    return any(what.startswith(start) for what in differing)
+
+
 def _has_blocks(unit: Unit, call: Call) -> bool:
     """Whether a tap is a block with blocks in it."""
     if call.path is None:
@@ -420,7 +484,8 @@ def _has_blocks(unit: Unit, call: Call) -> bool:
 def _filled(network: AbstractNetwork, values: Any) -> Any:
     """A nest with the network's own parameters and buffers in their places."""
     slots = network.neutral_slots()
-    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, values)
+    plain = bare(values)
+    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
 
 
 def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:
@@ -457,11 +522,11 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     """A call that only the candidate makes, done again on the reference's side."""
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
-    args, kwargs = _filled(network, (call.args, call.kwargs))
     again: Any = blocks.get(
         name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None)
     )
     try:
+        args, kwargs = _filled(network, (call.args, call.kwargs))
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):
             output = backend.to_numpy(again(*native_args, **native_kwargs))
@@ -509,9 +574,27 @@ def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
     return found
 
 
+def _forced(
+    unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
+) -> Forced:
+    """The reference forced at the calls that both sides make."""
+    given = {name: tap.mine for name, tap in taps.items()}
+    return force(unit, given, {name: weights[name] for name in given}, cotangent)
+
+
+def _agrees(recording: Recording, free: Observed | None) -> bool:
+    """Whether a unit gives at equal inputs what the reference's unit gives."""
+    if free is None:
+        return False
+    paths = [path for path, _ in nest.leaves_with_paths(recording.inputs, "args")]
+    inputs = dict(zip(paths, nest.leaves(recording.inputs), strict=True))
+    mine = Observed(recording.output, inputs, recording.parameters, recording.state)
+    return bool(free.values()) and not first_difference(mine, free)[0]
+
+
 def _rounding(
     unit: Unit,
-    calls: Mapping[str, Call],
+    taps: Mapping[str, Tap],
     weights: Mapping[str, Around],
     cotangent: Any,
     expected: Forced,
@@ -521,11 +604,18 @@ def _rounding(
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
     change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
-    given = {
-        name: replace(call, args=nest.map(change, call.args), kwargs=nest.map(change, call.kwargs))
-        for name, call in calls.items()
+    shaken_taps = {
+        name: replace(
+            tap,
+            mine=replace(
+                tap.mine,
+                args=nest.map(change, tap.mine.args),
+                kwargs=nest.map(change, tap.mine.kwargs),
+            ),
+        )
+        for name, tap in taps.items()
     }
-    moved = force(unit, given, weights, cotangent)
+    moved = _forced(unit, shaken_taps, weights, cotangent)
     return {
         name: {
             tensor: MARGIN * difference
@@ -607,6 +697,8 @@ def _instead_of(
     came = theirs.values().get(what)
     for name, call in reversed(list(calls.items())):
         given = call.path is None and name not in found.observed and is_number(call.output)
+        if given and np.size(call.output) == 1 and name.partition("(")[0] not in LOSSES:
+            continue  # anything may be made to give one number
         if given and is_number(expected) and np.array_equal(call.output, expected):
             return (name, came) if is_number(came) else None
     return None

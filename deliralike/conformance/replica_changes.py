@@ -187,31 +187,6 @@ class HookedEach(AccumulateGradients):
         return added(self.network, each)
 
 
-class Rounded(AccumulateGradients):
-    """Rounds each replica's gradients to a shorter type before they are added."""
-
-    def __init__(self, network: Any, dtype: str) -> None:
-        """Round to this type."""
-        super().__init__(network)
-        self.dtype = dtype
-
-    def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
-        """The sum of what was rounded."""
-        each = [gradients, *optimizer.replica_gradients()]
-        return added(
-            self.network, [{name: self._rounded(g) for name, g in one.items()} for one in each]
-        )
-
-    def _rounded(self, gradient: Any) -> Any:
-        if gradient is None:
-            return None
-        backend = self.network.backend
-        value = backend.numpy(gradient)
-        return backend.array(
-            value.astype(self.dtype).astype(value.dtype), device=self.network.device_name
-        )
-
-
 class Uncleared(AccumulateGradients):
     """Adds what earlier steps have left in the replicas once more."""
 

@@ -16,7 +16,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,27 @@ class Held(str):
     __slots__ = ()
 
 
+class Setting:
+    """A plain argument of a native function: one leaf, whatever it is.
+
+    Settings show in what a function gives. They are not compared, as an axis is another one where
+    channels are last, and they have no part in how arrays are matched. (It is no dataclass, which
+    would be a nest.)
+    """
+
+    def __init__(self, value: Any) -> None:
+        """Hold a value."""
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def bare(values: Any) -> Any:
+    """Return a nest with plain values in the place of settings."""
+    return nest.map(lambda leaf: leaf.value if isinstance(leaf, Setting) else leaf, values)
+
+
 @dataclass(frozen=True)
 class Unit:
     """A network, or a block seen as one, and how it is called.
@@ -51,7 +72,8 @@ class Unit:
         tapped: The name of the tap that the call of a block is, by the block's path; None where it
             is looked into.
         seed: Of the portable random stream.
-        functions: Whether calls of functions of `nn` are taps as well.
+        functions: Whether calls of functions of `nn` are taps as well; in a native network also
+            those of the framework's own functions.
         same: Which of the arguments are one object; see `Call`.
         opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that
             it stops.
@@ -178,6 +200,41 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     output, calls = found.beside
     named = {name: Call(*parts) for name, parts in calls.items()}
     return Recording(output, named, found.parameters, found.inputs[1][0], state)
+
+
+def listen(unit: Unit) -> dict[str, Call]:
+    """Run a unit forwards, and return its calls up to where it raises an error, if it does.
+
+    Args:
+        unit: Its network is left as it was.
+    """
+    network, backend, before = unit.network, unit.backend, _buffers(unit.network)
+    calls: dict[str, Call] = {}
+
+    def tap(
+        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
+        same = _same(network, (args, kwargs))
+        given = backend.to_numpy(_copied(network, (args, kwargs)))
+        calls[name] = Call(path, *given, None, same)  # all that is known if it raises
+        output = call(*args, **kwargs)
+        result = backend.to_numpy(_copied(network, output))
+        calls[name] = Call(path, *given, result, same)
+        return output
+
+    try:
+        with (
+            network.training_mode(unit.training),
+            random.portable(unit.seed),
+            backend.evaluating(),
+            _tapped(unit, network, tap),
+        ):
+            unit.output(network, backend.prepare(unit.inputs, network))
+    except Exception:  # noqa: BLE001  # what a stranger's network raises ends the recording
+        return calls
+    finally:
+        _write(network, before)
+    return calls
 
 
 def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
@@ -381,9 +438,13 @@ def _run(
             found = unit.backend.gradients(function, network, *inputs)
         return found, _buffers(network)
     finally:
-        slots = network.neutral_slots()
-        for name, value in before.items():
-            slots[name].write(value)
+        _write(network, before)
+
+
+def _write(network: AbstractNetwork, buffers: Mapping[str, np.ndarray]) -> None:
+    slots = network.neutral_slots()
+    for name, value in buffers.items():
+        slots[name].write(value)
 
 
 def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
@@ -425,12 +486,36 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
             return call(*args, **kwargs)
         return through(f"{name}()", None, call, *_bound(call, args, kwargs))
 
+    def around_native(name: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        if inside or name in _MOVES:
+            return call(*args, **kwargs)
+        packed = tuple(map(_packed, args))
+        return through(f"{name}()", None, lambda *given: call(*bare(given)), packed, kwargs)
+
     backend = network.backend
-    with (
-        backend.called_through(network, around_block),
-        functions_called_through(backend.nn, around_function),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(backend.called_through(network, around_block))
+        stack.enter_context(functions_called_through(backend.nn, around_function))
+        if unit.functions and _is_native(network):
+            stack.enter_context(backend.native_functions_called_through(network, around_native))
         yield
+
+
+def _is_native(network: AbstractNetwork) -> bool:
+    """Return whether a network is one of a framework's own, not one that is written once."""
+    return hasattr(network, "native")
+
+
+# Where pictures have channels last, code moves axes as the other side does not.
+_MOVES = frozenset(
+    {"broadcast_to", "expand_dims", "flatten", "permute", "reshape", "squeeze", "transpose"}
+)
+
+
+def _packed(value: Any) -> Any:
+    """Return an argument without arrays as a `Setting`."""
+    is_plain = all(isinstance(leaf, int | float | str | None) for leaf in nest.leaves(value))
+    return Setting(value) if is_plain else value
 
 
 def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:

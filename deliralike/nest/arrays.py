@@ -288,6 +288,13 @@ class Arrays(ABC):
         """
         return nullcontext()
 
+    def undisturbed(self) -> AbstractContextManager[Any]:
+        """Return a context in which float64 can be computed in, and that leaves no trace.
+
+        When it ends, the framework's switches and generators are as they were before.
+        """
+        return nullcontext()
+
     # Random numbers
     # ----------------------------------------------------------------------------------------------
 

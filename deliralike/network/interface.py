@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -136,6 +136,27 @@ class Networks(Arrays, Generic[N]):
         # Where a path has two blocks, the native network's own comes last.
         blocks = dict(network.named_blocks())
         return called_through(blocks, around, self.calls_forward)
+
+    def native_functions_called_through(
+        self, network: N, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        """Return a context in which another function calls each known native function.
+
+        Calls within such a call, or of other threads, are made as they are. Where functions cannot
+        be followed within a part of a program, such as one that is traced apart, they are not.
+
+        A backend that has no such hook follows none.
+
+        Args:
+            network: Whose code calls them. Within a loss function that `gradients` calls, it is the
+                network that is its argument.
+            around: ``around(name, call, args, kwargs)`` gets the name of the function of `nn` that
+                equals the native one, a call of the native one that takes that function's arguments
+                and gives its result, in the layouts of `nn` (pictures with channels second), and
+                all arguments by position. A function that `nn` does not have comes by its own name,
+                with its arrays alone. What is returned takes the place of the result.
+        """
+        return nullcontext()
 
     def calls_forward(self, block: Any) -> bool:
         """Return whether a call of a block of the framework ends in its method ``forward``."""

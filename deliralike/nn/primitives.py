@@ -234,6 +234,8 @@ class Primitives(ABC):
     ) -> Array:
         """Cross-correlation in n dimensions, zero padding, without a bias.
 
+        Negative padding crops.
+
         Shapes:
             ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
             ``(batch, out, *new_size)``.
@@ -269,7 +271,7 @@ class Primitives(ABC):
     ) -> Array:
         """The maximum of each window over the axes after the second.
 
-        The input is padded with minus infinity; sizes are rounded down.
+        The input is padded with minus infinity, negative padding crops; sizes are rounded down.
         """
 
     @abstractmethod
@@ -278,7 +280,7 @@ class Primitives(ABC):
     ) -> Array:
         """The sum of each window over the axes after the second.
 
-        The input is padded with zeros; sizes are rounded down.
+        The input is padded with zeros, negative padding crops; sizes are rounded down.
         """
 
     # Control flow and random numbers

@@ -454,3 +454,43 @@ def test_key_values_are_python_literals_or_text():
         "e": "x=y",
         "f": "",
     }
+
+
+# The score
+# -----------------------------------------------------------------------------
+
+
+def test_the_score_needs_a_checkout(tmp_path, monkeypatch):
+    """A wheel has no tests beside it."""
+    installed = tmp_path / "deliralike"
+    installed.mkdir()
+    monkeypatch.setattr(deliralike, "__file__", str(installed / "__init__.py"))
+    said = run("conformance", "--score", code=2)
+    assert "In a checkout of the repository: pip install -e '.[all]'" in said.stderr
+    assert "then: deliralike conformance --score" in said.stderr
+
+
+def test_the_score_runs_beside_the_package(monkeypatch, tmp_path):
+    """Options and files are handed on, the files as they are called from anywhere."""
+    seen = []
+
+    def started(command, **options):
+        seen.append((command, options))
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", started)
+    monkeypatch.chdir(tmp_path)
+    words = ["--pair", "mlp", "--only", "eps", "--workers", 3, "--save", "a.md"]
+    run("conformance", "--score", *words, code=1)
+    ((command, options),) = seen
+    assert command[:3] == [sys.executable, "-m", "tests.score"]
+    assert command[3:] == [
+        *("--pair", "mlp", "--only", "eps", "--workers", "3"),
+        *("--save", str(tmp_path / "a.md")),
+    ]
+    assert (options["cwd"] / "tests" / "score" / "__main__.py").exists()
+
+
+def test_the_score_is_saved_as_text_or_numbers():
+    said = run("conformance", "--score", "--save", "score.html", code=2)
+    assert "--save 'score.html': wanted a file that ends in .json or .md" in said.stderr

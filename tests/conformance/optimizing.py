@@ -7,9 +7,9 @@ import optax
 
 from deliralike import Network, backends
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance.planted.optimizers import equipped
 from deliralike.conformance.subject import Subject
 from deliralike.optim.rules import rule
+from tests.planted.optimizers import equipped
 
 
 class Two(Network):

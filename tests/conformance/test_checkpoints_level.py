@@ -8,12 +8,12 @@ import pytest
 
 from deliralike import backends, build
 from deliralike.conformance.levels import checkpoints
-from deliralike.conformance.planted import checkpoints as planted
-from deliralike.conformance.planted.fixtures import fixture
 from deliralike.conformance.subject import Subject
 from deliralike.optim import rules
 from deliralike.training import classification_loss
 from tests.conformance.judging import assert_said
+from tests.planted import checkpoints as planted
+from tests.planted.fixtures import fixture
 
 
 def _sgd(network):

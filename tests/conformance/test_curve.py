@@ -7,10 +7,10 @@ import torch
 from deliralike import Network, backends, random
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import curve
-from deliralike.conformance.planted.optimizers import MISTAKES, equipped, schedule
 from deliralike.conformance.subject import Subject
 from deliralike.optim import rules
 from tests.conformance.optimizing import following, get, right, with_optimizers
+from tests.planted.optimizers import MISTAKES, equipped, schedule
 
 RANDOM = np.random.default_rng(3)
 BATCHES = [(RANDOM.normal(size=(size, 3)), RANDOM.integers(0, 2, size)) for size in (7, 5)]

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from deliralike import backends
-from deliralike.conformance.explain import loss_terms
-from deliralike.conformance.explain.loss_terms import Composition, Term, Total
-from deliralike.conformance.explain.losses import explain_loss
+from deliralike.conformance.explain import losses as loss_terms
+from deliralike.conformance.explain.losses import Composition, Term, Total, explain_loss
 from tests.conformance.accusing import gradient, numbers
 
 LOGITS = numbers(6, 4)
@@ -62,7 +61,7 @@ def explained(loss, **settings):
         (lambda z: entropy(z, divisor="count"), ["class weights by count"]),
         (lambda z: entropy(z, divisor="all"), ["ignored labels in the denominator"]),
         (lambda z: entropy(z, weight=np.ones(4)), ["class weights missing"]),
-        (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights inverted"]),
+        (lambda z: entropy(z, weight=1 / WEIGHT), ["class weights to the power of -1"]),
         (
             lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)),
             ["ignored labels counted as the last class"],
@@ -77,7 +76,7 @@ def explained(loss, **settings):
         (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
         (lambda z: entropy(z / 1.7), ["temperature=1.7"]),
         (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
-        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights", "roots"]),
+        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights to the power of 0.5"]),
         (lambda z: entropy(z, weight=np.roll(WEIGHT, 1)), ["class weights in another order"]),
         (
             lambda z: entropy(z, labels=np.where(LABELS == 3, -1, LABELS)),
@@ -147,10 +146,14 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
 @pytest.mark.parametrize(
     ("loss", "gradient", "words"),
     [
-        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["squared error, halved"]),
-        (lambda d: (d**2).sum(), lambda d: 2 * d, ["squared error, sum instead of mean"]),
+        (lambda d: 0.5 * (d**2).mean(), lambda d: d / 15, ["halved"]),
+        (lambda d: (d**2).sum(), lambda d: 2 * d, ["sum instead of mean"]),
         (lambda d: (d**2).sum() / 5, lambda d: 2 * d / 5, ["sum over each sample"]),
-        (lambda d: np.abs(d).mean(), lambda d: np.sign(d) / 15, ["absolute error, mean"]),
+        (
+            lambda d: np.abs(d).mean(),
+            lambda d: np.sign(d) / 15,
+            ["absolute error instead of squared error"],
+        ),
         (
             lambda d: np.where(np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)).mean(),
             lambda d: np.clip(d, -0.7, 0.7) / 15,
@@ -424,3 +427,117 @@ def test_a_penalty_of_another_value_is_none():
 
 def test_two_wrong_terms_have_no_known_cause():
     assert not composed(lambda z: np.abs(z - TRUTH).mean() + flags(np.sin(z))).known
+
+
+# Losses of the frameworks' own: nothing is known but outputs, targets, values and gradients
+# -----------------------------------------------------------------------------
+
+SOFT = probabilities(numbers(6, 4, seed=11))
+FLAGS = (numbers(6, 4, seed=12) > 0).astype(float)
+NUMBERS = numbers(6, 4, seed=13)
+
+
+def log_p(z):
+    return np.log(probabilities(z))
+
+
+def smoothed(z, share):
+    return entropy(z, weight=np.ones(4), smoothing=share)
+
+
+def huber(z, delta):
+    d = z - NUMBERS
+    size = np.where(d.real < 0, -d, d)
+    return np.where(size.real < delta, 0.5 * d * d, delta * (size - 0.5 * delta)).mean()
+
+
+def native(reference, candidate, target):
+    """The explanation of two losses of which no function is known."""
+    mine, its = both(reference, LOGITS), both(candidate, LOGITS)
+    totals = [Total(value, {"z": slope}) for value, slope in (mine, its)]
+    return loss_terms.explain(Composition({"z": LOGITS}, {}, (), *totals, (target,)))
+
+
+def plain(z):
+    return smoothed(z, 0.0)
+
+
+def squares_of_all(z):
+    return ((z - NUMBERS) ** 2).mean()
+
+
+def cross(z):
+    return -(SOFT * log_p(z)).sum(1).mean()
+
+
+def divergence(z):
+    return (SOFT * (np.log(SOFT) - log_p(z))).sum(1).mean()
+
+
+def exchanged(z):
+    return (probabilities(z) * (log_p(z) - np.log(SOFT))).sum(1).mean()
+
+
+def flags_of_all(z):
+    return binary(z, FLAGS).mean()
+
+
+def flags_of_probabilities(z):
+    return -(FLAGS * np.log(z) + (1 - FLAGS) * np.log(1 - z)).mean()
+
+
+TRAPS = {
+    "softmax first": (plain, lambda z: plain(probabilities(z)), LABELS, "softmax twice"),
+    "smoothing": (plain, lambda z: smoothed(z, 0.1), LABELS, "label smoothing=0.1 instead of 0"),
+    "other smoothing": (
+        lambda z: smoothed(z, 0.1),
+        plain,
+        LABELS,
+        "no label smoothing instead of 0.1",
+    ),
+    "temperature": (plain, lambda z: plain(z / 0.07), LABELS, "temperature=0.07 instead of 1"),
+    "sum": (plain, lambda z: 5 * plain(z), LABELS, "sum instead of mean"),
+    "ignored counted": (
+        plain,
+        lambda z: plain(z) * 5 / 6,
+        LABELS,
+        "ignored labels in the denominator",
+    ),
+    "class weights": (plain, entropy, LABELS, "class weights"),
+    "no class weights": (entropy, plain, LABELS, "class weights missing"),
+    "halved": (squares_of_all, lambda z: squares_of_all(z) / 2, NUMBERS, "halved (factor 0.5)"),
+    "Huber": (lambda z: huber(z, 1.0), lambda z: huber(z, 0.5), NUMBERS, "delta=0.5"),
+    "root": (squares_of_all, lambda z: np.sqrt(squares_of_all(z)), NUMBERS, "root of the mean"),
+    "KL": (divergence, exchanged, SOFT, "KL divergence with its arguments exchanged"),
+    "cross-entropy for KL": (
+        divergence,
+        cross,
+        SOFT,
+        "cross-entropy of soft targets instead of KL",
+    ),
+    "probabilities": (
+        flags_of_all,
+        lambda z: flags_of_all(1 / (1 + np.exp(-z))),
+        FLAGS,
+        "sigmoid twice",
+    ),
+    "positives": (flags_of_all, lambda z: binary(z, FLAGS, 3.0).mean(), FLAGS, "pos_weight=3"),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_people_do_with_losses_of_their_framework(trap):
+    reference, candidate, target, words = TRAPS[trap]
+    found = native(reference, candidate, target)
+    assert found is not None and found.known, str(found)
+    assert words in found.cause, found.cause
+
+
+def test_a_native_loss_that_is_not_known_is_compared_with_both_values():
+    found = native(lambda z: np.sin(z).sum(), lambda z: np.cos(z).sum(), NUMBERS)
+    assert not found.known
+    assert str(found).startswith("Cause unknown: the loss is ")
+
+
+def test_equal_native_losses_have_nothing_to_explain():
+    assert native(plain, plain, LABELS) is None

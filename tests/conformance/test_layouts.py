@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance.matching.layouts import (
-    Layouts,
-    Transform,
-    align,
-    flattenings,
-    transforms,
-)
-from deliralike.errors import ShapeError
+from deliralike.conformance.matching import propose
+from deliralike.conformance.matching.aligning import Orders, align
+from deliralike.conformance.matching.layouts import Transform, flattenings, transforms
+from deliralike.conformance.seen import fit
+from deliralike.conformance.subject import Subject
 from tests.conformance import ports
 
 CHANCE = np.random.default_rng(3)
@@ -20,74 +17,90 @@ def normal(*shape):
     return CHANCE.normal(size=shape)
 
 
-def test_shapes_decide_where_only_one_order_fits():
-    last = {
+def only(reference, candidate, orders=None):
+    """The one leaf of the alignment of two arrays."""
+    found = align(reference, candidate, orders)
+    return found.leaves[0] if found.leaves else None
+
+
+def test_values_decide_whatever_the_order_of_axes():
+    orders = {
         (2, 3): (1, 0),
         (2, 3, 5): (0, 2, 1),
         (2, 3, 5, 7): (0, 2, 3, 1),
+        (4, 4, 4): (2, 1, 0),
         (2, 3, 4, 5, 6): (0, 2, 3, 4, 1),
     }
-    for shape, axes in last.items():
+    for shape, axes in orders.items():
         reference = normal(*shape)
-        found = align(reference, np.transpose(reference, axes))
-        np.testing.assert_array_equal(np.transpose(np.transpose(reference, axes), found), reference)
-    assert align(normal(2, 3), normal(2, 4)) is None
-    assert align(normal(2, 3), normal(3)) is None
-    assert align(normal(4), normal(4)) == (0,)
+        leaf = only(reference, np.transpose(reference, axes))
+        assert (leaf.transform.axes, leaf.by_value) == (axes, True)
 
 
-def test_values_decide_where_shapes_do_not():
+def test_shapes_decide_where_values_do_not():
+    leaf = only(normal(2, 3, 5), normal(2, 5, 3))
+    assert (leaf.transform.axes, leaf.by_value) == ((0, 2, 1), False)
+    assert only(normal(2, 3), normal(2, 4)) is None
+    assert only(normal(2, 3), normal(3)) is None
+
+
+def test_arrays_that_are_close_decide_before_the_usual_order():
     reference = normal(4, 4, 4)
     for axes in ((0, 2, 1), (1, 0, 2), (2, 1, 0)):
-        nearly = np.transpose(reference, axes) * (1 + 1e-4)
-        assert align(reference, nearly) == tuple(np.argsort(axes))
-    constant = np.ones((4, 4, 4))
-    assert align(constant, constant) == (0, 1, 2)
-    assert align(reference, normal(4, 4, 4), preferred=[(0, 2, 1)]) == (0, 2, 1)
+        nearly = np.transpose(reference, axes) * (1 + 1e-3 * normal(4, 4, 4))
+        leaf = only(reference, nearly)
+        assert (leaf.transform.axes, leaf.by_value) == (axes, False)
 
 
-def test_what_was_seen_is_preferred_for_arrays_of_as_many_axes():
-    layouts = Layouts()
-    assert layouts.align(normal(2, 5, 5), normal(2, 5, 5)) == (0, 1, 2)
-    assert layouts.align(normal(2, 3, 5), normal(2, 5, 3)) == (0, 2, 1)
-    assert layouts.align(normal(2, 5, 5), normal(2, 5, 5)) == (0, 2, 1)
-    assert layouts.align(normal(2, 2), normal(2, 2)) == (0, 1)
-    assert layouts.seen == {3: [(0, 2, 1)]}
+def test_an_order_that_was_seen_is_preferred_for_arrays_of_as_many_axes():
+    orders = Orders()
+    assert only(normal(2, 5, 5), normal(2, 5, 5), orders).transform.axes == (0, 1, 2)
+    seen = normal(2, 5, 5)
+    only(seen, seen.transpose(0, 2, 1), orders)
+    assert only(normal(2, 5, 5), normal(2, 5, 5), orders).transform.axes == (0, 2, 1)
+    assert only(normal(2, 2), normal(2, 2), orders).transform.axes == (0, 1)
 
 
-def test_nests_go_there_and_back():
-    reference = {"image": normal(2, 3, 5, 7), "parts": [normal(2, 4), None]}
-    last = {"image": np.moveaxis(reference["image"], 1, -1), "parts": [reference["parts"][0], None]}
-    layouts = Layouts()
-    given = layouts.to_reference(last, reference)
-    np.testing.assert_array_equal(given["image"], reference["image"])
-    back = layouts.to_candidate(reference, last)
-    np.testing.assert_array_equal(back["image"], last["image"])
-    assert back["parts"][1] is None
-    with pytest.raises(
-        ShapeError, match=r"\(2, 3\) cannot be laid out as the reference's \(2, 4\)"
-    ):
-        layouts.to_reference(normal(2, 3), normal(2, 4))
+def test_arguments_in_another_order_and_number_are_found():
+    x, h, mask = normal(2, 3, 4), normal(2, 5), np.array([True, False])
+    ours, theirs = ((x, (h, h), mask), {}), ({"state": h, "mask": mask}, [normal(7), x])
+    found = align(ours, theirs)
+    assert found.complete
+    assert found.by_value
+    new = ((x + 1, (h + 1, h + 1), ~mask), {})
+    there = found.there(new, theirs)
+    np.testing.assert_array_equal(there[1][1], x + 1)
+    np.testing.assert_array_equal(there[0]["state"], h + 1)
+    np.testing.assert_array_equal(there[1][0], theirs[1][0])  # which the reference does not have
+    back = found.back(there, ours)
+    np.testing.assert_array_equal(back[0][1][1], h + 1)
+    np.testing.assert_array_equal(back[0][2], ~mask)
 
 
-def test_the_layout_in_which_a_network_runs_is_found():
-    batch = ports.batch("cnn")
-    layouts = Layouts()
-    (given,) = layouts.input_for(ports.build("cnn", "jax", 1), batch)
-    np.testing.assert_array_equal(given, np.moveaxis(batch[0], 1, -1))
-    assert layouts.seen == {4: [(0, 3, 1, 2)]}
-    (same,) = Layouts().input_for(ports.build("cnn", "chainer", 1), batch)
-    assert same is batch[0]
+def test_what_the_candidate_lacks_is_not_complete_and_comes_back_as_none():
+    out, state = normal(2, 3, 4), normal(2, 5)
+    found = align((out, (state, normal(3, 3))), out)
+    assert not found.complete
+    back = found.back(out + 1, (out, (state, state)))
+    np.testing.assert_array_equal(back[0], out + 1)
+    assert back[1] == (None, None)
 
 
-def test_a_network_that_runs_in_no_layout_says_what_was_tried():
-    network = ports.build("cnn", "jax", 1)
-    before = network.neutral_state()
-    tried = r"as it is \[\(2, 4, 7, 5\)\].*channels last \[\(2, 7, 5, 4\)\]"
-    with pytest.raises(ShapeError, match=f"(?s)FlaxCnn runs in no layout.*{tried}"):
-        Layouts().input_for(network, (normal(2, 4, 7, 5),))
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(value, before[name])
+def test_numbers_of_an_array_that_is_given_twice_are_added():
+    x = normal(2, 3)
+    found = align((x, x), x)
+    (together,) = found.numbers_there([np.ones((2, 3)), 2 * np.ones((2, 3))], 1)
+    np.testing.assert_array_equal(together, 3 * np.ones((2, 3)))
+
+
+def test_the_layout_in_which_a_network_agrees_is_found():
+    batch = (*ports.batch("cnn"), np.array([0, 2]))
+    reference = Subject(ports.build("cnn", "torch", 1))
+    for name, inputs in (("jax", {4: (0, 2, 3, 1)}), ("chainer", {})):
+        candidate = ports.build("cnn", name, 2)
+        match = propose(reference.network, candidate)
+        candidate.load_neutral_state(match.to_candidate(reference.network.neutral_state()))
+        assert fit(reference, Subject(candidate), batch).layout.inputs == inputs
 
 
 @pytest.mark.parametrize(

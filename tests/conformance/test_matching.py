@@ -12,24 +12,44 @@ from torch import nn
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.matching.choosing import choices
-from deliralike.conformance.matching.layouts import Layouts
 from deliralike.conformance.matching.naming import similarity, spoken
-from deliralike.errors import SettingError, ShapeError, UnknownName
+from deliralike.conformance.matching.settling import settle
+from deliralike.conformance.sides import bring_together
+from deliralike.conformance.subject import Subject
+from deliralike.errors import ShapeError, UnknownName
 from tests.conformance import ports
 
 DIRECTIONS = list(permutations(("torch", "chainer", "jax"), 2))
 
 
+def turned(network, arrays, axes):
+    """Pictures in another order of the axes where the network is flax's."""
+    if network.backend.name != "jax":
+        return arrays
+    return tuple(np.transpose(x, axes) if np.ndim(x) == 4 else x for x in arrays)
+
+
+def outputs(network, inputs):
+    """What a network gives in evaluation for pictures with the channels first."""
+    given = ports.outputs(network, turned(network, inputs, (0, 2, 3, 1)))
+    return turned(network, (given,), (0, 3, 1, 2))[0]
+
+
 def moved(match, reference, candidate, inputs):
     """The difference of the outputs, once the candidate has the reference's weights."""
-    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()))
-    wanted = ports.outputs(reference, Layouts().input_for(reference, inputs))
-    layouts = Layouts()
-    given = layouts.to_reference(
-        ports.outputs(candidate, layouts.input_for(candidate, inputs)), wanted
-    )
-    return relative_difference(wanted, given)
+    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()), strict=False)
+    return relative_difference(outputs(reference, inputs), outputs(candidate, inputs))
+
+
+def loss(network, x):
+    """A loss that tells any two outputs apart."""
+    nn, y = network.backend.nn, network(x)
+    return nn.sum(y * y * nn.constant(np.arange(1.0, 1.0 + y.shape[1]), like=y))
+
+
+def settled(reference, candidate, batch):
+    """The match once what is open was settled by running."""
+    return bring_together([Subject(reference, loss), Subject(candidate, loss)], batch, {}).match
 
 
 @pytest.mark.parametrize("name", ports.PORTS)
@@ -146,45 +166,35 @@ def test_running_both_decides_what_is_ambiguous():
     reference = chain("a", "b", "c")
     candidate = chain("x", "y", "z", seed=2, order=("z", "x", "y"))
     before = candidate.neutral_state()
-    match = matching.propose(reference, candidate)
-    decided = matching.by_outputs(
-        match, reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),)
-    )
+    decided = settled(reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),))
     assert [partners(decided)[f"{name}.bias"] for name in "abc"] == ["z.bias", "x.bias", "y.bias"]
     assert not decided.ambiguous
-    assert decisions(decided) == {"output"}
     assert decided.blocks["a"] == "z"
     for name, value in candidate.neutral_state().items():
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_no_choice_is_made_where_none_gives_equal_outputs():
-    reference, candidate = chain("a", "b"), chain("x", "y", "z", seed=2)
-    match = matching.propose(reference, candidate)
-    batch = (np.random.default_rng(0).normal(size=(3, 5)),)
-    assert matching.by_outputs(match, reference, candidate, batch) is match
+def test_every_order_of_a_group_is_tried_until_outputs_agree():
+    match = matching.propose(chain("a", "b", "c"), chain("x", "y", "z", seed=2))
+    wanted = {"a.weight": "y.weight", "b.weight": "z.weight", "c.weight": "x.weight"}
+
+    def merit(tried):
+        found = partners(tried)
+        return all(found[name] == wanted[name] for name in wanted), 0
+
+    found = settle(match, merit)
+    assert found.agrees
+    assert {name: partners(found.match)[name] for name in wanted} == wanted
+    assert not found.certain.ambiguous
+    nothing = settle(match, lambda tried: (False, 0))
+    assert nothing.exhausted
+    assert nothing.match is match
 
 
-def test_activations_decide_which_of_two_fresh_layers_is_which():
-    reference, candidate = chain("a", "b"), chain("x", "y", order=("y", "x"))
-    for network in (reference, candidate):  # equal weights in all layers: values cannot tell
-        network.load_neutral_state(
-            {
-                name: np.eye(5) if "weight" in name else np.ones(5)
-                for name in network.neutral_state()
-            }
-        )
-    match = matching.propose(reference, candidate)
-    assert partners(match)["a.weight"] == "x.weight"
-    x = np.random.default_rng(0).normal(size=(3, 5))
-    first = x + 1
-    second = np.tanh(first) + 1
-    decided = matching.by_activations(match, {"a": first, "b": second}, {"y": first, "x": second})
-    assert partners(decided)["a.weight"] == "y.weight"
-    assert decided.blocks == {"": "", "a": "y", "b": "x"}
-    assert not decided.ambiguous
-    unsure = matching.by_activations(match, {"a": first, "b": first}, {"y": first, "x": first})
-    assert unsure.names == match.names
+def test_what_cannot_all_be_tried_is_not_exhausted():
+    names = [f"{letter}{letter}" for letter in "abcdefg"]
+    match = matching.propose(chain(*names), chain(*(name[0] for name in names), seed=2))
+    assert not settle(match, lambda tried: (False, 0)).exhausted
 
 
 class ChannelsFirst(ports.FlaxCnn):
@@ -197,24 +207,17 @@ class ChannelsFirst(ports.FlaxCnn):
 
 
 def test_the_order_of_flattened_pixels_is_found_by_running():
-    reference = ports.build("cnn", "torch", 1)
     batch = ports.batch("cnn")
     for kind, flattened in ((ports.FlaxCnn, True), (ChannelsFirst, False)):
+        reference = ports.build("cnn", "torch", 1)
         candidate = ports.filled(ports.made(kind, "jax"), 2)
         match = matching.propose(reference, candidate)
         assert any(pair.layouts for pair in match.names)
-        decided = matching.by_outputs(match, reference, candidate, batch)
+        decided = settled(reference, candidate, batch)
         last = next(pair for pair in decided.names if pair.reference[0].name == "fc.weight")
         assert last.transform.plain is not flattened
         assert not decided.ambiguous
         assert moved(decided, reference, candidate, batch) < 1e-10
-
-
-def test_too_many_choices_are_refused():
-    names = [f"{letter}{letter}" for letter in "abcdefg"]
-    match = matching.propose(chain(*names), chain(*(name[0] for name in names), seed=2))
-    with pytest.raises(SettingError, match="5040 matches would do as well"):
-        next(choices(match.names))
 
 
 # Layouts and parts
@@ -256,7 +259,7 @@ def test_matrices_of_layers_that_are_not_known_are_turned():
         "last.weight": "wide",
     }
     batch = (np.random.default_rng(0).normal(size=(3, 5)),)
-    decided = matching.by_outputs(match, reference, candidate, batch)
+    decided = settled(reference, candidate, batch)
     assert [str(pair.transform) for pair in decided.names] == ["axes (1, 0)"] * 3
     assert not decided.ambiguous
     assert moved(decided, reference, candidate, batch) < 1e-10

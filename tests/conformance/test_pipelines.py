@@ -6,8 +6,8 @@ import pytest
 
 from deliralike import data
 from deliralike.conformance.levels import pipelines
-from deliralike.conformance.planted import pipelines as planted
 from deliralike.errors import BatchError
+from tests.planted import pipelines as planted
 
 
 def _texts(level):

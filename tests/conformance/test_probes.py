@@ -7,11 +7,11 @@ import pytest
 
 from deliralike import Network
 from deliralike.conformance.levels import probes
-from deliralike.conformance.planted import probes as planted
-from deliralike.conformance.planted.fixtures import CLASS_WEIGHTS, FIXTURES, IGNORED, fixture
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance.judging import assert_said
+from tests.planted import probes as planted
+from tests.planted.fixtures import CLASS_WEIGHTS, FIXTURES, IGNORED, fixture
 
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)

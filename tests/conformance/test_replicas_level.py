@@ -13,24 +13,23 @@ from deliralike.conformance.explain.shares import Shares
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import replicas
 from deliralike.conformance.one_step import take_step, take_updates
-from deliralike.conformance.planted import replicas as planted
-from deliralike.conformance.planted.fixtures import fixture
-from deliralike.conformance.replica_changes import (
-    Accumulated,
-    Weighted,
-    changed_inside,
-    hooked,
-    of_share,
-    with_counts,
-    with_methods,
-    with_parallelism,
-)
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError
 from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
 from deliralike.parallel import partition
 from tests.conftest import BACKENDS
+from tests.planted import replicas as planted
+from tests.planted.fixtures import fixture
+from tests.planted.replica_mistakes import (
+    Weighting,
+    batch_norm,
+    counting,
+    right_statistics,
+    with_class,
+    with_hooks,
+    with_parallelism,
+)
 
 LOSSES = {
     "in replicas, by a denominator": lambda: in_replicas(planted.sum_and_weight, "denominator"),
@@ -241,7 +240,7 @@ def test_one_number_out_of_reach_leaves_the_level_open():
 
 def test_what_a_candidate_raises_is_a_finding():
     def broken(network, count):
-        return with_methods(replicas.replicated(network, count), forward=fail)
+        return with_class(replicas.replicated(network, count), forward=fail)
 
     def fail(self, x):
         raise ValueError("no such share")
@@ -282,10 +281,10 @@ def test_shares_count_by_their_sizes_where_the_loss_is_not_made_of_their_means()
     np.testing.assert_allclose(shares_of(right().but(loss=squared)).weights, [3 / 7, 2 / 7, 2 / 7])
 
 
-def test_counts_that_are_heard_as_they_are_change_nothing():
-    unchanged = with_counts(lambda own, counts: counts)
-    loss = in_replicas(changed_inside(planted.sum_and_weight, unchanged), "denominator")
-    found = replicas.level(right(), right().but(loss=loss), planted.batch(), (3,))
+def test_statistics_that_are_written_out_by_hand_change_nothing():
+    """So it is the mistake that is found of those that are planted in them."""
+    rewritten = batch_norm(right_statistics)(right())
+    found = replicas.level(right(), rewritten, planted.batch(), (3,))
     assert (found.status, found.findings) == (PASSED, ())
 
 
@@ -319,7 +318,7 @@ def test_an_explanation_needs_no_replicas_of_the_reference():
     def none(network, count):
         raise CapabilityError("none here")
 
-    lost = partial(hooked, before=partial(Accumulated, factors=lambda count: [1.0, 0.0]))
+    lost = partial(with_hooks, before=partial(Weighting, factors=lambda count: [1.0, 0.0]))
     wrong = right().but(replicate=lambda network, count: lost(replicas.replicated(network, count)))
     found = replicas.level(right().but(replicate=none), wrong, planted.batch(), (2,))
     assert found.status == FAILED
@@ -384,7 +383,7 @@ def test_replicas_in_evaluation_mode():
     def parts_of(x):
         return [x[:3], x[3:5], x[5:]]
 
-    wrong = but_replicated(lambda network: with_methods(network, forward=forward)).but(
+    wrong = but_replicated(lambda network: with_class(network, forward=forward)).but(
         loss=planted.gathered_loss
     )
     without_dropout = planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0)
@@ -418,7 +417,7 @@ def test_outputs_in_an_order_that_nobody_knows():
     def forward(self, x):
         return type(self).__mro__[1].forward(self, x)[order]
 
-    wrong = but_replicated(lambda network: with_methods(network, forward=forward))
+    wrong = but_replicated(lambda network: with_class(network, forward=forward))
     found = replicas.level(right(), wrong, planted.batch(), (3,))
     assert causes(found) == ["outputs gathered in the order 4, 0, 6, 1, 3, 5, 2"]
     assert [finding.what for finding in found.findings] == ["output"]
@@ -430,7 +429,7 @@ def test_outputs_that_lose_digits_on_the_way(dtype):
         outputs = type(self).__mro__[1].forward(self, x)
         return self.nn.cast(self.nn.cast(outputs, dtype), outputs)
 
-    wrong = but_replicated(lambda network: with_methods(network, forward=forward))
+    wrong = but_replicated(lambda network: with_class(network, forward=forward))
     found = replicas.level(right(), wrong, planted.batch(), (3,))
     assert causes(found) == [f"numbers rounded to {dtype} on the way to the root"]
     assert [finding.what for finding in found.findings] == ["output"]
@@ -447,7 +446,7 @@ def test_batches_that_every_replica_counts():
 
 
 def test_some_parameters_that_are_the_roots_alone():
-    class Some(Accumulated):
+    class Some(Weighting):
         def __call__(self, optimizer, gradients):
             whole = super().__call__(optimizer, gradients)
             return {
@@ -456,16 +455,14 @@ def test_some_parameters_that_are_the_roots_alone():
             }
 
     wrong = but_replicated(
-        lambda network: hooked(network, partial(Some, factors=lambda count: [1.0] * count))
+        lambda network: with_hooks(network, partial(Some, factors=lambda count: [1.0] * count))
     )
     assert "count 0.5, 0, 0 when they are added, in bn.weight" in cause_of(wrong)
 
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_other_numbers_of_replicas_are_explained_as_well(count):
-    wrong = right().but(
-        loss=Weighted(of_share(right().loss), weigh=lambda sizes: [1 / len(sizes)] * len(sizes))
-    )
+    wrong = right().but(loss=counting(right().loss, lambda sizes: [1 / len(sizes)] * len(sizes)))
     assert "the mean of the shares' means" in cause_of(wrong, count)
 
 

@@ -8,7 +8,6 @@ import torch
 from deliralike import zoo
 from deliralike.conformance.findings import FAILED, PASSED
 from deliralike.conformance.levels import rounding
-from deliralike.conformance.planted.fixtures import fixture
 from deliralike.conformance.probing import distance_loss
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
@@ -23,6 +22,7 @@ from tests.conformance.small import (
     made,
     squares,
 )
+from tests.planted.fixtures import fixture
 
 NETWORKS = {
     "lenet": ({}, (3, 1, 28, 28)),

@@ -12,7 +12,6 @@ from deliralike import DataParallel
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import stepping
-from deliralike.conformance.planted.optimizers import OnHost
 from deliralike.optim import rules
 from deliralike.training.schedules import StepDecay
 from tests.conformance.optimizing import (
@@ -27,6 +26,7 @@ from tests.conformance.optimizing import (
     with_optimizers,
 )
 from tests.parallel.networks import devices
+from tests.planted.optimizers import OnHost
 
 
 def sides(first, second, backend="torch"):

@@ -11,13 +11,13 @@ import numpy as np
 
 from deliralike import backends, in_replicas
 from deliralike.backends.processes.environment import restarts
-from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer, array_file, checkpoint
 from deliralike.training.callbacks import Callback, StopOnNaN
 from deliralike.training.experiment import Experiment
 from deliralike.training.interrupt import Interrupted
+from tests.planted import replicas as planted
 from tests.processes import training
 
 STEP = 4

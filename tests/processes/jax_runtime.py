@@ -9,9 +9,9 @@ import numpy as np
 from flax import nnx
 
 from deliralike import backends, in_replicas, random
-from deliralike.conformance.planted import replicas as planted
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
+from tests.planted import replicas as planted
 from tests.processes import steps
 
 RULES = {"fc.weight": (None, "processes"), "bn.*": None}

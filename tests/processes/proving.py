@@ -2,9 +2,9 @@
 
 from deliralike import backends, compare
 from deliralike.conformance.levels import replicas
-from deliralike.conformance.planted import replicas as planted
-from deliralike.conformance.replica_changes import with_parallelism
 from deliralike.parallel.processes.network import SumOverProcesses
+from tests.planted import replicas as planted
+from tests.planted.replica_mistakes import with_parallelism
 
 
 def proof(processes, backend):

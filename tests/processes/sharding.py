@@ -10,7 +10,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor import DTensor, Shard
 
 from deliralike import FullyShardedDataParallel, Network, in_replicas, zoo
-from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.errors import CapabilityError
 from deliralike.optim import rules
@@ -18,6 +17,7 @@ from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy
+from tests.planted import replicas as planted
 from tests.processes import steps, training
 
 RULES = {

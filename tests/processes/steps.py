@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from deliralike import Network, backends, in_replicas, nest, random
-from deliralike.conformance.planted import replicas as planted
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
 from tests.parallel import native_norms
+from tests.planted import replicas as planted
 
 STEPS = 2
 KEPT = []  # networks that live until the process ends, as those of a script do

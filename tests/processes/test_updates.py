@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike.conformance.planted import replicas as planted
 from tests.parallel import native_norms
+from tests.planted import replicas as planted
 from tests.processes import steps
 from tests.processes.crews import call, together
 from tests.processes.running import ENGINES

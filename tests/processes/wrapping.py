@@ -5,11 +5,11 @@ import numpy as np
 import torch
 
 from deliralike import DistributedDataParallel, Network, in_replicas, is_model_wrapper
-from deliralike.conformance.planted import replicas as planted
 from deliralike.optim.rules import rule
 from deliralike.parallel import SingleProcess
 from deliralike.training import Trainer
 from deliralike.zoo.generative.dcgan import Discriminator, Generator
+from tests.planted import replicas as planted
 from tests.processes import steps
 
 KEPT = []  # networks that live until the process ends, as those of a script do

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays, iterators, mixed_precision, own_networks, random
+from deliralike.backends.chainer import (
+    arrays,
+    iterators,
+    mixed_precision,
+    native_functions,
+    own_networks,
+    random,
+)
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
@@ -36,6 +43,7 @@ from deliralike.backends.chainer.replicas.optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
+from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
@@ -129,6 +137,13 @@ class ChainerBackend(Backend):
         value = float(arrays.numpy(loss))
         return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
 
+    def native_functions_called_through(
+        self, network: Any, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        if is_layer_of("chainer", network):
+            return nullcontext()
+        return native_functions.called_through(blocks_of(network), around)
+
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)
         for replicated in replicated_networks(network):
@@ -193,6 +208,19 @@ class ChainerBackend(Backend):
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        # settings of this thread, which hide those of the process
+        own = vars(chainer.config._local)
+        before, state = dict(own), np.random.get_state(legacy=False)
+        try:
+            with chainer.force_backprop_mode():
+                yield
+        finally:
+            own.clear()
+            own.update(before)
+            np.random.set_state(state)
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)

@@ -217,6 +217,9 @@ class ChainerFunctions(Functions):
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
         _check_product("convolve", x, weight, weight.shape[1] * groups)
+        if any(before < 0 or after < 0 for before, after in pads):
+            x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+            pads = ((0, 0),) * len(pads)
         kernel = weight.shape[2:]
         size = x.shape[2:]
         count = tuple(map(conv_size, size, kernel, stride, pads, dilation))

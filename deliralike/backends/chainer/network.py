@@ -487,7 +487,9 @@ class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
     def __init__(self, native: chainer.Link) -> None:
         """Share the link's parameters; nothing is copied."""
         super().__init__()
+        name = native.name
         self.native = native
+        native.name = name  # Chainer calls it "native" from here on
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs of the link."""

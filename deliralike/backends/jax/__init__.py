@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,13 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.jax import arrays, files, mixed_precision, random
+from deliralike.backends.jax import (
+    arrays,
+    files,
+    mixed_precision,
+    native_functions,
+    random,
+)
 from deliralike.backends.jax.compat.functions import (
     DataParallel,
     data_parallel,
@@ -41,6 +47,7 @@ from deliralike.backends.jax.replicas.mesh_program import summed_gradients
 from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
 from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
+from deliralike.backends.native_calls import blocks_of, is_layer_of
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
@@ -138,6 +145,13 @@ class JaxBackend(Backend):
                 return summed_gradients(loss_function, network, batch)
             return network_gradients(loss_function, network, batch)
 
+    def native_functions_called_through(
+        self, network: Any, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        if is_layer_of("flax", network):
+            return nullcontext()
+        return native_functions.called_through(blocks_of(network), around)
+
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)
         for _, node in walk(network):
@@ -154,6 +168,11 @@ class JaxBackend(Backend):
 
     def op_by_op(self) -> AbstractContextManager[Any]:
         return arrays.op_by_op()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        with arrays.undisturbed(), random.undisturbed():
+            yield
 
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)

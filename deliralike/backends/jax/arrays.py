@@ -393,6 +393,18 @@ def compiling_quickly() -> Iterator[None]:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """Return a context with 64-bit types; afterwards they are on or off as they were before."""
+    before = jax.config.jax_enable_x64
+    try:
+        with jax.enable_x64(True):
+            yield
+    finally:
+        if jax.config.jax_enable_x64 != before:  # code within has set it for the whole process
+            jax.config.update("jax_enable_x64", before)
+
+
+@contextmanager
 def op_by_op() -> Iterator[None]:
     """Return a context in which operations are compiled, once for all, and no whole programs."""
     token = _op_by_op.set(True)

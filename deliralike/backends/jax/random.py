@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,17 @@ def seed(value: int) -> None:
 def _key(number: int) -> jax.Array:
     key = jax.random.key(_seed % 2**63 % 2**32)
     return jax.random.key_data(jax.random.fold_in(key, number))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Number streams that are made afterwards as if none had been made within."""
+    global _seed, _made, _copied
+    before = _seed, _made, _copied
+    try:
+        yield
+    finally:
+        _seed, _made, _copied = before
 
 
 def state(network: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -16,7 +16,14 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.torch import arrays, files, mixed_precision, random
+from deliralike.backends.native_calls import is_layer_of
+from deliralike.backends.torch import (
+    arrays,
+    files,
+    mixed_precision,
+    native_functions,
+    random,
+)
 from deliralike.backends.torch.compat.batch_norm_names import (
     DataParallelWithCallback,
     convert_model,
@@ -224,6 +231,13 @@ class TorchBackend(Backend):
         )
         return Gradients(float(loss.detach()), by_parameter, by_input, self.to_numpy(extras))
 
+    def native_functions_called_through(
+        self, network: Any, around: Callable[..., Any]
+    ) -> AbstractContextManager[None]:
+        if is_layer_of("torch", network):
+            return nullcontext()
+        return native_functions.called_through(around)
+
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         network.to(arrays.dtype(dtype))
 
@@ -333,6 +347,16 @@ class TorchBackend(Backend):
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        state, dtype = random.state(), torch.get_default_dtype()
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            torch.set_default_dtype(dtype)
+            random.load_state(state)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)

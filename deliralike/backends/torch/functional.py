@@ -194,7 +194,7 @@ class TorchFunctions(Functions):
         return F.linear(x, weight, bias)
 
     def convolve(self, x, weight, stride, pads, dilation, groups):
-        if any(before != after for before, after in pads):
+        if any(before != after or before < 0 for before, after in pads):
             x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
             pads = ((0, 0),) * len(pads)
         padding = [before for before, _ in pads]

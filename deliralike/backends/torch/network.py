@@ -94,6 +94,15 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         torch.nn.Module.__init__(self)
         self._record(init_kwargs)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a tensor sets a buffer's value, in its type and without its graph."""
+        is_new = isinstance(value, torch.nn.Buffer | torch.nn.Parameter)
+        if isinstance(value, torch.Tensor) and not is_new:
+            held = self.__dict__.get("_buffers", {}).get(name)
+            if held is not None:
+                value = value.detach().to(held.dtype)
+        super().__setattr__(name, value)
+
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval
     state_dict = torch.nn.Module.state_dict

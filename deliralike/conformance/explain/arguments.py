@@ -53,6 +53,11 @@ def plain(kind: str) -> str:
     return _LAYERS.get(name, name)
 
 
+def is_known(function: str) -> bool:
+    """Whether `nn` has a function of this name."""
+    return hasattr(Functions, function)
+
+
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """The names of what a layer or function is called with, in order; ``x`` for any other block."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain import sample_order, sample_values
+from deliralike.conformance.explain import arrays, sample_order, sample_values
+from deliralike.conformance.explain.arrays import Array, Way, turns
 from deliralike.conformance.findings import Explanation
 from deliralike.conformance.streams import Stream
 
@@ -42,19 +42,16 @@ def field(
         first: The number of the first sample that differs.
         plain: The reference's samples before augmentation.
     """
+    if plain is not None and name in plain.fields:
+        sides = (_stacked(stream, name) for stream in (plain, reference, candidate))
+        if (found := augmentation(*sides, limit)) is not None:
+            return found
     wanted, came = alike(reference.samples(name), candidate.samples(name), first)
     of_values = sample_values.explain(wanted, came, limit)
-    found = [_order_of_field(reference, candidate, name, limit), of_values]
+    of_order = _order_of_field(reference, candidate, name, limit)
     if of_values is not None and of_values.known and "label" in of_values.cause:
-        found.reverse()  # few labels have few orders: what names them otherwise is simpler
-    if plain is not None and name in plain.fields:
-        turned = augmentation(
-            _stacked(plain, name), _stacked(reference, name), _stacked(candidate, name), limit
-        )
-        found.insert(0, turned)
-    return min(
-        (each for each in found if each is not None), key=lambda each: each.match, default=None
-    )
+        return of_values  # few labels have few orders: what names them otherwise is simpler
+    return of_order or of_values
 
 
 def _order_of_field(
@@ -65,23 +62,18 @@ def _order_of_field(
     shapes = [
         {sample.shape for sample in stream.samples(name)} for stream in (reference, candidate)
     ]
-    found = (
-        sample_order.explain(reference, candidate, (name,), limit)
-        if others and shapes[0] == shapes[1]
-        else None
-    )
-    return (
-        None
-        if found is None
-        else Explanation(
-            f"{name} shuffled against {others}: {found.cause}", found.match, found.next_best
-        )
-    )
+    if not others or shapes[0] != shapes[1]:
+        return None
+    found = sample_order.explain(reference, candidate, (name,), limit)
+    if found is None:
+        return None
+    words = f"{name} shuffled against {others}: {found.cause}"
+    return Explanation(words, found.match, found.next_best)
 
 
 def alike(
-    reference: Iterable[np.ndarray], candidate: Iterable[np.ndarray], first: int
-) -> tuple[np.ndarray, np.ndarray]:
+    reference: Iterable[Array], candidate: Iterable[Array], first: int
+) -> tuple[Array, Array]:
     """Samples of one shape, as stacked arrays, from the first that differs on."""
     pairs = list(zip(reference, candidate, strict=False))[first:]
     shapes = pairs[0][0].shape, pairs[0][1].shape
@@ -90,10 +82,7 @@ def alike(
 
 
 def augmentation(
-    plain: np.ndarray | None,
-    reference: np.ndarray | None,
-    candidate: np.ndarray | None,
-    limit: float,
+    plain: Array | None, reference: Array | None, candidate: Array | None, limit: float
 ) -> Explanation | None:
     """Explain how the candidate's random turns follow from the reference's.
 
@@ -101,78 +90,63 @@ def augmentation(
 
     Returns:
         None where the turns cannot be read off: other shapes, or something else than mirroring and
-            exchanging axes; and
-        where all of the reference's samples were turned in one way, which nobody has drawn.
+        exchanging axes; and where all of the reference's samples were turned in one way, which
+        nobody has drawn.
     """
-    if (
-        plain is None
-        or reference is None
-        or candidate is None
-        or not plain.shape == reference.shape == candidate.shape
-    ):
+    if plain is None or reference is None or candidate is None:
         return None
-    if any(
-        turned.shape == candidate.shape and relative_difference(turned, candidate) <= limit
-        for _, turned in sample_values.turns(reference)
-    ):
+    if not plain.shape == reference.shape == candidate.shape:
         return None
-    turns = [
-        (words, turned)
-        for words, turned in sample_values.turns(plain)
-        if turned.shape == plain.shape
-    ]
-    ways = [("unchanged", plain), *turns]
+    again = _turns(reference)
+    if arrays.met(again[1:], candidate, limit) is not None:
+        return None
+    ways = _turns(plain)
     wanted, came = _read_off(ways, reference, limit), _read_off(ways, candidate, limit)
-    if came is None or wanted is None:
+    if wanted is None or came is None:
         return None
-    twice = np.stack([_again(way, each) for way, each in zip(wanted, reference, strict=True)])
-    return Explanation(
-        _drawn(wanted, came, bool(relative_difference(twice, candidate) <= limit), ways), 0.0
-    )
-
-
-def _drawn(
-    wanted: np.ndarray, came: np.ndarray, twice: bool, ways: list[tuple[str, np.ndarray]]
-) -> str:
-    """How the ways in which samples were turned differ, in words."""
+    table = [("augmentation applied twice", _taken(again, wanted))]
     if not came.any():
-        return "augmentation not applied at all" + (
-            ", or twice: that turns samples back" if twice else ""
-        )
-    if twice:
-        return "augmentation applied twice"
-    if len(set(came.tolist())) == 1:
-        return f"augmentation drawn once for all samples: all {ways[came[0]][0]}"
-    for by in (step * sign for step in range(1, min(len(came), _TURNS)) for sign in (1, -1)):
-        within = slice(max(by, 0), len(came) + min(by, 0))
-        if np.array_equal(np.roll(wanted, by)[within], came[within]):
-            return f"augmentation drawn in another order: {abs(by)} sample(s) {'late' if by > 0 else 'early'}"
-    if np.array_equal(wanted[::-1], came):
-        return "augmentation drawn in another order: from the last sample to the first"
-    if np.array_equal(np.sort(wanted), np.sort(came)):
-        return "augmentation drawn in another order"
-    return "augmentation drawn otherwise: from another seed, or with another probability"
+        twice = arrays.met(table, candidate, limit)
+        more = "" if twice is None else ", or twice: that turns samples back"
+        table = [(f"augmentation not applied at all{more}", plain)]
+    for words, rows in _drawn(wanted, came, ways):
+        table.append((words, _taken(ways, rows)))
+    return arrays.met(table, candidate, limit)
 
 
-def _again(way: int, sample: np.ndarray) -> np.ndarray:
-    if not way:
-        return sample
-    turned = [
-        each for _, each in sample_values.turns(sample[None]) if each.shape[1:] == sample.shape
-    ]
-    return turned[way - 1][0]
+def _turns(x: Array) -> list[Way]:
+    """Samples as they are, and in every other way that keeps their shape."""
+    turned = [(words, made) for words, made in turns(x) if made.shape == x.shape]
+    return [("unchanged", x), *turned]
 
 
-def _read_off(
-    ways: list[tuple[str, np.ndarray]], samples: np.ndarray, limit: float
-) -> np.ndarray | None:
+def _read_off(ways: list[Way], samples: Array, limit: float) -> Array | None:
     """The number of the way in which each sample was turned."""
-    distances = np.array(
-        [[relative_difference(a, b) for a, b in zip(way, samples, strict=True)] for _, way in ways]
-    )
+    distances = np.array([arrays.of_samples(way, samples) for _, way in ways])
     return distances.argmin(0) if (distances.min(0) <= limit).all() else None
 
 
-def _stacked(stream: Stream, name: str) -> np.ndarray | None:
+def _taken(ways: list[Way], rows: Array) -> Array:
+    """Each sample turned in its way."""
+    return np.stack([ways[way][1][sample] for sample, way in enumerate(rows)])
+
+
+def _drawn(wanted: Array, came: Array, ways: list[Way]) -> Iterator[tuple[str, Array]]:
+    """In what order turns may have been drawn; the candidate's own where nothing tells them."""
+    once = np.full_like(came, came[0])
+    yield f"augmentation drawn once for all samples: all {ways[came[0]][0]}", once
+    for by in range(1, min(len(came), _TURNS)):
+        late, early = np.roll(wanted, by), np.roll(wanted, -by)
+        late[:by], early[-by:] = came[:by], came[-by:]
+        yield f"augmentation drawn in another order: {by} sample(s) late", late
+        yield f"augmentation drawn in another order: {by} sample(s) early", early
+    backwards = "augmentation drawn in another order: from the last sample to the first"
+    yield backwards, wanted[::-1]
+    if np.array_equal(np.sort(wanted), np.sort(came)):
+        yield "augmentation drawn in another order", came
+    yield "augmentation drawn otherwise: from another seed, or with another probability", came
+
+
+def _stacked(stream: Stream, name: str) -> Array | None:
     samples = stream.samples(name)
     return np.stack(samples) if len({sample.shape for sample in samples}) == 1 else None

@@ -16,21 +16,8 @@ _PROJECTIONS = 4
 _ROUNDING = 1e-13  # of the projections themselves
 _WORKERS = range(2, 9)
 _SHIFTS = 64
+_UNKNOWN = -1  # in the place of a sample that may be any
 Way = tuple[str, np.ndarray]  # in words, and the reference's sample at each place of the candidate
-
-
-def fingerprints(stream: Stream, fields: tuple[str, ...]) -> np.ndarray:
-    """A few projections of each sample on random directions, the same for every stream.
-
-    Samples with equal fingerprints are equal, up to rounding where their values were rounded.
-
-    Shapes:
-        ``(samples, projections * fields)``.
-    """
-    columns = [[_projected(sample) for sample in stream.samples(field)] for field in fields]
-    return np.concatenate(
-        [np.array(column).reshape(len(stream), _PROJECTIONS) for column in columns], axis=1
-    )
 
 
 def explain(
@@ -50,20 +37,20 @@ def explain(
     limit = max(limit, _ROUNDING)
     wanted, came = _scaled(reference, candidate, fields)
     first, second = _identities(wanted, came, limit)
-    tried = [
-        (_distance(wanted, came, index, limit), cause) for cause, index in ways(reference, first)
-    ]
-    tried.sort(
-        key=lambda pair: pair[0]
-    )  # stable: of two that fit, the simpler one, which comes first
-    if tried[0][0] == 0.0:
-        following = next((distance for distance, _ in tried if distance > 0.0), None)
-        return Explanation(tried[0][1], 0.0, following)
+    nearest = np.inf
+    for cause, index in ways(reference, first):
+        distance = _distance(wanted, came, index)
+        if distance <= limit:
+            return Explanation(cause, distance, nearest, limit)
+        nearest = min(nearest, distance)
     if len(first) == len(second) and np.array_equal(np.sort(first), np.sort(second)):
         since = int(np.flatnonzero(first != second)[0])
-        return Explanation(
-            f"the same samples shuffled: the order differs from sample {since} on", 0.0, tried[0][0]
+        words = f"the same samples shuffled: the order differs from sample {since} on"
+        sorted_ones = (
+            stream[np.argsort(each, kind="stable")]
+            for stream, each in ((wanted, first), (came, second))
         )
+        return Explanation(words, relative_difference(*sorted_ones), nearest, limit)
     return None
 
 
@@ -74,20 +61,21 @@ def repetitions(
 
     None where the candidate has samples that the reference lacks.
     """
-    first, second = _identities(*_scaled(reference, candidate, fields), max(limit, _ROUNDING))
+    limit = max(limit, _ROUNDING)
+    samples = _scaled(reference, candidate, fields)
+    first, second = _identities(*samples, limit)
     if not len(second) or not np.isin(second, first).all():
         return None
-    wanted, came = (
-        np.bincount(each, minlength=max(first.max(), second.max()) + 1) for each in (first, second)
+    kinds, places = np.unique(first, return_index=True)
+    twins = places[np.searchsorted(kinds, second)]
+    count = max(first.max(), second.max()) + 1
+    wanted, came = (np.bincount(each, minlength=count) for each in (first, second))
+    often, seldom = int((came > wanted).sum()), int((came < wanted).sum())
+    words = (
+        f"duplicated samples: of {len(kinds)} different ones {often} come too often and {seldom} "
+        "too seldom or never (drawn with replacement, or padded?)"
     )
-    doubled, lacking = int((came > wanted).sum()), int((came < wanted).sum())
-    kinds = len(np.unique(first))
-    counts = f"{doubled} come too often and {lacking} too seldom or never"
-    return Explanation(
-        f"duplicated samples: of {kinds} different ones {counts} (drawn with replacement, or "
-        "padded?)",
-        0.0,
-    )
+    return Explanation(words, _distance(*samples, twins), None, limit)
 
 
 def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
@@ -96,8 +84,8 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
     Args:
         identity: A number for each sample of the stream, the same for equal ones.
     """
-    count, starts = len(stream), stream.starts
-    place, epoch = np.arange(count), _epoch(identity, stream)
+    starts = stream.starts
+    place, epoch = np.arange(len(stream)), _epoch(identity, stream)
     batches = [place[one:two] for one, two in zip(starts, starts[1:], strict=False)]
     yield "the same order", place
     yield "the samples reversed", place[::-1]
@@ -106,14 +94,10 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
     yield from _shifts(place, batches)
     yield "the samples of each batch reversed", np.concatenate([batch[::-1] for batch in batches])
     yield "the batches reversed", np.concatenate(batches[::-1])
-    pairs = [batches[i ^ 1] if (i ^ 1) < len(batches) else batches[i] for i in range(len(batches))]
-    yield "batches exchanged in pairs", np.concatenate(pairs)
     yield "every sample twice", np.repeat(place, 2)
-    yield "every sample twice, in as many batches", np.repeat(place, 2)[:count]
-    yield (
-        "every batch is the first one",
-        np.concatenate([batches[0][: len(batch)] for batch in batches]),
-    )
+    yield "every sample twice, in as many batches", np.repeat(place, 2)[: len(place)]
+    firsts = [batches[0][: len(batch)] for batch in batches]
+    yield "every batch is the first one", np.concatenate(firsts)
     for workers in _WORKERS:
         strided = np.concatenate([place[worker::workers] for worker in range(workers)])
         yield f"every {workers}th sample first, as {workers} workers or shards take them", strided
@@ -125,98 +109,63 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
 
 def _epochs(place: np.ndarray, epoch: int) -> Iterator[Way]:
     """What becomes of the order from epoch to epoch."""
-    if epoch < len(place):
-        yield (
-            "the second epoch not reshuffled: every epoch in the order of the first",
-            place % epoch,
-        )
-        yield (
-            "each epoch in the order of the next",
-            np.where(place + epoch < len(place), place + epoch, -1),
-        )
-        yield (
-            "each epoch in the order of the one before",
-            np.where(place < epoch, -1, place - epoch),
-        )
-        yield "the samples of each epoch reversed", place - 2 * (place % epoch) + epoch - 1
+    if epoch == len(place):
+        return
+    same = "the second epoch not reshuffled: every epoch in the order of the first"
+    yield same, place % epoch
+    yield "each epoch in the order of the next", _known(place + epoch)
+    yield "each epoch in the order of the one before", _known(place - epoch)
+    yield "the samples of each epoch reversed", place - 2 * (place % epoch) + epoch - 1
+
+
+def _known(index: np.ndarray) -> np.ndarray:
+    """Places within the stream; those beyond it may hold anything."""
+    return np.where((index >= 0) & (index < len(index)), index, _UNKNOWN)
 
 
 def _ends(stream: Stream, batches: list[np.ndarray], epoch: int) -> Iterator[Way]:
     """What becomes of the last batch of each epoch."""
     ends = {i for i, end in enumerate(stream.starts[1:]) if end % epoch == 0}
     size = max(stream.sizes)
-    begins = [(batch[0] // epoch) * epoch for batch in batches]
-    yield (
-        "the last batch dropped",
-        np.concatenate(
-            [batch for i, batch in enumerate(batches) if i not in ends] or [np.zeros(0, int)]
+    changes: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+        "dropped": lambda batch, lack: batch[:0],
+        "repeated": lambda batch, lack: np.tile(batch, 2),
+        "padded with the first samples of the epoch": (
+            lambda batch, lack: np.append(batch, batch[0] // epoch * epoch + np.arange(lack))
         ),
-    )
-    yield (
-        "the last batch repeated",
-        _with_ends(batches, ends, lambda i, batch: np.concatenate([batch, batch])),
-    )
-    yield (
-        "the last batch padded with the first samples of the epoch",
-        _with_ends(
-            batches,
-            ends,
-            lambda i, batch: np.append(batch, begins[i] + np.arange(size - len(batch))),
+        "padded with its last sample": lambda batch, lack: np.pad(batch, (0, lack), "edge"),
+        "padded with its own samples": lambda batch, lack: np.resize(batch, size),
+        "padded with the samples before it": (
+            lambda batch, lack: np.append(batch[0] - lack + np.arange(lack), batch)
         ),
-    )
-    yield (
-        "the last batch padded with its last sample",
-        _with_ends(batches, ends, lambda i, batch: np.pad(batch, (0, size - len(batch)), "edge")),
-    )
-    yield (
-        "the last batch padded with its own samples",
-        _with_ends(batches, ends, lambda i, batch: np.resize(batch, size)),
-    )
-    lack = {i: size - len(batches[i]) for i in ends}
-    yield (
-        "the last batch padded with the samples before it",
-        _with_ends(
-            batches,
-            ends,
-            lambda i, batch: np.append(batch[0] - lack[i] + np.arange(lack[i]), batch),
-        ),
-    )
-
-
-def _with_ends(
-    batches: list[np.ndarray], ends: set[int], change: Callable[[int, np.ndarray], np.ndarray]
-) -> np.ndarray:
-    return np.concatenate(
-        [change(i, batch) if i in ends else batch for i, batch in enumerate(batches)]
-    )
+    }
+    for words, change in changes.items():
+        changed = [
+            change(batch, size - len(batch)) if i in ends else batch
+            for i, batch in enumerate(batches)
+        ]
+        yield f"the last batch {words}", np.concatenate(changed)
 
 
 def _shifts(place: np.ndarray, batches: list[np.ndarray]) -> Iterator[Way]:
     """Samples that come some places early or late."""
-    for by in (step * sign for step in range(1, min(len(place), _SHIFTS)) for sign in (1, -1)):
-        plural = "" if abs(by) == 1 else "s"
-        moved = place + by
-        when = "early" if by > 0 else "late"
-        yield f"{abs(by)} sample{plural} {when}, around the end", np.roll(place, -by)
-        yield (
-            f"{abs(by)} sample{plural} {when}",
-            np.where((moved >= 0) & (moved < len(place)), moved, -1),
-        )
-        if by > 0:
-            yield f"the first {by} sample{plural} left out", place[by:]
-            yield f"the last {by} sample{plural} left out", place[:-by]
-        if abs(by) < max(map(len, batches)):
-            rolled = np.concatenate([np.roll(batch, -by) for batch in batches])
-            yield f"{abs(by)} sample{plural} {when} within each batch", rolled
+    for by in range(1, min(len(place), _SHIFTS)):
+        samples = "1 sample" if by == 1 else f"{by} samples"
+        for when, sign in (("early", 1), ("late", -1)):
+            yield f"{samples} {when}, around the end", np.roll(place, -sign * by)
+            yield f"{samples} {when}", _known(place + sign * by)
+            rolled = [np.roll(batch, -sign * by) for batch in batches]
+            yield f"{samples} {when} within each batch", np.concatenate(rolled)
+        yield f"the first {samples} left out", place[by:]
+        yield f"the last {samples} left out", place[:-by]
 
 
-def _distance(wanted: np.ndarray, came: np.ndarray, index: np.ndarray, limit: float) -> float:
-    """How far the candidate is from the reference in that order; samples at -1 may be anything."""
-    if len(index) != len(came) or (index < 0).mean() > 0.5 or not len(index):
+def _distance(wanted: np.ndarray, came: np.ndarray, index: np.ndarray) -> float:
+    """How far the candidate is from the reference in that order."""
+    kept = index != _UNKNOWN
+    if len(index) != len(came) or not len(index) or kept.mean() < 0.5:
         return np.inf
-    kept = index >= 0
-    distance = relative_difference(wanted[index[kept]], came[kept])
-    return 0.0 if distance <= limit else distance
+    return relative_difference(wanted[index[kept]], came[kept])
 
 
 def _epoch(identity: np.ndarray, stream: Stream) -> int:
@@ -228,21 +177,20 @@ def _epoch(identity: np.ndarray, stream: Stream) -> int:
     stream.
     """
     count = len(identity)
-    known: set[int] = set()
-    for epoch, each in enumerate(identity.tolist()):
-        if each in known:
-            if all(
-                set(identity[at : at + epoch].tolist()) <= known for at in range(0, count, epoch)
-            ):
-                return epoch
-            break
-        known.add(each)
-    short = [
-        end
-        for end, size in zip(stream.starts[1:], stream.sizes, strict=True)
-        if size < max(stream.sizes)
-    ]
-    return int(short[0]) if short and count % short[0] == 0 else count
+    again = [i for i in range(1, count) if identity[i] in identity[:i]][:1]
+    for epoch in again:
+        known = set(identity[:epoch].tolist())
+        parts = [identity[at : at + epoch] for at in range(0, count, epoch)]
+        if all(known.issuperset(part.tolist()) for part in parts):
+            return epoch
+    for end, size in zip(stream.starts[1:], stream.sizes, strict=True):
+        if size < max(stream.sizes):
+            return int(end) if count % end == 0 else count
+    return count
+
+
+# Samples as a few numbers
+# -----------------------------------------------------------------------------
 
 
 def _scaled(
@@ -253,6 +201,19 @@ def _scaled(
     scale = np.abs(wanted).max(axis=0, initial=0.0)
     scale = np.where(scale > 0.0, scale, 1.0)
     return wanted / scale, came / scale
+
+
+def fingerprints(stream: Stream, fields: tuple[str, ...]) -> np.ndarray:
+    """A few projections of each sample on random directions, the same for every stream.
+
+    Samples with equal fingerprints are equal, up to rounding where their values were rounded.
+
+    Shapes:
+        ``(samples, projections * fields)``.
+    """
+    columns = [[_projected(sample) for sample in stream.samples(field)] for field in fields]
+    shape = (len(stream), _PROJECTIONS)
+    return np.concatenate([np.array(column).reshape(shape) for column in columns], axis=1)
 
 
 def _identities(

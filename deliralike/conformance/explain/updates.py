@@ -32,9 +32,8 @@ class Form:
         gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step
             before).
         clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own
-            norm), ``"value"``, ``"always"`` (scaled to the bound also from below), ``"largest"``
-            (by the joint maximum), ``"root mean square"`` (by the joint one), ``"squared norm"``
-            (by the square of the joint norm).
+            norm), ``"value"``, ``"always"`` (scaled to the bound also from below), ``"squared
+            norm"`` (by the square of the joint norm).
         bound, clip_eps: The bound, and what is added to the norm.
         decay: The weight decay.
         decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not
@@ -49,12 +48,11 @@ class Form:
         nesterov: Whether the step looks ahead, in Adam too.
         betas: The weights of the old means; the first one alone for rules with one mean.
         eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``,
-            ``"unscaled"`` (beside the root of the mean before its bias correction), ``"unscaled
-            root"``, ``"floor"`` (at least that).
+            ``"unscaled"`` (beside the root of the mean before its bias correction).
         corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
             ``"second"``.
-        correction_dtype: The type that the corrections are computed in: ``"float64"``,
-            ``"float32"``, ``"float32 products"`` (the power as a product, step by step).
+        correction_dtype: The type that the corrections are computed in: ``"float64"`` or
+            ``"float32"``.
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
             it).
         start: Where a sum or mean of squares starts.
@@ -226,10 +224,14 @@ def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | Non
 # -----------------------------------------------------------------------------
 
 
-def simulate(form: Form, trace: Trace) -> Array:
-    """What an optimizer of this form adds to the parameters at each step, ``(T, N)``."""
+def simulate(form: Form, trace: Trace, steps: int | None = None) -> Array:
+    """What an optimizer of this form adds to the parameters at each step, ``(T, N)``.
+
+    Only at the first ones where their number is given.
+    """
+    run = _Run(form, trace)
     with np.errstate(all="ignore"):
-        return np.stack(_Run(form, trace).steps())
+        return np.stack([run.step(t) for t in range(len(trace.rates))[:steps]])
 
 
 class _Run:
@@ -241,10 +243,7 @@ class _Run:
         self.count = np.zeros(trace.parameters.shape[1])
         self.core = _CORES[form.kind]
 
-    def steps(self) -> list[Array]:
-        return [self._step(t) for t in range(len(self.trace.rates))]
-
-    def _step(self, t: int) -> Array:
+    def step(self, t: int) -> Array:
         form, p = self.form, self.trace.parameters[t]
         used, g = self._used(t), self._gradient(t)
         self._advance(t, used)
@@ -299,8 +298,6 @@ class _Run:
             return np.clip(g, -bound, bound)
         if how == "tensor":
             norm = self.trace.spread(self.trace.by_parameter(g * g) ** 0.5)
-        elif how == "largest":
-            norm = np.abs(g).max()
         else:
             factor = float(np.mean(self.form.factor))
             rest = np.zeros(3) if self.trace.rest is None else self.trace.rest[t]
@@ -310,9 +307,7 @@ class _Run:
                 + 2 * factor * decay * rest[1]
                 + decay**2 * rest[2]
             )
-            norm = (
-                square / (self.trace.present[t].sum() if how == "root mean square" else 1)
-            ) ** 0.5
+            norm = square**0.5
         above = bound / ((norm**2 if how == "squared norm" else norm) + self.form.clip_eps)
         return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
 
@@ -351,11 +346,10 @@ class _Run:
             return np.ones_like(self.count)
         if self.form.correction_dtype == "float64":
             return 1.0 - np.power(beta, self.steps_counted)
-        return _in_float32(
-            float(np.mean(beta)),
-            self.steps_counted,
-            self.form.correction_dtype == "float32 products",
-        )
+        # one by one: a vectorised power rounds otherwise
+        short, counts = np.float32(np.mean(beta)), np.unique(self.steps_counted)
+        found = [float(np.float32(1) - short ** np.float32(count)) for count in counts]
+        return np.array(found)[np.searchsorted(counts, self.steps_counted)]
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
@@ -365,8 +359,6 @@ class _Run:
             "root": lambda: (square / correction + eps) ** 0.5,
             "root squared": lambda: (square / correction + eps**2) ** 0.5,
             "unscaled": lambda: (square**0.5 + eps) / correction**0.5,
-            "unscaled root": lambda: ((square + eps) / correction) ** 0.5,
-            "floor": lambda: np.maximum((square / correction) ** 0.5, eps),
         }[self.form.eps_form]()
 
     def with_momentum(self, direction: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -385,18 +377,6 @@ class _Run:
         moved = new["velocity"] = momentum * old + dampened
         seen = old if form.velocity == "late" else moved
         return lr * (direction + momentum * seen if form.nesterov else seen)
-
-
-def _in_float32(beta: float, counts: Array, as_products: bool) -> Array:
-    """One minus the powers of a weight, computed in single precision."""
-    short = np.float32
-    powers = [
-        np.prod([short(beta)] * int(n), dtype=short) if as_products else short(beta) ** short(n)
-        for n in np.unique(counts)
-    ]
-    return np.array([float(short(1) - power) for power in powers])[
-        np.searchsorted(np.unique(counts), counts)
-    ]
 
 
 def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:

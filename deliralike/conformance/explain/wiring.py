@@ -24,6 +24,7 @@ from deliralike.conformance.explain.wiring_made import (
     changed,
     formulas,
     nearest,
+    scaled,
     simple,
 )
 from deliralike.conformance.explain.wiring_masks import masks
@@ -191,6 +192,7 @@ def _found(wiring: Wiring, sources: Sources, beyond: Sources, mine: Any, theirs:
     own = {**{name: array for name, array in sources.items() if _is_called(wiring, name)}, **beyond}
 
     def stages() -> Iterator[Any]:
+        yield scaled(own, theirs)
         yield masks(sources, mine, theirs)
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)

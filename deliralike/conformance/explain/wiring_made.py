@@ -56,6 +56,15 @@ def simple(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[li
     yield [made for made in (*_joined(sources, target), mixed(sources, target)) if made is not None]
 
 
+def scaled(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
+    """Yield each source as it is, or times the number that gives the target."""
+    for name, array in sources.items():
+        if array.shape != target.shape or array.dtype.kind != "f":
+            continue
+        if np.isfinite(array).all() and np.isfinite(target).all() and array.any():
+            yield _fitted({name: array}, target, None)
+
+
 def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[list[Formula]]:
     """The same, and what is made of sums and of two sources."""
     yield from simple(sources, target)

@@ -45,6 +45,7 @@ def level(
     in_float32: bool = True,
     noisy_runs: int = 4,
     match: Match | None = None,
+    gradients: Mapping[str, Any] | None = None,
 ) -> Level:
     """Train both sides with the first optimizer that they share; compare losses and parameters.
 
@@ -58,6 +59,7 @@ def level(
         in_float32: Whether the candidate's curve in float32 is drawn, too.
         match: Of the candidate's names, where more than names of parameters differ.
         noisy_runs: How many disturbed runs of the reference make the band around it.
+        gradients: Of the reference on the first batch in training, where they are known.
     """
     optimizer = next((name for name in reference.optimizers if name in candidate.optimizers), None)
     if optimizer is None or not batches:
@@ -68,7 +70,9 @@ def level(
         _Training(candidate, optimizer, batches, seed),
     )
     curves = {"reference": mine.curve(steps), "candidate": other.curve(steps)}
-    null = _null(reference, batches[0], seed)
+    if gradients is None:
+        gradients = _gradients(reference, batches[0], seed)
+    null = compare(gradients, gradients).null  # as of a bias in front of a batch norm
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
     notes = (
         [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
@@ -231,13 +235,12 @@ def _band(losses: np.ndarray) -> list[list[float]]:
     return [(mean - deviation).tolist(), (mean + deviation).tolist()]
 
 
-def _null(subject: Subject, batch: Batch, seed: int) -> tuple[str, ...]:
-    """Parameters whose gradient is nothing but rounding, as of a bias in front of a batch norm."""
+def _gradients(subject: Subject, batch: Batch, seed: int) -> Mapping[str, Any]:
+    """The gradients in training mode; the subject's network stays as it is."""
     network = copy.deepcopy(subject.network)
     network.train()
     with random.portable(seed, 0):
-        gradients = network.backend.gradients(subject.loss, network, *batch).parameters
-    return compare(gradients, gradients).null
+        return network.backend.gradients(subject.loss, network, *batch).parameters
 
 
 def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
-from deliralike.network.base import AbstractNetwork
+from deliralike.network.base import AbstractNetwork, Network
 from deliralike.network.calls import Around
 
 UNIT_FLOAT32, UNIT_FLOAT64 = 2.0**-24, 2.0**-53
@@ -118,6 +118,11 @@ class Side:
         return cls(
             subject, network, loss, state if match is None else match.to_reference(state), match
         )
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the network was written for a framework, and not once for all."""
+        return not isinstance(self.subject.network, Network)
 
     @cached_property
     def short(self) -> Side | None:

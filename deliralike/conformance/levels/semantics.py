@@ -59,6 +59,7 @@ class Mode:
         gradients: Of each parameter the relative difference, and the norm in the reference.
         is_blind: Whether the reference has parameters, of which none gets a gradient other than
             zero.
+        unmatched: Parameters of one side alone that get a gradient other than zero.
     """
 
     reference: Look
@@ -67,6 +68,7 @@ class Mode:
     layers: Mapping[str, float]
     gradients: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     is_blind: bool = False
+    unmatched: tuple[str, ...] = ()
 
     @property
     def worst(self) -> float:
@@ -104,7 +106,8 @@ def look(
 
 def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
     """Both sides of one mode."""
-    mine, theirs = reference.recording, correspondence.to_reference(candidate.recording)
+    mine = reference.recording
+    theirs = correspondence.to_reference(candidate.recording, mine)
     buffers = [name for name in mine.state if name in theirs.state]
     differences = {
         "output": compare(
@@ -113,7 +116,11 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
         if "" in theirs.calls
         else Comparison(np.inf, "output"),
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
-        "gradients": compare(mine.parameters, theirs.parameters, ROUNDING),
+        "gradients": compare(
+            {n: mine.parameters[n] for n in mine.parameters if n in theirs.parameters},
+            theirs.parameters,
+            ROUNDING,
+        ),
         "gradient of the input": compare(
             _arrays("input", mine.inputs), _arrays("input", theirs.inputs), ROUNDING
         ),
@@ -132,10 +139,12 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
             float(np.linalg.norm(gradient)),
         )
         for name, gradient in mine.parameters.items()
-        if gradient is not None
+        if gradient is not None and name in theirs.parameters
     }
     sides = _without_gradients(reference), _without_gradients(candidate)
-    return Mode(*sides, differences, layers, gradients, is_blind)
+    unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
+    effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
+    return Mode(*sides, differences, layers, gradients, is_blind, effective)
 
 
 def _without_gradients(one: Look) -> Look:

@@ -8,7 +8,7 @@ relative to itself. Schedules are compared apart from that, over more steps than
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike.conformance.explain import optimizers as explaining
+from deliralike.conformance.explain.schedules import explain_schedule
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
     FAILED,
@@ -60,6 +61,7 @@ def level(
     seed: int = 0,
     in_float32: bool = True,
     unused: bool = True,
+    never: Collection[str] = (),
 ) -> Level:
     """Judge the optimizers that both sides have, by name.
 
@@ -71,6 +73,7 @@ def level(
         in_float32: Whether the candidate is judged in float32, too, where its backend can change a
             network's type.
         unused: Whether some parameters take no part in some steps.
+        never: Parameters that take no part in any step, as the network does not use them.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
     alone = [
@@ -100,7 +103,8 @@ def level(
     )
     if not shapes:
         return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
-    forced = replace(forced, shapes=shapes, unused=tuple(shapes)[1::2] if unused else ())
+    pausing = tuple(shapes)[1::2] if unused else ()
+    forced = replace(forced, shapes=shapes, unused=pausing, never=frozenset(never))
     findings = list(_of_schedules(reference, candidate, shared[0]))
     updates: dict[str, dict[str, list[float]]] = {}
     for name in shared:
@@ -144,12 +148,14 @@ class Forced:
         steps: How many.
         seed: Keys the numbers, together with each parameter's name and the step.
         unused: Parameters that take no part at the steps of `pauses`.
+        never: Parameters that take no part in any step.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     steps: int
     seed: int
     unused: tuple[str, ...] = ()
+    never: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, network: AbstractNetwork, steps: int, seed: int, unused: bool) -> Forced:
@@ -185,9 +191,8 @@ class Forced:
 
     def gradients(self, step: int) -> Arrays:
         """The gradients of a step, without those that take no part; some are exactly zero."""
-        taking_part = [
-            name for name in self.shapes if step not in self.pauses or name not in self.unused
-        ]
+        absent = {*self.never, *(self.unused if step in self.pauses else ())}
+        taking_part = [name for name in self.shapes if name not in absent]
         return {name: self._gradient(name, step) for name in taking_part}
 
     def _gradient(self, name: str, step: int) -> np.ndarray:
@@ -574,7 +579,7 @@ def _of_schedules(reference: Subject, candidate: Subject, name: str) -> Iterator
             place="schedule",
             what=f"schedule: lr={its[first]:g} instead of {mine[first]:g} at step {first + 1}",
             difference=float(differences.max()),
-            explanation=explaining.explain_schedule(mine, its),
+            explanation=explain_schedule(mine, its),
             remarks=(f"It concerns {wrong.size} of {HORIZON} steps.",),
         )
 

@@ -219,12 +219,13 @@ def _names(
     match: Match | None,
 ) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
-    missing = [name for name in ours if name not in theirs and not name.endswith(COUNTER)]
-    extra = (
-        [name for name in own if name not in ours and not name.endswith(COUNTER)]
-        if match is None
-        else match.unexpected
-    )
+    missing: list[str] = [name for name in ours if name not in theirs]
+    extra: list[str] = [name for name in own if name not in ours]
+    if match is not None:  # what a buffer of one side is for shows in the values
+        missing = [name for name in match.missing if ours[name].is_parameter]
+        extra = [name for name in match.unexpected if own[name].is_parameter]
+    missing = [name for name in missing if not name.endswith(COUNTER)]
+    extra = [name for name in extra if not name.endswith(COUNTER)]
     for name in missing:
         near = match.missing.get(name, ()) if match else _near(name, ours[name], own, extra)
         yield _finding(name, "missing in the candidate", _NOT_THERE, _nearest(near, "there"))
@@ -305,6 +306,8 @@ def _counts(
     """The number of parameters, where nothing found so far says why it differs."""
     counts = reference.count_parameters(), candidate.count_parameters()
     if counts[0] == counts[1] or found or _summed(match):
+        return []
+    if match is not None and (match.left_out or not match.complete):
         return []
     return [_finding("", f"{counts[1]:,} parameters, in the reference {counts[0]:,}", _NOT_THERE)]
 
@@ -392,6 +395,14 @@ def _notes(
             f"{_pair(pair.reference)} was taken for {_pair(pair.candidate)}, which is not certain."
             for pair in match.ambiguous[:8]
         )
+        if match.left_out:
+            yield f"Left out as was asked: {', '.join(match.left_out)}."
+        buffers = [name for name in match.missing if name not in match.parameters_left_over()]
+        if buffers:
+            yield f"Buffers of the reference alone, not compared: {_some(buffers)}."
+        buffers = [name for name in match.unexpected if name not in match.parameters_left_over()]
+        if buffers:
+            yield f"Buffers of the candidate alone, not compared: {_some(buffers)}."
     if loaded:
         worst = max(loaded, key=lambda name: values[name][0])
         yield (

@@ -1,57 +1,23 @@
-"""Alternatives to an ambiguous match: layers of one shape in other orders, or other layouts."""
+"""Alternatives to an ambiguous match: layers of one shape in other orders."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import permutations, product
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from deliralike.conformance.matching.pairing import Pair
-from deliralike.errors import SettingError
 
-_MOST = 1000
 Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
 
 
-def choices(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
-    """Yield every match that would do as well, the given one first.
-
-    What was ambiguous is decided by ``"output"``.
-
-    Raises:
-        SettingError: There are more than a thousand.
-    """
-    sets = [*_orders(pairs), *_layouts(pairs)]
-    count = math.prod(len(changes) for changes in sets)
-    if count > _MOST:
-        raise SettingError(
-            f"{count} matches would do as well, too many to try (more than {_MOST}): correct some "
-            "of the names first"
-        )
-    for chosen in product(*sets):
-        merged = list(pairs)
-        for index, fields in (item for change in chosen for item in change.items()):
-            merged[index] = replace(merged[index], decided="output", **fields)
-        yield tuple(merged)
-
-
-def in_order(pairs: Sequence[Pair], alike: Callable[[str, str], bool]) -> tuple[Pair, ...]:
-    """The pairs with layers exchanged where only one order has none that are not alike.
-
-    Args:
-        alike: Whether two layers are alike, by their paths in the reference and in the candidate.
-    """
-    layers, merged = _ambiguous(pairs), list(pairs)
+def orders(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
+    """For each set of layers among which something else would do: every order of them."""
+    layers = _ambiguous(pairs)
     for group in _groups(pairs, layers):
-        ours = [pairs[layers[layer][0]].reference[0].source.rpartition(".")[0] for layer in group]
-        fitting = [order for order in permutations(group) if all(map(alike, ours, order))]
-        change = _exchanged(pairs, layers, group, fitting[0]) if len(fitting) == 1 else None
-        for index, fields in (change or {}).items():
-            merged[index] = replace(merged[index], decided="output", **fields)
-    return tuple(merged)
+        changes = (_exchanged(pairs, layers, group, order) for order in permutations(group))
+        yield (change for change in changes if change is not None)
 
 
 def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
@@ -61,14 +27,6 @@ def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
         if pair.alternatives:
             layers[pair.candidate[0].source.rpartition(".")[0]].append(index)
     return layers
-
-
-def _orders(pairs: Sequence[Pair]) -> Iterator[list[Change]]:
-    """For each set of layers among which something else would do: every order of them."""
-    layers = _ambiguous(pairs)
-    for group in _groups(pairs, layers):
-        orders = (_exchanged(pairs, layers, group, order) for order in permutations(group))
-        yield [change for change in orders if change is not None]
 
 
 def _groups(pairs: Sequence[Pair], layers: Mapping[str, list[int]]) -> list[list[str]]:
@@ -101,13 +59,5 @@ def _exchanged(
         for index, taken in zip(layers[layer], layers[other], strict=True):
             if pairs[index].candidate[0].shape != pairs[taken].candidate[0].shape:
                 return None
-            found[index] = {"candidate": pairs[taken].candidate, "alternatives": ()}
+            found[index] = {"candidate": pairs[taken].candidate}
     return found
-
-
-def _layouts(pairs: Sequence[Pair]) -> Iterator[list[Change]]:
-    """For each tensor of which the layout is not certain: every layout."""
-    for index, pair in enumerate(pairs):
-        if pair.layouts:
-            options = [pair.transform, *pair.layouts]
-            yield [{index: {"transform": option, "layouts": ()}} for option in options]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
-from deliralike import nest
 from deliralike.conformance.agreement import relative_difference
-from deliralike.errors import DeliralikeError, ShapeError
 
 Shape = tuple[int, ...]
 NEAR = 1e-6  # relative: equal up to the rounding of a cast to float32
@@ -153,58 +150,6 @@ def _merges_to(many: Shape, few: Shape) -> bool:
     return all(math.prod(few[:length]) in boundaries for length in range(len(few) + 1))
 
 
-# Activations, inputs and outputs
-# -----------------------------------------------------------------------------
-
-
-def align(
-    reference: np.ndarray, candidate: np.ndarray, preferred: Sequence[tuple[int, ...]] = ()
-) -> tuple[int, ...] | None:
-    """The order of the candidate's axes that gives the reference's layout.
-
-    Shapes decide where only one order fits; then values, where those of one order are near the
-    reference's and those of the others are not; then the first of the `preferred` that fits; then
-    the axes as they are.
-
-    Returns:
-        The axes for `np.transpose` of the candidate; None where no order fits.
-
-    Example:
-        >>> align(np.ones((2, 3, 5, 7)), np.ones((2, 5, 7, 3)))
-        (0, 3, 1, 2)
-    """
-    fitting = _orders(np.shape(reference), np.shape(candidate))
-    if len(fitting) <= 1:
-        return next(iter(fitting), None)
-    return _by_values(reference, candidate, fitting) or next(
-        (axes for axes in preferred if axes in fitting), fitting[0]
-    )
-
-
-def _orders(reference: Shape, candidate: Shape) -> list[tuple[int, ...]]:
-    """Return the orders of the candidate's axes that give the reference's shape, least moved first."""
-    if sorted(reference) != sorted(candidate) or len(reference) > _MOST_AXES:
-        return [tuple(range(len(reference)))] if reference == candidate else []
-    orders = permutations(range(len(candidate)))
-    fitting = [axes for axes in orders if tuple(candidate[axis] for axis in axes) == reference]
-    usual = [
-        tuple(range(len(candidate))),
-        channels_first(len(candidate)),
-        (1, 0, *range(2, len(candidate))),
-    ]
-    return sorted(fitting, key=lambda axes: usual.index(axes) if axes in usual else len(usual))
-
-
-def _by_values(
-    reference: np.ndarray, candidate: np.ndarray, fitting: Sequence[tuple[int, ...]]
-) -> tuple[int, ...] | None:
-    """The order whose values are near; None where several are, or none."""
-    distances = [relative_difference(reference, np.transpose(candidate, axes)) for axes in fitting]
-    nearest, following = sorted(distances)[:2]
-    decides = nearest <= _CLOSE and following > 10 * max(nearest, NEAR)
-    return fitting[distances.index(nearest)] if decides else None
-
-
 def channels_first(axes: int) -> tuple[int, ...]:
     """The order that takes an array with its channels last to one that has them first.
 
@@ -213,198 +158,6 @@ def channels_first(axes: int) -> tuple[int, ...]:
         (0, 3, 1, 2)
     """
     return tuple(range(axes)) if axes < 3 else (0, axes - 1, *range(1, axes - 1))
-
-
-@dataclass
-class Layouts:
-    """The layouts that a candidate has used so far, by number of axes; these are preferred.
-
-    Attributes:
-        seen: Orders of the candidate's axes that give the reference's layout, the last seen first.
-    """
-
-    seen: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
-
-    def remember(self, axes: tuple[int, ...]) -> None:
-        """Prefer this order from now on."""
-        known = self.seen.setdefault(len(axes), [])
-        self.seen[len(axes)] = [axes, *(other for other in known if other != axes)]
-
-    def align(self, reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...] | None:
-        """Call the function `align`, and remember the result if shapes or values decided it."""
-        axes = align(reference, candidate, self.seen.get(np.ndim(candidate), ()))
-        fitting = _orders(np.shape(reference), np.shape(candidate))
-        decided = (
-            len(fitting) == 1 or _by_values(reference, candidate, fitting) if fitting else False
-        )
-        if axes is not None and decided:
-            self.remember(axes)
-        return axes
-
-    def to_reference(self, candidate: Any, reference: Any) -> Any:
-        """The candidate's nest in the reference's layout.
-
-        Args:
-            reference: A nest like it that says which shapes (and about which values) are wanted.
-
-        Raises:
-            ShapeError: No order of the axes of an array gives the reference's shape.
-        """
-        return self._mapped(
-            candidate, reference, lambda array, axes: np.transpose(array, axes), "reference"
-        )
-
-    def to_candidate(self, reference: Any, candidate: Any) -> Any:
-        """Return the reference's nest in the layout of the nest `candidate`."""
-
-        def back(like: np.ndarray, array: np.ndarray) -> np.ndarray:
-            axes = self.align(array, like)
-            if axes is None:
-                raise _no_order(array, like, "candidate")
-            return np.ascontiguousarray(np.transpose(array, np.argsort(axes)))
-
-        return nest.map(
-            lambda array, like: back(like, array) if _is_array(array) else array,
-            reference,
-            candidate,
-        )
-
-    def _mapped(self, values: Any, likes: Any, move: Callable[..., Any], side: str) -> Any:
-        def leaf(array: Any, like: Any) -> Any:
-            if not (_is_array(array) and _is_array(like)):
-                return array
-            axes = self.align(like, array)
-            if axes is None:
-                raise _no_order(array, like, side)
-            return np.ascontiguousarray(move(array, axes))
-
-        return nest.map(leaf, values, likes)
-
-    def input_for(
-        self, candidate: Any, batch: tuple[Any, ...], must_run: bool = True
-    ) -> tuple[Any, ...]:
-        """Return the inputs in the first layout in which the candidate runs.
-
-        Tried are the inputs as they are, with channels last, and with time first.
-
-        Args:
-            candidate: An `AbstractNetwork`.
-            batch: Its positional inputs in the reference's layout; nests of NumPy arrays.
-            must_run: If not, where it runs in none, that in which most of its blocks do.
-
-        Raises:
-            ShapeError: It runs in none, and must; the message says what was tried, and the last
-                line of each error.
-        """
-        preferred = {axes: None for seen in self.seen.values() for axes in seen}
-        tried: list[str] = []
-        nearest, most = batch, 0
-        for name, turn in _turns(tuple(preferred)):
-            inputs = nest.map(
-                lambda leaf, turn=turn: turn(leaf) if _is_array(leaf) else leaf, batch
-            )
-            if tried and _same_shapes(inputs, batch):
-                continue
-            error, blocks = _failure(candidate, inputs)
-            if error is None:
-                return self._remembered(batch, inputs)
-            nearest, most = (inputs, blocks) if blocks > most else (nearest, most)
-            tried.append(f"{name} {[np.shape(leaf) for leaf in nest.leaves(inputs)]}: {error}")
-        if not must_run:
-            return self._remembered(batch, nearest)
-        raise ShapeError(
-            f"{type(getattr(candidate, 'native', candidate)).__name__} runs in no layout of the "
-            f"inputs. Tried {'; '.join(tried)}. Give it a forward method that takes the "
-            "reference's layout, or other inputs"
-        )
-
-    def _remembered(self, batch: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The inputs; how they lie is preferred from now on."""
-        for old, new in zip(nest.leaves(batch), nest.leaves(inputs), strict=True):
-            if _is_array(old) and old.shape != new.shape:
-                self.remember(_order_between(old, new))
-        return inputs
-
-
-def _turns(
-    preferred: tuple[tuple[int, ...], ...],
-) -> list[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
-    """Names of layouts, and what takes an array of the reference there."""
-
-    def seen(array: np.ndarray) -> np.ndarray:
-        axes = next(
-            (axes for axes in preferred if len(axes) == array.ndim), tuple(range(array.ndim))
-        )
-        return np.ascontiguousarray(np.transpose(array, np.argsort(axes)))
-
-    def last(array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim > 2 else array
-
-    def exchanged(array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(np.swapaxes(array, 0, 1)) if array.ndim > 1 else array
-
-    usual = [
-        ("as it is", lambda array: array),
-        ("channels last", last),
-        ("first two axes exchanged", exchanged),
-    ]
-    return [("as seen before", seen), *usual] if preferred else usual
-
-
-def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
-    """Return the last line of a network's error on inputs in evaluation mode; None where it runs.
-
-    Beside it the number of blocks that had run by then.
-    """
-    done: list[str] = []
-
-    def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        output = call(*args, **kwargs)
-        done.append(path)
-        return output
-
-    backend = candidate.backend
-    try:
-        with (
-            candidate.training_mode(False),
-            backend.evaluating(),
-            backend.called_through(candidate, around),
-        ):
-            candidate(*backend.prepare(inputs, candidate))
-    except DeliralikeError as error:
-        return str(error), len(done)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", len(done)
-    return None, len(done)
-
-
-def _order_between(reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...]:
-    """Return the order of the candidate's axes that gives the reference back.
-
-    The candidate is one of the usual turns of the reference.
-    """
-    numbers = np.arange(reference.ndim)
-    for order in _orders(reference.shape, candidate.shape):
-        if np.array_equal(np.transpose(candidate, order), reference):
-            return order
-    return tuple(int(number) for number in numbers)
-
-
-def _same_shapes(first: Any, second: Any) -> bool:
-    return [np.shape(leaf) for leaf in nest.leaves(first)] == [
-        np.shape(leaf) for leaf in nest.leaves(second)
-    ]
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def _no_order(array: np.ndarray, like: np.ndarray, side: str) -> ShapeError:
-    return ShapeError(
-        f"an array of shape {array.shape} cannot be laid out as the {side}'s {like.shape}: no "
-        "order of its axes fits"
-    )
 
 
 def equal_under(

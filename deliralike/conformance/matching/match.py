@@ -9,22 +9,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from deliralike import nest
-from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.matching import block_paths
-from deliralike.conformance.matching.choosing import choices, in_order
-from deliralike.conformance.matching.layouts import NEAR, Layouts, transforms
+from deliralike.conformance.matching.layouts import transforms
 from deliralike.conformance.matching.pairing import Pair, Side
 from deliralike.conformance.matching.parts import Unit, assembled
 from deliralike.conformance.matching.searching import Corrections, search
-from deliralike.errors import UnknownName
+from deliralike.errors import UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
 
 
@@ -41,6 +37,7 @@ class Match:
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         corrections: What the user said.
+        left_out: Tensors that the user said to have no counterpart.
     """
 
     names: tuple[Pair, ...]
@@ -50,6 +47,7 @@ class Match:
     reference: Side = field(repr=False)
     candidate: Side = field(repr=False)
     corrections: Corrections = field(default_factory=dict, repr=False)
+    left_out: tuple[str, ...] = ()
 
     @property
     def ambiguous(self) -> tuple[Pair, ...]:
@@ -101,6 +99,26 @@ class Match:
         """Matched anew, with these corrections beside those given before."""
         return _propose(self.reference, self.candidate, {**self.corrections, **corrections})
 
+    @property
+    def left_over(self) -> str:
+        """What has no counterpart, with the nearest tensors, and how to say what is which."""
+        lines = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
+        return (
+            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say "
+            'which is which by names={"name in the reference": "name in the candidate"}, or that a '
+            'tensor has no counterpart by names={"name": None}'
+        )
+
+    @property
+    def doubtful(self) -> str:
+        """Which pairs are not certain, and what would settle it."""
+        pairs = [f"{_shown(p.reference)} as {_shown(p.candidate)}" for p in self.ambiguous]
+        return (
+            f"It is not certain which tensor is which, and no choice that was tried agrees: "
+            f"{', '.join(pairs[:8]) or 'matched by names and shapes alone'}. Say which is which by "
+            'names={"name in the reference": "name in the candidate"}'
+        )
+
     def require_complete(self) -> Match:
         """This match, if nothing is left over.
 
@@ -109,12 +127,13 @@ class Match:
         """
         if self.complete:
             return self
-        lines = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
-        raise UnknownName(
-            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say "
-            "which is which: "
-            f'{{"name in the reference": "name in the candidate", …}}, as names= of compare or corrections= of propose'
-        )
+        raise UnknownName(self.left_over)
+
+    def parameters_left_over(self) -> tuple[str, ...]:
+        """The parameters, not the buffers, that have no counterpart."""
+        mine = [name for name in self.missing if self.reference.tensors[name].is_parameter]
+        theirs = [name for name in self.unexpected if self.candidate.tensors[name].is_parameter]
+        return (*mine, *theirs)
 
     def __str__(self) -> str:
         """Return a table of both names, the layout, and how the pair was decided."""
@@ -140,6 +159,7 @@ def propose(
     candidate: AbstractNetwork,
     corrections: Corrections | None = None,
     values: bool = True,
+    called: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> Match:
     """Find which parameters and buffers of a candidate are which of a reference.
 
@@ -150,8 +170,10 @@ def propose(
     Args:
         corrections: Names or paths of blocks in the candidate, by those in the reference; they win.
             A list of names means the parts of one tensor, in this order, and several of the
-            reference's may name one of the candidate.
+            reference's may name one of the candidate. None says that a tensor of the reference (or
+            of the candidate, if the reference has none of that name) has no counterpart.
         values: Whether to look at values.
+        called: The blocks of each side in the order of their calls.
 
     Raises:
         UnknownName: A correction names what is not there.
@@ -163,94 +185,20 @@ def propose(
         >>> [(pair.reference[0].name, pair.decided) for pair in propose(net, port).names][:1]
         [('layers.0.weight', 'name')]
     """
-    return _propose(Side.of(reference, values), Side.of(candidate, values), dict(corrections or {}))
-
-
-def by_outputs(
-    match: Match,
-    reference: AbstractNetwork,
-    candidate: AbstractNetwork,
-    batch: tuple[Any, ...],
-    layouts: Layouts | None = None,
-) -> Match:
-    """Decide what is ambiguous by running: take the choice whose outputs equal the reference's.
-
-    Each choice gives the candidate the reference's weights; afterwards it has its own again.
-
-    Args:
-        batch: Positional inputs in the reference's layout; floating ones should be random, in
-            float64.
-        layouts: What is known of the candidate's layouts.
-
-    Returns:
-        The choice with equal outputs, decided by ``"output"``; the match as it was where no choice
-        has them.
-
-    Raises:
-        SettingError: There are more than a thousand choices.
-    """
-    layouts = layouts or Layouts()
-    before, state = candidate.neutral_state(), reference.neutral_state()
-    wanted = _outputs(reference, batch)
-    inputs = layouts.input_for(candidate, batch)
-    try:
-        for pairs in choices(match.names):
-            chosen = replace(match, names=pairs)
-            candidate.load_neutral_state(chosen.to_candidate(state), strict=False)
-            given = layouts.to_reference(_outputs(candidate, inputs), wanted)
-            if compare(_by_path(wanted), _by_path(given)).difference <= LIMIT:
-                return replace(
-                    chosen, blocks=block_paths.between(match.reference, match.candidate, pairs)
-                )
-    finally:
-        candidate.load_neutral_state(before)
-    return match
-
-
-def by_activations(
-    match: Match,
-    reference: Mapping[str, np.ndarray],
-    candidate: Mapping[str, np.ndarray],
-    layouts: Layouts | None = None,
-) -> Match:
-    """Decide which layer is which by their outputs for one batch with equal weights.
-
-    Values cannot tell fresh norms from each other, whose scales are all ones; what goes through
-    them can.
-
-    Args:
-        reference, candidate: Outputs by the paths of blocks.
-        layouts: What is known of the candidate's layouts.
-
-    Returns:
-        The match with layers exchanged where exactly one order of them fits the activations.
-    """
-    layouts = layouts or Layouts()
-
-    def alike(ours: str, theirs: str) -> bool:
-        if ours not in reference or theirs not in candidate:
-            return False
-        axes = layouts.align(reference[ours], candidate[theirs])
-        moved = None if axes is None else np.transpose(candidate[theirs], axes)
-        return relative_difference(reference[ours], moved) <= NEAR
-
-    pairs = in_order(match.names, alike)
-    return replace(
-        match, names=pairs, blocks=block_paths.between(match.reference, match.candidate, pairs)
-    )
-
-
-def _outputs(network: Any, inputs: tuple[Any, ...]) -> Any:
-    with network.training_mode(False), network.backend.evaluating():
-        return network.backend.to_numpy(network(*network.backend.prepare(inputs, network)))
-
-
-def _by_path(outputs: Any) -> dict[str, Any]:
-    return dict(nest.leaves_with_paths(outputs, "output"))
+    sides = Side.of(reference, values, called[0]), Side.of(candidate, values, called[1])
+    return _propose(*sides, dict(corrections or {}))
 
 
 def _propose(reference: Side, candidate: Side, corrections: Corrections) -> Match:
-    pairs = search(reference, candidate, corrections)
+    left_out = [name for name, partner in corrections.items() if partner is None]
+    for name in left_out:
+        if name not in reference.tensors and name not in candidate.tensors:
+            hint = suggestion(name, [*reference.tensors, *candidate.tensors])
+            raise UnknownName(f"names={{{name!r}: None}}: neither side has such a tensor. {hint}")
+    reference = reference.without(left_out)
+    candidate = candidate.without([name for name in left_out if name not in reference.all_names])
+    named = {name: partner for name, partner in corrections.items() if partner is not None}
+    pairs = search(reference, candidate, named)
     missing = _not_covered(reference, [unit for pair in pairs for unit in pair.reference])
     unexpected = _not_covered(candidate, [unit for pair in pairs for unit in pair.candidate])
     return Match(
@@ -261,6 +209,7 @@ def _propose(reference: Side, candidate: Side, corrections: Corrections) -> Matc
         reference,
         candidate,
         dict(corrections),
+        tuple(left_out),
     )
 
 

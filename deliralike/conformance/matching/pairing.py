@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 
@@ -58,16 +58,22 @@ class Side:
         kinds: The class's name of each block, by path, in the order of creation.
         channels_last: Whether its convolutions keep their kernels so; then, most likely, its arrays
             have the channels last too.
+        all_names: Of all its tensors, those too that are not to be matched.
     """
 
     name: str
     tensors: Mapping[str, Tensor]
     kinds: Mapping[str, str]
     channels_last: bool = False
+    all_names: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, network: AbstractNetwork, values: bool) -> Side:
-        """Look at a network; with values, its weights are copied to the host."""
+    def of(cls, network: AbstractNetwork, values: bool, called: Sequence[str] = ()) -> Side:
+        """Look at a network; with values, its weights are copied to the host.
+
+        Args:
+            called: Its blocks in the order of their calls, which goes before that of creation.
+        """
         first: dict[int, str] = {}
         tensors, channels_last = {}, False
         for name, slot in network.neutral_slots().items():
@@ -80,7 +86,14 @@ class Side:
                 channels_last |= tuple(slot.value.shape) == (*slot.shape[2:], *slot.shape[1::-1])
         kinds = {path: type(block).__name__ for path, block in network.named_blocks()}
         kinds[""] = type(getattr(network, "native", network)).__name__
-        return cls(f"{kinds['']} on {network.backend.name}", tensors, kinds, channels_last)
+        tensors = _in_order(tensors, called)
+        name = f"{kinds['']} on {network.backend.name}"
+        return cls(name, tensors, kinds, channels_last, frozenset(tensors))
+
+    def without(self, names: Iterable[str]) -> Side:
+        """This side without some of its tensors."""
+        left = {name: self.tensors[name] for name in self.tensors if name not in set(names)}
+        return replace(self, tensors=left)
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -95,6 +108,16 @@ class Side:
     def kind(self, unit: Unit) -> str:
         """The class's name of the block that holds the unit's tensor."""
         return self.kinds.get(unit.source.rpartition(".")[0], "")
+
+
+def _in_order(tensors: Mapping[str, Tensor], called: Sequence[str]) -> dict[str, Tensor]:
+    """Tensors in the order in which the blocks that hold them are called; all others stay behind."""
+    ranks = {path: rank for rank, path in enumerate(called)}
+
+    def rank(name: str) -> int:
+        return ranks.get(name.rpartition(".")[0], len(ranks))
+
+    return {name: tensors[name] for name in sorted(tensors, key=rank)}
 
 
 @dataclass(frozen=True)
@@ -174,7 +197,7 @@ class Layer:
     @cached_property
     def distinctive(self) -> bool:
         """Whether some values are not all the same: those of ones and zeros identify nothing."""
-        return any(_says_something(self.side.value(unit)) for unit in self.units.values())
+        return any(is_telling(self.side.value(unit)) for unit in self.units.values())
 
     def fingerprint(self, name: str) -> tuple[float, ...]:
         """Numbers of a unit that no order of its elements changes."""
@@ -407,7 +430,7 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
     return equal_under(first, second, options)
 
 
-def _says_something(value: np.ndarray | None) -> bool:
+def is_telling(value: np.ndarray | None) -> bool:
     """Whether a tensor's values are known numbers and not all the same."""
     return (
         value is not None
@@ -441,7 +464,7 @@ def layout(
     Returns:
         The transform, and others that would do as well.
     """
-    if _says_something(reference.value(unit)) and (
+    if is_telling(reference.value(unit)) and (
         found := same_layout(reference, unit, candidate, other)
     ):
         return found, ()

@@ -89,7 +89,8 @@ def cut(
     count, size = len(names), shape[axis] // len(names)
     parts = (size, count) if interleaved else (count, size)
     split = (*shape[:axis], *parts, *shape[axis + 1 :])
-    part = (*shape[:axis], size, *shape[axis + 1 :])
+    stacked = size == 1 and len(shape) > 1  # as layers that are scanned over
+    part = (*shape[:axis], *(() if stacked else (size,)), *shape[axis + 1 :])
     return [Unit(each, name, split, axis + interleaved, at, part) for at, each in enumerate(names)]
 
 
@@ -112,9 +113,18 @@ def units(
         style = styles[name]
         if style is None or mine.count(style[0]) == theirs.count(style[0]):
             found.append(whole(name, shape))
+        elif style[0] == "in_proj" and _as_often(shape, shapes, other):
+            path, _, leaf = name.rpartition(".")
+            found.append(_alias(name, shape, join(path, "in_proj", leaf.removeprefix("in_proj_"))))
         else:
             found += style[1]
     return _on_one_side(found)
+
+
+def _as_often(shape: Shape, shapes: Mapping[str, Shape], other: Mapping[str, Shape]) -> bool:
+    """Whether both networks have as many tensors of one shape, in any order of its axes."""
+    mine, theirs = ([sorted(one) for one in side.values()] for side in (shapes, other))
+    return mine.count(sorted(shape)) == theirs.count(sorted(shape))
 
 
 def _on_one_side(found: list[Unit]) -> list[Unit]:
@@ -281,21 +291,20 @@ def assembled(
 ) -> dict[str, Any]:
     """Return tensors put together from units.
 
-    Tensors that lack a unit are left out; absent ones stay None.
+    Tensors that lack a unit are left out; absent ones stay None. A unit may come several times, as
+    where the other side has several names for it.
     """
     found: dict[str, Any] = {}
-    filled: dict[str, int] = {}
+    seen: set[Unit] = set()
+    missing = {name: math.prod(shape) for name, shape in shapes.items()}
     for unit, value in written:
+        if unit not in seen:
+            seen.add(unit)
+            missing[unit.source] -= math.prod(unit.shape)
         if value is None:
             found.setdefault(unit.source, None)
-            filled[unit.source] = filled.get(unit.source, 0) + math.prod(unit.shape)
             continue
         if found.get(unit.source) is None:
             found[unit.source] = np.zeros(shapes[unit.source], value.dtype)
         unit.write(found[unit.source], value)
-        filled[unit.source] = filled.get(unit.source, 0) + math.prod(unit.shape)
-    return {
-        name: found[name]
-        for name in shapes
-        if name in found and filled[name] == math.prod(shapes[name])
-    }
+    return {name: found[name] for name in shapes if name in found and not missing[name]}

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from deliralike.conformance.matching.layouts import transforms
 from deliralike.conformance.matching.naming import role, spoken
 from deliralike.conformance.matching.pairing import (
@@ -16,6 +18,7 @@ from deliralike.conformance.matching.pairing import (
     Pair,
     Side,
     assign,
+    is_telling,
     layers,
     layout,
     same_layout,
@@ -24,7 +27,7 @@ from deliralike.conformance.matching.pairing import (
 from deliralike.conformance.matching.parts import Unit, cut, join, twin, units, whole
 from deliralike.errors import ShapeError, UnknownName, suggestion
 
-Corrections = Mapping[str, str | Sequence[str]]
+Corrections = Mapping[str, str | Sequence[str] | None]
 Left = dict[str, Unit]
 
 _MOST_PARTS = 8  # gates of both sides of an LSTM
@@ -142,21 +145,26 @@ class _Search:
                         break
 
     def ties(self) -> None:
-        """Further names of tied parameters that have their pair under another name."""
-        for here, side in enumerate(self.sides):
-            tie = {
-                pair: side.tensors[_of(pair, here)[0].source].tie
-                for pair in self.pairs
-                if _of(pair, here)[0].whole
-            }
+        """Match further names of parameters that have their pair under another name.
+
+        They are tied, or hold the very same values while the other side has one tensor for both.
+        """
+        for here in (0, 1):
+            whole = [pair for pair in self.pairs if _of(pair, here)[0].whole]
             for name, unit in list(self.left[here].items()):
-                pair = next(
-                    (pair for pair, first in tie.items() if first == side.tensors[unit.source].tie),
-                    None,
-                )
+                tied = (pair for pair in whole if self._are_one(here, _of(pair, here)[0], unit))
+                pair = next(tied, None)
                 if pair is not None:
                     self.pairs.append(replace(_with(pair, here, (unit,)), decided="tie"))
                     del self.left[here][name]
+
+    def _are_one(self, here: int, one: Unit, two: Unit) -> bool:
+        """Whether two tensors of a side are tied, or equal in every number."""
+        side = self.sides[here]
+        first, second = side.tensors[one.source], side.tensors[two.source]
+        if first.tie == second.tie:
+            return True
+        return two.whole and is_telling(first.value) and np.array_equal(first.value, second.value)
 
     # Corrections
     # -------------------------------------------------------------------------
@@ -166,6 +174,8 @@ class _Search:
         blocks: dict[str, str] = {}
         several: dict[str, list[str]] = defaultdict(list)
         for mine, theirs in corrections.items():
+            if theirs is None:
+                continue
             if not isinstance(theirs, str):
                 self._parts(0, mine, list(theirs))
             elif mine in self.sides[0].tensors or theirs in self.sides[1].tensors:

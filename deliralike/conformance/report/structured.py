@@ -2,24 +2,18 @@
 
 A proof is a mapping with
 
-=========================================
-========================================================================== key
-                value =========================================
-========================================================================== ``schema``, ``version``
-                ``"deliralike.proof"`` and `VERSION`, greater when a key has changed ``verdict``
-                          ``"proved"``, ``"diverges"``, ``"undecided"`` ``reached``, ``headline``
-             The last level that passed; the first sentence of the report ``reference``,
-``candidate``, ``match``   Texts ``precision``, ``versions``, ``batch``    Mappings of texts; that
-of ``precision`` has one for each side ``notes``, ``seconds``                    A list of texts; a
-number ``levels``                                A list of mappings with ``name``, ``title``,
-``status``, ``worst``, ``notes``,
-                                          ``figures`` and ``findings``
-a level's ``findings``                    A list of mappings: the fields of `Finding`, and ``text``,
-its sentence;
-                                          ``explanation`` is None or has the fields of
-                                          `Explanation`, and ``text``
-=========================================
-==========================================================================
+- ``schema`` and ``version``: ``"deliralike.proof"`` and `VERSION`, greater when a key has changed;
+- ``verdict``: ``"proved"``, ``"diverges"`` or ``"undecided"``;
+- ``reached`` and ``headline``: the last level that passed; the first sentence of the report;
+- ``reference``, ``candidate`` and ``match``: texts;
+- ``precision``, ``versions`` and ``batch``: mappings of texts; that of ``precision`` has one for
+  each side;
+- ``notes`` and ``seconds``: a list of texts; a number;
+- ``levels``: a list of mappings with ``name``, ``title``, ``status``, ``worst``, ``notes``,
+  ``figures`` and ``findings``.
+
+A level's ``findings`` are a list of mappings: the fields of `Finding`, and ``text``, its sentence;
+``explanation`` is None or has the fields of `Explanation`, and ``text``.
 
 Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs":
 [...]}``. JSON has no word for numbers that are not finite: they are the texts ``"NaN"``,
@@ -188,7 +182,8 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
-    return Explanation(values["cause"], _number(values["match"]), _number(values["next_best"]))
+    numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
+    return Explanation(values["cause"], *numbers)
 
 
 def _number(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 They need neither pytest nor a second framework.
 
-Each check compares a backend with formulas in NumPy, with numbers that are published or done by
-hand, or with finite differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance
+Each check compares a backend with formulas and the neutral update rules in NumPy, with numbers done
+by hand, or with finite differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance
 --backend mine`` runs the same checks.
 """
 

@@ -7,68 +7,50 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
-    Anchor,
     agree,
     dtype_of,
     equal,
     made,
     native,
+    output,
     refused,
     true,
+    type_of,
     values,
 )
+from deliralike.conformance.suite.nets import Anchor
 from deliralike.errors import DeviceError, DtypeError
 
-_X = (
-    values(3, 4, 2).astype(np.float32).astype(np.float64)
-)  # so that nothing is rounded in float32 either
+# values that float32 has as well
+_X = values(3, 4, 2).astype(np.float32).astype(np.float64)
+_Y = values(3, 4, 2, seed=1)
 
 
 @check("arrays", "L0")
 def there_and_back(backend: Backend) -> None:
     """An array comes back with the same values, shape and type."""
-    for dtype in (
-        "int64",
-        "int32",
-        "uint8",
-        "bool",
-        *(name for name in backend.dtypes if name.startswith("float")),
-    ):
+    floating = [name for name in backend.dtypes if name.startswith("float")]
+    for dtype in ("int64", "int32", "uint8", "bool", *floating):
         before = (_X * 3.0).astype(dtype)
         array = backend.array(before, dtype=dtype)
         true(f"is_array holds for an array of {dtype}", backend.is_array(array))
-        back = backend.numpy(array)
-        equal(f"the type of an array of {dtype} that came back", str(back.dtype), dtype)
-        agree(f"an array of {dtype} that came back", back, before, 0.0)
-    for shape in ((), (0, 3), (1, 1, 2, 1)):
-        agree(
-            f"an array of shape {shape}",
-            backend.numpy(native(backend, np.ones(shape))),
-            np.ones(shape),
-            0.0,
-        )
+        equal(f"the type of an array of {dtype} that came back", type_of(backend, array), dtype)
+        agree(f"an array of {dtype} that came back", backend.numpy(array), before, 0.0)
+    for before in (np.ones(()), np.ones((0, 3)), np.ones((1, 1, 2, 1)), _X.T):
+        after = backend.numpy(native(backend, before))
+        agree(f"an array of shape {before.shape}", after, before, 0.0)
     for other in (1.0, [1.0], None, "text"):
-        true(f"is_array does not hold for a {type(other).__name__}", not backend.is_array(other))
+        true(f"is_array does not hold for {other!r}", not backend.is_array(other))
 
 
 @check("arrays", "L0")
 def types_are_kept_and_converted(backend: Backend) -> None:
     """Without `dtype` an array keeps its own type; with it, native arrays are converted as well."""
-    equal(
-        "the type of an array from float32",
-        str(backend.numpy(backend.array(np.ones(2, np.float32))).dtype),
-        "float32",
-    )
+    equal("the type of an array from float32", type_of(backend, _float32(backend)), "float32")
     for name in ("float32", dtype_of(backend)):
-        again = backend.array(native(backend, _X), dtype=name)
-        equal(
-            f"the type of a native array converted to {name}", str(backend.numpy(again).dtype), name
-        )
-    agree(
-        "numbers from a list",
-        backend.numpy(native(backend, np.asarray([[1, 2], [3, 4]]))),
-        np.array([[1, 2], [3, 4]]),
-    )
+        for array in (native(backend, _X), _float32(backend)):
+            again = backend.array(array, dtype=name)
+            equal("the type of a native array that was converted", type_of(backend, again), name)
 
 
 @check("arrays", "L0")
@@ -77,15 +59,11 @@ def storage_of_its_own(backend: Backend) -> None:
     given = _X.copy()
     array = native(backend, given)
     given[:] = 0.0
-    agree(
-        "a native array after the array that it was made of has changed", backend.numpy(array), _X
-    )
+    agree("an array after the one that it was made of has changed", backend.numpy(array), _X)
     taken = backend.numpy(array)
     true("the array that numpy() gives may be written to", taken.flags.writeable)
     taken[:] = 0.0
-    agree("a native array after the array that numpy() gave has changed", backend.numpy(array), _X)
-    turned = backend.array(_X.T, dtype=dtype_of(backend))
-    agree("an array made of a transposed one", backend.numpy(turned), _X.T)
+    agree("an array after the one that numpy() gave has changed", backend.numpy(array), _X)
 
 
 @check("arrays", "L0")
@@ -94,32 +72,18 @@ def split_concatenate_and_stack(backend: Backend) -> None:
     array, device = native(backend, _X), backend.devices()[0]
     for dim, sizes in ((0, (1, 2)), (1, (2, 1, 1)), (-1, (1, 1))):
         pieces = backend.split(array, sizes, dim, (device,) * len(sizes))
-        cuts = np.cumsum(sizes)[:-1]
-        for piece, wanted in zip(pieces, np.split(_X, cuts, dim), strict=True):
-            agree(f"a piece of {sizes} along axis {dim}", backend.numpy(piece), wanted, 0.0)
-        agree(
-            f"pieces put together along axis {dim}",
-            backend.numpy(backend.concatenate(pieces, dim)),
-            _X,
-            0.0,
-        )
-        agree(
-            "pieces put together on a device",
-            backend.numpy(backend.concatenate(pieces, dim, device)),
-            _X,
-            0.0,
-        )
-    whole = backend.split(native(backend, np.float64(2.0) * np.ones(())), (1,), 0, (device,))
-    agree("an array without axes, split into one", backend.numpy(whole[0]), np.array(2.0))
-    agree(
-        "a stack", backend.numpy(backend.stack([array, array * 2.0])), np.stack([_X, _X * 2.0]), 0.0
-    )
-    agree(
-        "a stack of scalars",
-        backend.numpy(backend.stack([array[0, 0, 0], array[1, 0, 0]])),
-        _X[:2, 0, 0],
-        0.0,
-    )
+        wanted = np.split(_X, np.cumsum(sizes)[:-1], dim)
+        for piece, part in zip(pieces, wanted, strict=True):
+            agree(f"a piece of {sizes} along axis {dim}", backend.numpy(piece), part, 0.0)
+        for place in (None, device):
+            whole = backend.numpy(backend.concatenate(pieces, dim, place))
+            agree(f"pieces put together along axis {dim} on {place}", whole, _X, 0.0)
+    (whole,) = backend.split(native(backend, np.array(2.0)), (1,), 0, (device,))
+    agree("an array without axes, split into one", backend.numpy(whole), 2.0)
+    stack = backend.stack([array, array * 2.0])
+    agree("a stack", backend.numpy(stack), np.stack([_X, _X * 2.0]), 0.0)
+    stack = backend.stack([array[0, 0, 0], array[1, 0, 0]])
+    agree("a stack of scalars", backend.numpy(stack), _X[:2, 0, 0], 0.0)
 
 
 @check("arrays", "L1")
@@ -128,29 +92,26 @@ def sums_of_gradients(backend: Backend) -> None:
 
     Accumulation and averaging are built on these.
     """
-    device, y = backend.devices()[0], values(3, 4, 2, seed=1)
-    x, twice = native(backend, _X), native(backend, 2.0 * _X)
-    agree("add(None, x)", backend.numpy(backend.add(None, native(backend, _X), device)), _X)
-    agree(
-        "add(x, y)",
-        backend.numpy(backend.add(native(backend, _X), native(backend, y), device)),
-        _X + y,
-    )
-    agree("weighted([x], 0.25)", backend.numpy(backend.weighted([x], 0.25)[0]), 0.25 * _X)
-    total = backend.weighted([native(backend, y)], 0.5, [native(backend, _X)])[0]
-    agree("weighted([y], 0.5, [x])", backend.numpy(total), _X + 0.5 * y)
-    agree(
-        "blended([x], [y], 0.1)",
-        backend.numpy(backend.blended([native(backend, _X)], [native(backend, y)], 0.1)[0]),
-        _X + 0.1 * (y - _X),
-    )
-    true("finite arrays are all finite", backend.all_finite([x, twice]))
+    device = backend.devices()[0]
+    # each time anew, as a backend may add in place
+    for what, call, wanted in (
+        ("add(None, x)", lambda x, y: backend.add(None, x, device), _X),
+        ("add(x, y)", lambda x, y: backend.add(x, y, device), _X + _Y),
+        ("weighted([x], 0.25)", lambda x, y: backend.weighted([x], 0.25)[0], 0.25 * _X),
+        ("weighted([y], 0.5, [x])", lambda x, y: backend.weighted([y], 0.5, [x])[0], _X + 0.5 * _Y),
+        (
+            "blended([x], [y], 0.1)",
+            lambda x, y: backend.blended([x], [y], 0.1)[0],
+            0.9 * _X + 0.1 * _Y,
+        ),
+        ("copied(x)", lambda x, y: backend.copied(x), _X),
+    ):
+        agree(what, output(backend, call, _X, _Y), wanted)
+    array = native(backend, _X)
+    true("finite arrays are all finite", backend.all_finite([array, array]))
     for bad in (np.nan, np.inf):
-        true(
-            f"arrays with {bad} are not",
-            not backend.all_finite([x, native(backend, np.array([1.0, bad]))]),
-        )
-    agree("a copy", backend.numpy(backend.copied(x)), _X, 0.0)
+        other = native(backend, np.array([1.0, bad]))
+        true(f"arrays with {bad} are not", not backend.all_finite([array, other]))
 
 
 @check("arrays", "L0")
@@ -160,18 +121,13 @@ def what_is_there_is_named(backend: Backend) -> None:
         true(f"{what} is a text", isinstance(text, str) and text)
     true("there is a device", backend.devices())
     equal("the default device", backend.check_device(None), backend.devices()[0])
-    true(
-        "precision() gives texts by name",
-        all(isinstance(x, str) for pair in backend.precision().items() for x in pair),
-    )
-    equal(
-        "the types that are no floating types",
-        [name for name in backend.dtypes if "float" not in name],
-        [],
-    )
+    for text in [*backend.precision(), *backend.precision().values()]:
+        true(f"precision() gives texts, not {text!r}", isinstance(text, str))
+    for name in backend.dtypes:
+        true(f"{name} is a floating type", "float" in name)
     true("float32 is declared", "float32" in backend.dtypes)
-    unknown = [name for name in backend.lacks if not hasattr(backend.nn, name)]
-    equal("names in lacks that no function or layer has", unknown, [])
+    for name in backend.lacks:
+        true(f"{name} in lacks is a function or layer", hasattr(backend.nn, name))
     with refused("a type that is not declared", DtypeError):
         backend.check_dtype("float8")
     with refused("a device that is not there", DeviceError):
@@ -181,10 +137,16 @@ def what_is_there_is_named(backend: Backend) -> None:
 @check("arrays", "L0")
 def batches_are_prepared(backend: Backend) -> None:
     """Floating arrays of a batch take the network's type; others keep theirs, and nests their form."""
-    network = made(backend, Anchor)
     batch = {"x": _X.astype(np.float32), "labels": [np.arange(3), "name"]}
-    ready = backend.prepare(batch, network)
-    equal("the form of a batch", (list(ready), ready["labels"][1]), (["x", "labels"], "name"))
-    equal("the type of a floating array", str(backend.numpy(ready["x"]).dtype), dtype_of(backend))
-    equal("the kind of type of labels", backend.numpy(ready["labels"][0]).dtype.kind, "i")
+    ready = backend.prepare(batch, made(backend, Anchor))
+    labels, name = ready["labels"]
+    equal("the form of a batch", (list(ready), name), (["x", "labels"], "name"))
+    equal("the type of a floating array", type_of(backend, ready["x"]), dtype_of(backend))
+    agree("labels", backend.numpy(labels), np.arange(3))
     equal("a scalar", backend.number(native(backend, np.array(1.5))), 1.5)
+    found = backend.to_numpy([native(backend, _X), None])
+    equal("to_numpy of a nest", [type(leaf) for leaf in found], [np.ndarray, type(None)])
+
+
+def _float32(backend: Backend) -> object:
+    return backend.array(_X.astype(np.float32))

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from deliralike.backends.base import Backend, Gradients
+from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import Network, build
-from deliralike.nn.start import ONES
 
-LIMITS = {
-    "float64": 1e-10,
-    "float32": 1e-4,
-}  # of relative differences; right backends agree to 1e-14 in float64
-BY_DIFFERENCES = {
-    "float64": 1e-7,
-    "float32": 1e-3,
-}  # of gradients, where the answer comes from finite differences
-_STEP = 1e-3  # of finite differences, whose error is of the fourth order
+# Limits of relative differences; right backends agree to 1e-14 in float64.
+LIMITS = {"float64": 1e-10, "float32": 1e-4}
+# The same for gradients, where the answer comes from finite differences.
+BY_DIFFERENCES = {"float64": 1e-7, "float32": 1e-3}
 
 
 class Disagreement(DeliralikeError, AssertionError):
     """A backend does something else than it should."""
-
-
-class Anchor(Network):
-    """A network with one parameter, for checks of functions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = self.nn.Parameter((2,), ONES)
-
-    def forward(self, x: Any) -> Any:
-        """Give back the input."""
-        return x
 
 
 def dtype_of(backend: Backend) -> str:
@@ -60,15 +42,25 @@ def values(*shape: int, seed: int = 0, low: float | None = None, gap: float = 0.
     return drawn + np.sign(drawn) * gap
 
 
-def distinct(*shape: int, seed: int = 0) -> np.ndarray:
+def distinct(*shape: int) -> np.ndarray:
     """Numbers in random order that are all at least 0.1 apart, so that no maximum is close."""
-    order = np.random.default_rng([seed, *shape]).permutation(int(np.prod(shape)))
+    order = np.random.default_rng(shape).permutation(int(np.prod(shape)))
     return (order.reshape(shape) - order.size / 2) * 0.1 + 0.03
 
 
 def native(backend: Backend, value: np.ndarray) -> Any:
     """A host array as the backend's; floating ones in the type that it is checked in."""
     return backend.array(value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None)
+
+
+def output(backend: Backend, function: Callable[..., Any], *inputs: np.ndarray) -> np.ndarray:
+    """What a network or function of the backend's arrays gives for host arrays, as a host array."""
+    return backend.numpy(function(*(native(backend, x) for x in inputs)))
+
+
+def type_of(backend: Backend, array: Any) -> str:
+    """The type of an array of the backend, by NumPy's name."""
+    return str(backend.numpy(array).dtype)
 
 
 def made(
@@ -86,7 +78,7 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
 
     Args:
         what: How the error names the array.
-        got: A NumPy array; None where there is none.
+        got: A NumPy array or a number; None where there is none.
         wanted: What it should be.
         limit: Of the relative difference (L2); what the array's type allows when None. Whole
             numbers must be equal.
@@ -106,12 +98,25 @@ def agree(what: str, got: Any, wanted: Any, limit: float | None = None) -> None:
     limit = LIMITS.get(str(got.dtype), 0.0) if limit is None else limit
     if np.array_equal(got, wanted, equal_nan=got.dtype.kind == "f"):
         return
-    if (difference := relative_difference(wanted, got)) > limit or got.dtype.kind != "f":
+    difference = relative_difference(wanted, got)
+    if difference > limit or got.dtype.kind != "f":
         place = _first_place(got, wanted, limit)
         raise Disagreement(
             f"{what}: at {place} got {got[place]!r}, wanted {wanted[place]!r}; as a whole they are "
             f"{difference:.1e} apart (limit {limit:g})"
         )
+
+
+def agree_all(
+    what: str, got: dict[str, Any], wanted: dict[str, Any], limit: float | None = None
+) -> None:
+    """An error where an array of `wanted` differs from the one of that name in `got`.
+
+    Raises:
+        Disagreement: Names the array and its first place that differs.
+    """
+    for name, value in wanted.items():
+        agree(f"{name} {what}", got.get(name), value, limit)
 
 
 def equal(what: str, got: Any, wanted: Any) -> None:
@@ -135,78 +140,31 @@ def true(what: str, holds: Any) -> None:
 
 
 @contextmanager
-def refused(what: str, *errors: type[Exception]) -> Any:
-    """An error unless the block raises one of these.
+def refused(what: str, wanted: type[Exception]) -> Any:
+    """An error unless the block raises one of this class.
 
     Raises:
         Disagreement: Nothing was raised, or something else.
     """
-    wanted = " or ".join(error.__name__ for error in errors)
     try:
         yield
-    except errors:
+    except wanted:
         return
     except Exception as error:
-        raise Disagreement(
-            f"{what}: raised {type(error).__name__} ({error}), wanted {wanted}"
-        ) from error
-    raise Disagreement(f"{what}: was accepted, wanted {wanted}")
-
-
-def gradients(backend: Backend, function: Callable[..., Any], *inputs: np.ndarray) -> Gradients:
-    """The gradients of a scalar function ``function(nn, *inputs)``."""
-    network = made(backend, Anchor)
-    return backend.gradients(lambda here, *at: function(here.nn, *at), network, *inputs)
-
-
-def each(result: Any) -> tuple[Any, ...]:
-    """What a function gave, as a tuple of arrays."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
-def against(nn: Any, result: Any, cotangents: Sequence[np.ndarray]) -> Any:
-    """A scalar whose gradient with respect to the results are the cotangents."""
-    products = [
-        nn.sum(y * nn.constant(c, like=y)) for y, c in zip(each(result), cotangents, strict=True)
-    ]
-    return products[0] if len(products) == 1 else sum(products[1:], products[0])
-
-
-def differences(
-    function: Callable[..., float], inputs: Sequence[np.ndarray], which: int
-) -> np.ndarray:
-    """Return the gradient of a NumPy function with respect to one of its inputs.
-
-    It is computed by finite differences of fourth order.
-    """
-    found = np.zeros(inputs[which].shape)
-    for place in np.ndindex(found.shape):
-        moved = [_moved(function, inputs, which, place, by) for by in (-2, -1, 1, 2)]
-        found[place] = (moved[0] - 8.0 * moved[1] + 8.0 * moved[2] - moved[3]) / (12.0 * _STEP)
-    return found
-
-
-def _moved(
-    function: Callable[..., float], inputs: Sequence[np.ndarray], which: int, place: Any, by: int
-) -> float:
-    changed = [np.array(x) for x in inputs]
-    changed[which][place] += by * _STEP
-    return function(*changed)
+        came = f"{type(error).__name__} ({error})"
+        raise Disagreement(f"{what}: raised {came}, wanted {wanted.__name__}") from error
+    raise Disagreement(f"{what}: was accepted, wanted {wanted.__name__}")
 
 
 def _first_place(got: np.ndarray, wanted: np.ndarray, limit: float) -> tuple[int, ...]:
     """Return the first place where two arrays differ by more than the limit.
 
-    If there is none, it is the place where they differ most.
+    If there is none, it is the first place where they differ at all.
     """
-    first, second = got.astype(np.float64), wanted.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        apart = np.where(first == second, 0.0, np.abs(first - second))
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    sizes = np.abs(second[np.isfinite(second)])
-    far = np.argwhere(apart > limit * max(sizes.max(initial=0.0), 1e-300))
-    chosen: Iterable[Any] = far[0] if len(far) else np.unravel_index(apart.argmax(), apart.shape)
-    return tuple(int(index) for index in chosen)
+    size = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
+    near = np.isclose(got, wanted, rtol=0.0, atol=limit * size, equal_nan=True)
+    far = np.argwhere(~near) if not near.all() else np.argwhere(got != wanted)
+    return tuple(map(int, far[0]))
 
 
 def _brief(value: Any) -> str:

@@ -1,30 +1,39 @@
 """The networks that the checks build, in a module so that copies and pickles find them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
+from deliralike.conformance.suite.formulas import linear
 from deliralike.network.base import Network
-from deliralike.nn.start import Constant, Normal, Uniform
+from deliralike.nn.start import ONES, Constant, Normal, Uniform
+
+
+class Anchor(Network):
+    """A network with one parameter, for checks of functions."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.nn.Parameter((2,), ONES)
+
+    def forward(self, x):
+        """Give back the input."""
+        return x
 
 
 class Small(Network):
     """Blocks out of alphabetical order, nested blocks, a list, a buffer and an own parameter."""
 
-    def __init__(self, width: int = 3, p: float = 0.0) -> None:
+    def __init__(self, width=3, p=0.0):
         super().__init__()
         nn = self.nn
         self.stem = nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
-        self.blocks = nn.ModuleList([Block(width), Block(width)])  # type: ignore[abstract]
+        self.blocks = nn.ModuleList([Block(width), Block(width)])
         self.drop = nn.Dropout(p)
         self.head = nn.Linear(width, 4)
         self.gain = nn.Parameter((width,), Uniform(0.5))
         self.calls = nn.Buffer(np.zeros((), np.int64))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         nn = self.nn
         self.calls = self.calls + 1
@@ -37,11 +46,11 @@ class Small(Network):
 class Block(Network):
     """A residual block with a start of its own."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.conv = self.nn.Conv2d(width, width, 1)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return x + self.nn.tanh(self.conv(x))
 
@@ -81,41 +90,48 @@ class Started(Network):
 
     start_values = {"linear.bias": Constant(0.25)}
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear = self.nn.Linear(5, 3)
         self.table = self.nn.Parameter((4, 2), Normal(std=0.5, zero_row=1))
         self.given = self.nn.Parameter((2,), np.array([1.5, -2.5]))
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.linear(x)
 
 
 class Dense(Network):
-    """Two linear maps with a tanh between them, and a parameter that takes no part."""
+    """Two linear maps with a tanh between them."""
 
-    def __init__(self, inputs: int = 3, hidden: int = 4, outputs: int = 3) -> None:
+    def __init__(self):
         super().__init__()
-        self.first = self.nn.Linear(inputs, hidden)
-        self.second = self.nn.Linear(hidden, outputs)
-        self.spare = self.nn.Parameter((2,), Constant(1.0))
+        self.first = self.nn.Linear(3, 4)
+        self.second = self.nn.Linear(4, 3)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.second(self.nn.tanh(self.first(x)))
 
 
-def dense(state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+DENSE = {
+    "first.weight": (4, 3),
+    "first.bias": (4,),
+    "second.weight": (3, 4),
+    "second.bias": (3,),
+}
+
+
+def dense(x, *weights):
     """What `Dense` computes, in NumPy."""
-    hidden = np.tanh(x @ state["first.weight"].T + state["first.bias"])
-    return hidden @ state["second.weight"].T + state["second.bias"]
+    hidden = np.tanh(linear(x, *weights[:2]))
+    return linear(hidden, *weights[2:])
 
 
 class Contained(Network):
     """Blocks in containers of every kind, one within another."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         nn = self.nn
         self.body = nn.Sequential(
@@ -125,7 +141,7 @@ class Contained(Network):
             {"b": nn.Linear(2, 1, bias=False), "a": nn.Linear(2, 2, bias=False)}
         )
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.heads["a"](self.body(x))
 
@@ -133,13 +149,13 @@ class Contained(Network):
 class Tied(Network):
     """An embedding whose table is the weight of the last layer, too."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.table = self.nn.Embedding(4, 3)
         self.head = self.nn.Linear(3, 4, bias=False)
         self.head.weight = self.table.weight
 
-    def forward(self, index: Any) -> Any:
+    def forward(self, index):
         """Compute the outputs."""
         return self.head(self.table(index))
 
@@ -147,39 +163,63 @@ class Tied(Network):
 class Shared(Network):
     """A network that replicas must share: a batch norm, masks, and a loss over four classes."""
 
-    def __init__(self, p: float = 0.0) -> None:
+    def __init__(self, p=0.0):
         super().__init__()
         self.first = self.nn.Linear(3, 4)
         self.norm = self.nn.BatchNorm1d(4)
         self.drop = self.nn.Dropout(p)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.drop(self.norm(self.first(x)))
+
+
+class Moving(Network):
+    """Statistics that a layer moves, and some that the network moves itself and computes with."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = self.nn.Linear(3, 4)
+        self.norm = self.nn.BatchNorm1d(4)
+        self.mean = self.nn.Buffer(np.ones(4))
+
+    def forward(self, x):
+        """Compute the outputs."""
+        y, mean = self.first(x), self.mean
+        self.mean = 0.9 * mean + 0.1 * self.nn.mean(y, 0)
+        return self.norm(y) * y * mean
 
 
 class Dropped(Network):
     """A dropout layer with a path."""
 
-    def __init__(self, p: float = 0.3, kind: str = "Dropout") -> None:
+    def __init__(self, p=0.3, kind="Dropout"):
         super().__init__()
         self.drop = getattr(self.nn, kind)(p)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         """Compute the outputs."""
         return self.drop(x)
 
 
 class Moved(Network):
-    """Parameters whose gradients a loss can give them."""
+    """Parameters whose gradients a loss can give them, and one that takes no part."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = self.nn.Parameter((3, 2), Uniform(1.0))
         self.bias = self.nn.Parameter((2,), Uniform(1.0))
         self.unused = self.nn.Parameter((2,), Uniform(1.0))
 
-    def forward(self, weight: Any, bias: Any) -> Any:
+    def forward(self, weight, bias):
         """A scalar with these gradients."""
         nn = self.nn
         return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)
+
+
+class Overlooked(Network):
+    """A mistake: a plain list of layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = [self.nn.Linear(2, 2)]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite.check import check
+from deliralike.conformance.suite.check import Check, check, register
 from deliralike.conformance.suite.comparing import (
     agree,
+    agree_all,
     dtype_of,
     equal,
     made,
     native,
+    output,
     refused,
     true,
+    type_of,
     values,
 )
 from deliralike.conformance.suite.nets import (
@@ -26,30 +31,26 @@ from deliralike.conformance.suite.nets import (
     SMALL_BUFFERS,
     Contained,
     Dense,
+    Moving,
+    Overlooked,
     Small,
     Started,
     Tied,
     dense,
 )
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network.base import Network
 from deliralike.nn.start import Normal, Uniform, draw
 
-_IMAGES = values(3, 2, 5, 4)
+_IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
 
 
-def _state(network: Any, seed: int) -> dict[str, np.ndarray]:
+def _weights(network: Any, seed: int) -> dict[str, np.ndarray]:
     """Random weights for a network."""
     shapes = {name: value.shape for name, value in network.neutral_state().items()}
     return {
-        name: np.array(seed) if not shape else np.abs(values(*shape, seed=seed))
+        name: np.abs(values(*shape, seed=seed)) if shape else np.array(seed)
         for name, shape in shapes.items()
     }
-
-
-def _same(what: str, network: Any, state: dict[str, np.ndarray]) -> None:
-    for name, value in network.neutral_state().items():
-        agree(f"{name} {what}", value, state[name])
 
 
 @check("networks", "L0")
@@ -58,138 +59,103 @@ def names_order_and_shapes(backend: Backend) -> None:
 
     Names and layouts are PyTorch's.
     """
-    slots = made(backend, Small).neutral_slots()
+    network = made(backend, Small)
+    slots = network.neutral_slots()
     equal("names of the state, in order", list(slots), list(SMALL))
-    equal("shapes", {name: tuple(slot.shape) for name, slot in slots.items()}, SMALL)
-    equal(
-        "buffers",
-        tuple(name for name, slot in slots.items() if not slot.is_parameter),
-        SMALL_BUFFERS,
-    )
-    state = {name: slot.read() for name, slot in slots.items()}
-    for name, value in state.items():
-        wanted = "int64" if value.shape == () else dtype_of(backend)
-        equal(f"the type of {name}", str(value.dtype), wanted)
-    equal("the number of parameters", made(backend, Small).count_parameters(), 103)
+    for name, slot in slots.items():
+        value = slot.read()
+        equal(f"the shape of {name}", (tuple(slot.shape), value.shape), (SMALL[name],) * 2)
+        equal(f"{name} is a parameter", slot.is_parameter, name not in SMALL_BUFFERS)
+        equal(
+            f"the type of {name}", str(value.dtype), dtype_of(backend) if SMALL[name] else "int64"
+        )
+    equal("the number of parameters", network.count_parameters(), 103)
 
 
 @check("networks", "L0")
 def blocks_and_their_paths(backend: Backend) -> None:
     """`named_blocks` gives the network, then its blocks; each knows its own path."""
-    network = made(backend, Small)
-    blocks = {
-        path: block for path, block in network.named_blocks() if path != "blocks"
-    }  # a list may count as one
+    network = made(backend, Small, 3, p=0.5)
+    # a list may count as a block
+    blocks = {path: block for path, block in network.named_blocks() if path != "blocks"}
     equal("paths of blocks", tuple(blocks), SMALL_BLOCKS)
-    equal("block_path", [block.block_path for block in blocks.values()], list(SMALL_BLOCKS))
+    equal("block_path", tuple(block.block_path for block in blocks.values()), SMALL_BLOCKS)
     equal("the device", network.device_name, backend.devices()[0])
     equal("the type", network.dtype_name, dtype_of(backend))
-    equal("init_kwargs", made(backend, Small, 3, p=0.5).init_kwargs, {"width": 3, "p": 0.5})
+    equal("init_kwargs", network.init_kwargs, {"width": 3, "p": 0.5})
 
 
 @check("networks", "L0")
 def types_of_networks(backend: Backend) -> None:
-    """A network of each declared type computes in it."""
-    for dtype in (name for name in ("float32", "float64") if name in backend.dtypes):
-        network = Dense.on(backend, dtype=dtype)()
-        equal(f"dtype_name of a network of {dtype}", network.dtype_name, dtype)
-        output = network(backend.array(values(2, 3), dtype=dtype))
-        equal(
-            f"the type of outputs of a network of {dtype}", str(backend.numpy(output).dtype), dtype
-        )
-        rough = 1e-10 if dtype == "float64" else 1e-5
-        agree(
-            f"outputs of a network of {dtype}",
-            backend.numpy(output).astype(np.float64),
-            dense(
-                {name: value.astype(np.float64) for name, value in network.neutral_state().items()},
-                values(2, 3),
-            ),
-            rough,
-        )
+    """A network of each declared type computes in it, as in NumPy."""
+    for dtype, limit in (("float32", 1e-5), ("float64", 1e-10)):
+        if dtype in backend.dtypes:
+            network = Dense.on(backend, dtype=dtype)()
+            weights = _weights(network, 3)
+            network.load_neutral_state(weights)
+            equal(f"dtype_name of a network of {dtype}", network.dtype_name, dtype)
+            outputs = network(backend.array(_X, dtype=dtype))
+            equal(f"the type of outputs in {dtype}", type_of(backend, outputs), dtype)
+            wanted = dense(_X, *weights.values())
+            agree(f"outputs in {dtype}", backend.numpy(outputs), wanted, limit)
 
 
 @check("networks", "L1")
 def start_values(backend: Backend) -> None:
     """Drawn on the host, by seed and path: the same numbers as on any other backend."""
-    state = made(backend, Started, seed=5).neutral_state()
     dtype = dtype_of(backend)
-    wanted = {
-        "table": draw(Normal(std=0.5, zero_row=1), (4, 2), 5, "table"),
-        "given": np.array([1.5, -2.5]),
-        "linear.weight": draw(Uniform(5**-0.5), (3, 5), 5, "linear.weight"),
-        "linear.bias": np.full(3, 0.25),
-    }
-    for name, value in wanted.items():
-        agree(f"start value of {name}", state[name], value.astype(dtype), 0.0)
-    other = made(backend, Started, seed=6).neutral_state()
-    true(
-        "another seed gives other start values", not np.array_equal(state["table"], other["table"])
-    )
-    agree(
-        "the start values of seed 5, drawn once more",
-        made(backend, Started, seed=5).neutral_state()["table"],
-        state["table"],
-    )
-
-
-@check("networks", "L1")
-def outputs_of_a_whole_network(backend: Backend) -> None:
-    """With loaded weights, as in NumPy."""
-    network = made(backend, Dense)
-    state = _state(network, 3)
-    network.load_neutral_state(state)
-    agree(
-        "Dense: output",
-        backend.numpy(network(native(backend, values(4, 3)))),
-        dense(state, values(4, 3)),
-    )
+    for seed in (5, 6, 5):
+        wanted = {
+            "table": draw(Normal(std=0.5, zero_row=1), (4, 2), seed, "table"),
+            "given": np.array([1.5, -2.5]),
+            "linear.weight": draw(Uniform(5**-0.5), (3, 5), seed, "linear.weight"),
+            "linear.bias": np.full(3, 0.25),
+        }
+        found = made(backend, Started, seed=seed).neutral_state()
+        rounded = {name: value.astype(dtype) for name, value in wanted.items()}
+        agree_all("at the start", found, rounded, 0.0)
 
 
 @check("networks", "L0")
 def reading_and_loading_the_state(backend: Backend) -> None:
     """A state that is read is the caller's own; a loaded one is read back and changes the outputs."""
     network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
-    state = _state(network, 4)
-    report = network.load_neutral_state(state)
-    true("everything is loaded", report.complete and set(report.loaded) == set(SMALL))
-    _same("after loading", network, state)
-    for value in network.neutral_state().values():
-        value[...] = 0
-    _same("after a change of the arrays that were read", network, state)
+    state = _weights(network, 4)
     given = {name: value.copy() for name, value in state.items()}
-    network.load_neutral_state(given)
-    for value in given.values():
-        value[...] = 1
-    _same("after a change of the arrays that were loaded", network, state)
-    twin.load_neutral_state(network.neutral_state())
-    x = native(backend, _IMAGES)
-    agree(
-        "outputs of a network with another's weights",
-        backend.numpy(twin.eval()(x)),
-        backend.numpy(network.eval()(x)),
-        0.0,
-    )
+    report = network.load_neutral_state(given)
+    true("everything is loaded", report.complete and set(report.loaded) == set(SMALL))
+    read = network.neutral_state()
+    agree_all("after loading", read, state)
+    for value in (*read.values(), *given.values()):
+        value[...] = 0
+    found = network.neutral_state()
+    agree_all("after a change of the arrays that were loaded or read", found, state)
+    twin.load_neutral_state(found)
+    _same_outputs(backend, "another's weights", twin.eval(), network.eval())
+
+
+def _same_outputs(backend: Backend, what: str, network: Any, other: Any) -> None:
+    found, wanted = output(backend, network, _IMAGES), output(backend, other, _IMAGES)
+    agree(f"outputs with {what}", found, wanted, 0.0)
 
 
 @check("networks", "L0")
 def weights_that_do_not_fit(backend: Backend) -> None:
     """They are refused, and the network stays as it was."""
     network = made(backend, Small)
-    before = network.neutral_state()
-    right = _state(network, 5)
+    before, right = network.neutral_state(), _weights(network, 5)
+    alone = {"head.bias": right.pop("head.bias")}
     for what, state in {
-        "a missing name": {name: value for name, value in right.items() if name != "head.weight"},
-        "a name too many": right | {"tail.weight": np.ones(2)},
-        "a wrong shape": right | {"stem.weight": np.ones((3, 2, 3, 2))},
+        "a missing name": right,
+        "a name too many": right | alone | {"tail.weight": np.ones(2)},
+        "a wrong shape": right | {"head.bias": np.ones(5)},
     }.items():
         with refused(f"weights with {what}", StateError):
             network.load_neutral_state(state)
-        _same(f"after weights with {what}", network, before)
-    report = network.load_neutral_state({"head.bias": right["head.bias"]}, strict=False)
+        agree_all(f"after weights with {what}", network.neutral_state(), before)
+    report = network.load_neutral_state(alone, strict=False)
     equal("what is loaded of one name, not strictly", report.loaded, ("head.bias",))
-    agree("head.bias, loaded alone", network.neutral_state()["head.bias"], right["head.bias"])
-    agree("gain, which was not loaded", network.neutral_state()["gain"], before["gain"])
+    agree_all("after loading one name", network.neutral_state(), before | alone)
 
 
 @check("networks", "L0")
@@ -216,99 +182,72 @@ def training_mode(backend: Backend) -> None:
 def buffers_follow_assignments(backend: Backend) -> None:
     """An array that a forward pass assigns to a buffer becomes its value, in the buffer's type."""
     network = made(backend, Small)
-    for count in (1, 2):
-        network(native(backend, _IMAGES))
-        agree(
-            f"the buffer 'calls' after {count} calls",
-            network.neutral_state()["calls"],
-            np.array(count),
-        )
+    output(backend, network, _IMAGES)
     with backend.evaluating():
-        network.eval()(native(backend, _IMAGES))
-    agree(
-        "the buffer 'calls' after one more call in evaluation",
-        network.neutral_state()["calls"],
-        np.array(3),
-    )
+        output(backend, network.eval(), _IMAGES)
+    agree("the buffer 'calls' after two calls", network.neutral_state()["calls"], np.array(2))
 
 
-def _a_copy(backend: Backend, copy: Any, original: Any) -> None:
-    """It has the same weights, modes and outputs, and shares nothing."""
-    state = original.neutral_state()
-    equal("names of a copy, in order", list(copy.neutral_state()), list(SMALL))
-    _same("of a copy", copy, state)
-    frozen = [
-        name
-        for name, slot in copy.neutral_slots().items()
-        if slot.is_parameter and not slot.trainable
-    ]
-    equal("the frozen parameters of a copy", frozen, ["stem.weight"])
-    true("a copy is in evaluation mode as well", not copy.training)
-    equal("init_kwargs of a copy", copy.init_kwargs, original.init_kwargs)
-    x = native(backend, _IMAGES)
-    agree("outputs of a copy", backend.numpy(copy(x)), backend.numpy(original(x)), 0.0)
-    copy.load_neutral_state(_state(copy, 6))
-    original_now = original.neutral_state()
-    agree(
-        "weights of the original after its copy has changed",
-        original_now["stem.weight"],
-        state["stem.weight"],
-        0.0,
-    )
+@check("networks", "L1")
+def buffers_keep_no_graph(backend: Backend) -> None:
+    """What a forward pass assigns to a buffer is a value alone.
+
+    So no gradient goes through an earlier call, and nothing of that call stays in memory.
+    """
+    network, twin = made(backend, Moving), made(backend, Moving)
+    output(backend, network, _X)
+    twin.load_neutral_state(network.neutral_state())
+    wanted = backend.gradients(_total, twin, _X).parameters
+    found = backend.gradients(_total, network, _X).parameters
+    agree_all("after an earlier call: gradient", found, wanted)
+    backend.gradients(_total, network, _X)  # what is kept once and for all is there after that
+    before = _objects()
+    for _ in range(10):
+        backend.gradients(_total, network, _X)
+    more = _objects() - before
+    true(f"ten calls leave no objects behind, not {more}", more < 10)
 
 
-def _original(backend: Backend) -> Any:
-    network = made(backend, Small, seed=3)
-    network(native(backend, _IMAGES))
-    network.set_trainable("stem.*", False)
-    return network.eval()
+def _total(network: Any, x: Any) -> Any:
+    return network.nn.sum(network(x))
 
 
-@check("networks", "L0", "registered")
-def copies(backend: Backend) -> None:
-    """Check `copy.deepcopy`, which uses the backend's registered name unless the backend differs."""
-    original = _original(backend)
-    _a_copy(backend, deepcopy(original), original)
+def _objects() -> int:
+    """How many objects there are that refer to others, as those of a graph do."""
+    gc.collect()
+    return len(gc.get_objects())
 
 
-@check("networks", "L0", "registered")
-def pickles(backend: Backend) -> None:
-    """By the class as written and the backend's registered name."""
-    original = _original(backend)
-    _a_copy(backend, pickle.loads(pickle.dumps(original)), original)
+def _copied(copy_of: Callable[[Any], Any]) -> Callable[[Backend], None]:
+    """Check that a copy has the same weights, modes and outputs, and shares nothing."""
+
+    def function(backend: Backend) -> None:
+        original = made(backend, Small, seed=3)
+        output(backend, original, _IMAGES)
+        original.set_trainable("stem.*", False)
+        state, copy = original.eval().neutral_state(), copy_of(original)
+        slots = copy.neutral_slots()
+        equal("names of a copy, in order", list(slots), list(SMALL))
+        agree_all("of a copy", copy.neutral_state(), state)
+        trainable = {name for name, slot in slots.items() if slot.trainable}
+        wanted = set(SMALL) - set(SMALL_BUFFERS) - {"stem.weight"}
+        equal("the trainable parameters of a copy", trainable, wanted)
+        true("a copy is in evaluation mode as well", not copy.training)
+        equal("init_kwargs of a copy", copy.init_kwargs, original.init_kwargs)
+        _same_outputs(backend, "a copy", copy, original)
+        before = original.neutral_state()
+        copy.load_neutral_state(_weights(copy, 6))
+        agree_all("of the original after its copy has changed", original.neutral_state(), before)
+
+    return function
 
 
-@check("networks", "L0")
-def containers(backend: Backend) -> None:
-    """Names by position or key, in the order in which blocks were given."""
-    network = made(backend, Contained)
-    names = ["body.0.weight", "body.0.bias", "body.2.0.weight", "heads.b.weight", "heads.a.weight"]
-    equal("names", list(network.neutral_state()), names)
-    state = _state(network, 2)
-    network.load_neutral_state(state)
-    hidden = np.tanh(values(4, 3) @ state[names[0]].T + state[names[1]])
-    wanted = hidden @ state[names[2]].T @ state[names[4]].T
-    agree("outputs", backend.numpy(network(native(backend, values(4, 3)))), wanted)
-
-
-@check("networks", "L0")
-def tied_parameters(backend: Backend) -> None:
-    """A parameter under two names is in the state twice, counts once, and sums both gradients."""
-    network = made(backend, Tied)
-    table, index = values(4, 3), np.array([0, 2, 2])
-    slots = network.neutral_slots()
-    equal("names", list(slots), ["table.weight", "head.weight"])
-    true(
-        "both names have the same native parameter",
-        slots["table.weight"].native is slots["head.weight"].native,
-    )
-    equal("the number of parameters", network.count_parameters(), 12)
-    network.load_neutral_state({"table.weight": table})
-    agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
-    found = backend.gradients(lambda net, i: net.nn.sum(net(i)), network, index).parameters
-    wanted = table[index].sum(0) * np.ones((4, 1))
-    np.add.at(wanted, index, table.sum(0))
-    agree("gradient of table.weight", found["table.weight"], wanted)
+# `copy.deepcopy` and pickle go by the class as written, and the backend's registered name.
+for _name, _copy in (
+    ("copies", deepcopy),
+    ("pickles", lambda network: pickle.loads(pickle.dumps(network))),
+):
+    register(Check("networks", "L0", _name, _copied(_copy), ("registered",)))
 
 
 @check("networks", "L0", "registered", "changes of type")
@@ -317,76 +256,78 @@ def copies_in_another_type(backend: Backend) -> None:
     network = made(backend, Small)
     before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
     equal("dtype_name of the copy", twin.dtype_name, "float32")
-    equal(
-        "the type of num_batches_tracked",
-        str(twin.neutral_state()["norm.num_batches_tracked"].dtype),
-        "int64",
-    )
-    for name, value in before.items():
-        agree(f"{name} of the copy", twin.neutral_state()[name].astype(value.dtype), value, 1e-7)
     equal("dtype_name of the network", network.dtype_name, dtype_of(backend))
+    agree_all("of the copy", twin.neutral_state(), before, 1e-7)
+
+
+@check("networks", "L0")
+def containers(backend: Backend) -> None:
+    """Names by position or key, in the order in which blocks were given."""
+    network = made(backend, Contained)
+    weights = _weights(network, 2)
+    names = ["body.0.weight", "body.0.bias", "body.2.0.weight", "heads.b.weight", "heads.a.weight"]
+    equal("names", list(weights), names)
+    network.load_neutral_state(weights)
+    first, bias, second, _, head = weights.values()
+    wanted = np.tanh(_X @ first.T + bias) @ second.T @ head.T
+    agree("outputs", output(backend, network, _X), wanted)
+
+
+@check("networks", "L0")
+def tied_parameters(backend: Backend) -> None:
+    """A parameter under two names is in the state twice, counts once, and sums both gradients."""
+    network, table, index = made(backend, Tied), values(4, 3), np.array([0, 2, 2])
+    slots = network.neutral_slots()
+    equal("names", list(slots), ["table.weight", "head.weight"])
+    natives = {id(slot.native) for slot in slots.values()}
+    equal("the number of native parameters", len(natives), 1)
+    equal("the number of parameters", network.count_parameters(), 12)
+    network.load_neutral_state({"table.weight": table})
+    agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
+    found = backend.gradients(_total, network, index).parameters
+    wanted = table[index].sum(0) * np.ones((4, 1))
+    np.add.at(wanted, index, table.sum(0))
+    agree("gradient of table.weight", found["table.weight"], wanted)
 
 
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
     """`called_through` shows each block's call and can replace its output, in gradients as well."""
     network, seen = made(backend, Dense), []
+    wanted = dense(_X, *network.neutral_state().values())
 
     def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
         seen.append(path)
         y = call(*args, **kwargs)
         return y * 2.0 if path == "second" else y
 
-    x = values(4, 3)
-    with backend.called_through(network, around):
-        doubled = backend.numpy(network(native(backend, x)))
-    equal("blocks in the order of their calls", seen, ["", "first", "second"])
-    agree("outputs with a block's doubled", doubled, 2.0 * dense(network.neutral_state(), x))
-    agree(
-        "outputs afterwards",
-        backend.numpy(network(native(backend, x))),
-        dense(network.neutral_state(), x),
-    )
-
     def loss(net: Any, at: Any) -> Any:
         with backend.called_through(net, around):
             return net.nn.sum(net(at))
 
-    found = backend.gradients(loss, network, x).parameters["second.bias"]
+    with backend.called_through(network, around):
+        agree("outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted)
+    equal("blocks in the order of their calls", seen, ["", "first", "second"])
+    agree("outputs afterwards", output(backend, network, _X), wanted)
+    found = backend.gradients(loss, network, _X).parameters["second.bias"]
     agree("gradient of second.bias with its block's output doubled", found, np.full(3, 8.0))
 
 
 @check("networks", "L0")
 def abstract_and_native(backend: Backend) -> None:
     """Networks written once are native ones, and wrapping one changes nothing."""
-    network = made(backend, Dense)
+    network = made(backend, Small).eval()
     true("a network written once is native", backend.is_native(network))
     true("an array is no network", not backend.is_native(native(backend, _IMAGES)))
-    equal(
-        "names of a wrapped network",
-        list(backend.wrap(network).neutral_state()),
-        list(network.neutral_state()),
-    )
-    wrapped: Any = backend.wrap(network)
-    x = native(backend, values(4, 3))
-    agree("outputs of a wrapped network", backend.numpy(wrapped(x)), backend.numpy(network(x)))
-    equal(
-        "to_numpy of a nest",
-        [type(x) for x in backend.to_numpy([native(backend, _IMAGES), None])],
-        [np.ndarray, type(None)],
-    )
-
-
-class _Overlooked(Network):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = [self.nn.Linear(2, 2)]
+    wrapped = backend.wrap(network)
+    equal("names of a wrapped network", list(wrapped.neutral_state()), list(SMALL))
+    _same_outputs(backend, "a wrapped network", wrapped, network)
 
 
 @check("networks", "L7")
 def mistakes_in_building(backend: Backend) -> None:
     """A plain list of layers, and an argument that there is none of, are refused."""
     with refused("a plain list of layers", ConstructionError):
-        made(backend, _Overlooked)
+        made(backend, Overlooked)
     with refused("an unknown argument", ArgumentError):
         made(backend, Small, widht=3)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite import rules
 from deliralike.conformance.suite.check import Check, check, register
 from deliralike.conformance.suite.comparing import (
     LIMITS,
     agree,
+    agree_all,
     dtype_of,
     equal,
     made,
@@ -22,16 +22,13 @@ from deliralike.conformance.suite.comparing import (
 )
 from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import StateError, UnknownName
-from deliralike.network.base import Network
-from deliralike.nn.start import ZEROS
 from deliralike.optim.clipping import ClipNorm
-from deliralike.optim.rules import rule
+from deliralike.optim.rules import Rule, rule
 
 _RATES = (0.1, 0.1, 0.03, 0.2, 0.05)  # it changes, since some conventions differ only then
-_SHAPES = {"weight": (3, 2), "bias": (2,)}
-_GRADIENTS = {
-    name: [values(*shape, seed=seed) for seed in range(5)] for name, shape in _SHAPES.items()
-}
+_GRADIENTS = [
+    {"weight": values(3, 2, seed=seed), "bias": values(2, seed=seed)} for seed in range(5)
+]
 
 
 def given(network: Any, weight: Any, bias: Any) -> Any:
@@ -39,96 +36,155 @@ def given(network: Any, weight: Any, bias: Any) -> Any:
     return network(weight, bias)
 
 
-def _updates(optimizer: Any, steps: range = range(5)) -> list[dict[str, np.ndarray]]:
-    """The network's state after each of some updates."""
-    path = []
-    for step in steps:
-        optimizer.lr = _RATES[step]
-        optimizer.update(given, *(_GRADIENTS[name][step] for name in _SHAPES))
-        path.append(optimizer.network.neutral_state())
-    return path
+def _optimizer(backend: Backend, name: str, **settings: Any) -> Any:
+    return backend.optimizer(rule(name, **{"lr": 0.1, **settings}), made(backend, Moved))
+
+
+def _update(optimizer: Any, step: int = 0) -> dict[str, np.ndarray]:
+    """Make one of five updates, and return the network's state after it."""
+    optimizer.update(given, *_GRADIENTS[step].values())
+    return optimizer.network.neutral_state()
+
+
+def _path(
+    neutral: Rule, p: np.ndarray, gradient: Callable[..., np.ndarray], rates: Sequence[float]
+) -> Iterator[np.ndarray]:
+    """A parameter after each update by a neutral rule, in NumPy."""
+    state = {slot: np.zeros(p.shape) for slot in neutral.slots}
+    for t, rate in enumerate(rates):
+        now = neutral.with_lr(rate)
+        p, state = now.update(p, gradient(t, p), state, now.scalars(t + 1), np)
+        yield p
 
 
 def _follows(
-    name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]
-) -> Callable[[Backend], None]:
+    level: str,
+    title: str,
+    settings: dict[str, Any],
+    loss: Callable[..., Any],
+    gradients: dict[str, Callable[..., np.ndarray]],
+    batches: Sequence[Any],
+    rates: Sequence[float],
+    *needs: str,
+) -> None:
+    """Check that each update of some parameters is that of the neutral rule, in NumPy.
+
+    Args:
+        level, title, needs: Of the check; the title begins with the rule's name.
+        settings: Of the rule.
+        loss, batches: What is differentiated; the batches come in turn.
+        gradients: ``gradient(t, p)`` by parameter: the loss's, at update ``t``.
+        rates: The learning rate of each update.
+    """
+    name = title.split()[0]
+
     def function(backend: Backend) -> None:
-        network = made(backend, Moved)
-        start = {key: value.astype(np.float64) for key, value in network.neutral_state().items()}
-        path = _updates(backend.optimizer(rule(name, lr=_RATES[0], **settings), network))
-        for key in _SHAPES:
-            before = came = start[key]
-            for step, value in enumerate(rules.run(wanted(), start[key], _GRADIENTS[key], _RATES)):
-                agree(f"{name}: {key} after update {step + 1}", path[step][key], value)
-                if (
-                    dtype_of(backend) == "float64"
-                ):  # each update beside itself: beside the parameter it may be small
-                    agree(
-                        f"{name}: update {step + 1} of {key}",
-                        path[step][key] - came,
-                        value - before,
-                    )
-                before, came = value, path[step][key]
-        agree(f"{name}: a parameter without a gradient", path[-1]["unused"], start["unused"], 0.0)
+        optimizer = _optimizer(backend, name, **settings)
+        came = dict.fromkeys(gradients, 0.0)  # how far the backend and the formula have come
+        went = dict.fromkeys(gradients, 0.0)
+        start = optimizer.network.neutral_state()
+        neutral = rule(name, lr=rates[0], **settings)
+        paths = {
+            key: _path(neutral, start[key].astype(np.float64), gradient, rates)
+            for key, gradient in gradients.items()
+        }
+        for t, rate in enumerate(rates):
+            optimizer.lr = rate
+            optimizer.update(loss, *batches[t % len(batches)])
+            found = optimizer.network.neutral_state()
+            for key, path in paths.items():
+                wanted = next(path)
+                agree(f"{key} after update {t + 1}", found[key], wanted)
+                # the way so far beside itself: beside the parameter it may be small
+                before, came[key] = came[key], found[key] - start[key]
+                last, went[key] = went[key], wanted - start[key]
+                if dtype_of(backend) == "float64":
+                    agree(f"update {t + 1} of {key}", came[key] - before, went[key] - last)
+        agree("a parameter without a gradient", found["unused"], start["unused"], 0.0)
 
-    return function
+    register(Check("optimizers", level, title, function, needs))
 
 
-_RULES: dict[str, tuple[str, dict[str, Any], Callable[[], rules.Step]]] = {
-    "sgd": ("sgd", {}, rules.sgd),
-    "sgd with momentum": ("sgd", {"momentum": 0.9}, lambda: rules.sgd(0.9)),
-    "sgd with Nesterov's momentum": (
-        "sgd",
-        {"momentum": 0.9, "nesterov": True},
-        lambda: rules.sgd(0.9, True),
-    ),
-    "sgd with weight decay": (
-        "sgd",
-        {"momentum": 0.9, "weight_decay": 0.1},
-        lambda: rules.sgd(0.9, decay=0.1),
-    ),
-    "adam": ("adam", {"eps": 1e-3}, lambda: rules.adam(eps=1e-3)),
-    "adam with weight decay": ("adam", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1)),
-    "adamw": ("adamw", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1, decoupled=True)),
-    "amsgrad": ("amsgrad", {"betas": (0.9, 0.5)}, lambda: rules.adam((0.9, 0.5), amsgrad=True)),
-    "rmsprop": ("rmsprop", {"eps": 1e-2}, lambda: rules.rmsprop(eps=1e-2)),
-    "rmsprop with momentum": ("rmsprop", {"momentum": 0.9}, lambda: rules.rmsprop(momentum=0.9)),
-    "adagrad": ("adagrad", {"eps": 1e-2}, lambda: rules.adagrad(1e-2)),
-    "adadelta": ("adadelta", {}, rules.adadelta),
-    "lion": ("lion", {"weight_decay": 0.1}, lambda: rules.lion(decay=0.1)),
-    "lamb": ("lamb", {"weight_decay": 0.1}, lambda: rules.lamb(decay=0.1)),
-}
-for _title, (_name, _settings, _wanted) in _RULES.items():
-    register(Check("optimizers", "L4", _title, _follows(_name, _settings, _wanted)))
+for _title, _settings in {
+    "sgd": {},
+    "sgd with momentum": {"momentum": 0.9},
+    "sgd with Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
+    "sgd with weight decay": {"momentum": 0.9, "weight_decay": 0.1},
+    "adam": {"eps": 1e-3},
+    "adam with weight decay": {"weight_decay": 0.1},
+    "adamw": {"weight_decay": 0.1},
+    "amsgrad": {"betas": (0.9, 0.5)},
+    "rmsprop": {"eps": 1e-2},
+    "rmsprop with momentum": {"momentum": 0.9},
+    "adagrad": {"eps": 1e-2},
+    "adadelta": {},
+    "lion": {"weight_decay": 0.1},
+    "lamb": {"weight_decay": 0.1},
+}.items():
+    _follows(
+        "L4",
+        _title,
+        _settings,
+        given,
+        {
+            "weight": lambda t, p: _GRADIENTS[t]["weight"],
+            "bias": lambda t, p: _GRADIENTS[t]["bias"],
+        },
+        [tuple(gradients.values()) for gradients in _GRADIENTS],
+        _RATES,
+    )
+
+# A linear regression over four batches in turn; the rate falls after one third and after two.
+_BATCHES = [(values(4, 3, seed=seed), values(4, 2, seed=seed + 9)) for seed in range(4)]
+
+
+def _squared(network: Any, x: Any, y: Any) -> Any:
+    nn = network.nn
+    return nn.mse_loss(nn.matmul(x, network.weight), y)
+
+
+def _slope(t: int, weight: np.ndarray) -> np.ndarray:
+    x, y = _BATCHES[t % 4]
+    return x.T @ (x @ weight - y) / 4.0
+
+
+for _name, _settings in (("sgd", {"momentum": 0.9}), ("adamw", {"weight_decay": 0.1})):
+    _follows(
+        "L5",
+        f"{_name} for a hundred updates",
+        _settings,
+        _squared,
+        {"weight": _slope},
+        _BATCHES,
+        [0.1 * 0.3 ** (t // 33) for t in range(100)],
+        "float64",
+    )
 
 
 @check("optimizers", "L4")
 def unused_parameters(backend: Backend) -> None:
     """No decay and no momentum for a parameter without a gradient, also when it had one before."""
-    network = made(backend, Moved)
-    optimizer = backend.optimizer(rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1), network)
-    _updates(optimizer, range(2))
-    before = network.neutral_state()
-    optimizer.update(lambda net, weight: net.nn.sum(net.weight * weight), _GRADIENTS["weight"][0])
-    after = network.neutral_state()
+    optimizer = _optimizer(backend, "sgd", momentum=0.9, weight_decay=0.1)
+    before = _update(optimizer)
+    optimizer.update(lambda net, w: net.nn.sum(net.weight * w), _GRADIENTS[0]["weight"])
+    after = optimizer.network.neutral_state()
     agree("bias after an update without it", after["bias"], before["bias"], 0.0)
     true("weight has moved", not np.array_equal(after["weight"], before["weight"]))
     equal("the parameters that were updated", tuple(optimizer.updated), ("weight",))
-    equal("the number of updates", optimizer.steps, 3)
+    equal("the number of updates", optimizer.steps, 2)
 
 
 @check("optimizers", "L4")
 def frozen_parameters(backend: Backend) -> None:
     """They stay until they are thawed."""
-    network = made(backend, Moved)
+    optimizer = _optimizer(backend, "adamw")
+    network = optimizer.network
     network.set_trainable("bias", False)
-    start, optimizer = network.neutral_state(), backend.optimizer(rule("adamw", lr=0.1), network)
-    agree("a frozen parameter", _updates(optimizer, range(2))[-1]["bias"], start["bias"], 0.0)
+    start = network.neutral_state()["bias"]
+    agree("a frozen parameter", _update(optimizer)["bias"], start, 0.0)
     network.set_trainable("bias", True)
-    true(
-        "a thawed parameter moves",
-        not np.array_equal(_updates(optimizer, range(1))[-1]["bias"], start["bias"]),
-    )
+    thawed = _update(optimizer)["bias"]
+    true("a thawed parameter moves", not np.array_equal(thawed, start))
 
 
 @check("optimizers", "L4")
@@ -137,85 +193,60 @@ def hooks(backend: Backend) -> None:
 
     Before it, they get None for a parameter that took no part.
     """
-    network = made(backend, Moved)
-    seen: list[tuple] = []
-    start = network.neutral_state()
-    optimizer = backend.optimizer(rule("sgd", lr=0.5), network)
+    optimizer, seen = _optimizer(backend, "sgd"), []
+    start, g = optimizer.network.neutral_state(), _GRADIENTS[0]
 
     def doubled(_: Any, found: dict[str, Any]) -> dict[str, Any]:
-        seen.append(("first", sorted(found), found["unused"] is None))
-        return {name: None if g is None else g * 2.0 for name, g in found.items()}
+        seen.append((sorted(found), found["unused"] is None))
+        return found | {"weight": found["weight"] * 2.0}
 
     def without_bias(_: Any, found: dict[str, Any]) -> dict[str, Any]:
-        seen.append(("second",))
+        seen.append("second")
         return found | {"bias": None}
 
+    def after(it: Any) -> None:
+        seen.append("third")
+        wanted = start | {"weight": start["weight"] - 0.1 * 2.0 * g["weight"]}
+        agree_all("after gradients were doubled or taken away", it.network.neutral_state(), wanted)
+
     optimizer.pre_update_hooks += [doubled, without_bias]
-    optimizer.post_update_hooks.append(lambda _: seen.append(("third",)))
-    optimizer.post_update_hooks.append(
-        lambda it: seen.append(("fourth", it.network.neutral_state()["weight"]))
-    )
-    result = optimizer.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
-    wanted = start["weight"] - 0.5 * 2.0 * _GRADIENTS["weight"][0]
-    equal("calls of hooks", [call[0] for call in seen], ["first", "second", "third", "fourth"])
-    equal("what the first hook saw", seen[0][1:], (["bias", "unused", "weight"], True))
-    agree("weight, as the last hook saw it", seen[-1][1], wanted)
-    agree("weight, whose gradient a hook doubled", network.neutral_state()["weight"], wanted)
-    agree(
-        "bias, whose gradient a hook took away", network.neutral_state()["bias"], start["bias"], 0.0
-    )
-    loss = sum(float((start[name] * _GRADIENTS[name][0]).sum()) for name in _SHAPES)
-    limit = LIMITS[dtype_of(backend)]
-    agree(
-        "the loss that update gives back", np.array(backend.number(result)), np.array(loss), limit
-    )
+    optimizer.post_update_hooks += [after, lambda _: seen.append("fourth")]
+    loss = backend.number(optimizer.update(given, *g.values()))
+    first = (["bias", "unused", "weight"], True)
+    equal("calls of hooks", seen, [first, "second", "third", "fourth"])
+    wanted = (start["weight"] * g["weight"]).sum() + (start["bias"] * g["bias"]).sum()
+    agree("the loss that update gives back", loss, wanted, LIMITS[dtype_of(backend)])
 
 
 @check("optimizers", "L4")
 def clipping_by_norm(backend: Backend) -> None:
     """The joint norm of all gradients, without an epsilon, before weight decay."""
-    network = made(backend, Moved)
-    start = network.neutral_state()
-    optimizer = backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.1), network)
+    optimizer = _optimizer(backend, "sgd", weight_decay=0.1, lr=1.0)
+    start = optimizer.network.neutral_state()
     optimizer.pre_update_hooks.append(ClipNorm(0.5))
-    optimizer.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
-    norm = float(np.sqrt(sum((_GRADIENTS[name][0] ** 2).sum() for name in _SHAPES)))
-    for name in _SHAPES:
-        wanted = start[name] - (_GRADIENTS[name][0] * 0.5 / norm + 0.1 * start[name])
-        agree(f"{name} after a clipped update", network.neutral_state()[name], wanted)
+    norm = np.linalg.norm(np.concatenate([g.ravel() for g in _GRADIENTS[0].values()]))
+    wanted = {name: 0.9 * start[name] - g * 0.5 / norm for name, g in _GRADIENTS[0].items()}
+    agree_all("after a clipped update", _update(optimizer), wanted)
 
 
 @check("optimizers", "L4")
 def groups_and_patterns(backend: Backend) -> None:
     """Settings go by patterns of names, which limit updates; one that matches nothing is refused."""
-    network = made(backend, Moved)
-    start = network.neutral_state()
-    sgd = rule("sgd", lr=0.1, weight_decay=0.5)
+    network, sgd = made(backend, Moved), rule("sgd", lr=0.1, weight_decay=0.5)
+    start, g = network.neutral_state(), _GRADIENTS[0]
     grouped = backend.optimizer(sgd, network, groups={"bias": {"weight_decay": 0.0, "lr": 0.2}})
     grouped.lr = 0.05
-    grouped.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
-    state, g = network.neutral_state(), {name: _GRADIENTS[name][0] for name in _SHAPES}
-    agree(
-        "weight, of no group",
-        state["weight"],
-        start["weight"] - 0.05 * (g["weight"] + 0.5 * start["weight"]),
-    )
-    agree(
-        "bias, of a group with twice the rate and no decay",
-        state["bias"],
-        start["bias"] - 0.1 * g["bias"],
-    )
-    backend.optimizer(sgd, network, parameters="bi*").update(given, *g.values())
-    agree(
-        "weight, which the pattern leaves out",
-        network.neutral_state()["weight"],
-        state["weight"],
-        0.0,
-    )
-    true(
-        "bias, which the pattern names, moves",
-        not np.array_equal(network.neutral_state()["bias"], state["bias"]),
-    )
+    state = _update(grouped)
+    # the weight is of no group; the bias has twice the rate and no decay
+    wanted = {
+        "weight": start["weight"] - 0.05 * (g["weight"] + 0.5 * start["weight"]),
+        "bias": start["bias"] - 0.1 * g["bias"],
+    }
+    agree_all("after an update in groups", state, wanted)
+    after = _update(backend.optimizer(sgd, network, parameters="bi*"))
+    agree("weight, which the pattern leaves out", after["weight"], state["weight"], 0.0)
+    wanted_bias = state["bias"] - 0.1 * (g["bias"] + 0.5 * state["bias"])
+    agree("bias, which the pattern names", after["bias"], wanted_bias)
     with refused("a pattern that matches nothing", UnknownName):
         backend.optimizer(sgd, network, parameters="nothing*")
 
@@ -227,27 +258,19 @@ def state_of_an_optimizer(backend: Backend) -> None:
         "adam": ("exp_avg", "exp_avg_sq", "step"),
         "rmsprop": ("square_avg", "step"),
     }.items():
-        first = backend.optimizer(rule(name, lr=0.1), made(backend, Moved))
-        _updates(first, range(3))
-        state, weights = first.neutral_state(), first.network.neutral_state()
-        wanted = sorted([f"{key}/{slot}" for key in _SHAPES for slot in slots] + ["steps"])
-        equal(
-            f"{name}: names of the state",
-            sorted(key for key in state if not key.startswith("unused/")),
-            wanted,
-        )
-        equal(
-            f"{name}: number of updates",
-            (int(state["steps"]), float(state["weight/step"])),
-            (3, 3.0),
-        )
-        goes_on = _updates(first, range(3, 5))[-1]
-        network = made(backend, Moved)
-        network.load_neutral_state(weights)
-        second = backend.optimizer(rule(name, lr=0.1), network)
+        first, second = _optimizer(backend, name), _optimizer(backend, name)
+        for step in range(3):
+            weights = _update(first, step)
+        state = first.neutral_state()
+        names = {key for key in state if not key.startswith("unused/")}
+        wanted = {f"{key}/{slot}" for key in _GRADIENTS[0] for slot in slots}
+        equal(f"{name}: names of the state", names, wanted | {"steps"})
+        counts = int(state["steps"]), float(state["weight/step"])
+        equal(f"{name}: numbers of updates", counts, (3, 3.0))
+        second.network.load_neutral_state(weights)
         second.load_neutral_state(state)
-        for key, value in _updates(second, range(3, 5))[-1].items():
-            agree(f"{name}: {key} after the state was taken over", value, goes_on[key])
+        equal(f"{name}: number of updates taken over", second.steps, 3)
+        agree_all(f"after {name}'s state was taken over", _update(second, 3), _update(first, 3))
         with refused("the state of another network", StateError):
             second.load_neutral_state(state | {"elsewhere/exp_avg": np.ones(2)})
 
@@ -256,79 +279,11 @@ def state_of_an_optimizer(backend: Backend) -> None:
 def accumulation(backend: Backend) -> None:
     """Micro-batches of 2 and 3 samples together make the update of all 5."""
     x, y = values(5, 3), values(5, 2, seed=1)
-
-    def loss(network: Any, inputs: Any, target: Any) -> Any:
-        return network.nn.mse_loss(network.nn.matmul(inputs, network.weight) + network.bias, target)
-
-    whole, parts = (backend.optimizer(rule("sgd", lr=0.1), made(backend, Moved)) for _ in range(2))
-    whole.update(loss, x, y)
+    whole, parts = _optimizer(backend, "sgd"), _optimizer(backend, "sgd")
+    whole.update(_squared, x, y)
     parts.accumulate = 2
-    parts.update(loss, x[:2], y[:2])
+    parts.update(_squared, x[:2], y[:2])
     equal("updates after the first micro-batch", parts.steps, 0)
-    parts.update(loss, x[2:], y[2:])
-    for name, value in whole.network.neutral_state().items():
-        agree(f"{name} after two micro-batches", parts.network.neutral_state()[name], value)
-
-
-class _Regression(Network):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = self.nn.Parameter((3, 2), ZEROS)
-
-    def forward(self, x: Any) -> Any:
-        """Compute the outputs."""
-        return self.nn.matmul(x, self.weight)
-
-
-def _squared(network: Any, x: Any, y: Any) -> Any:
-    return network.nn.mse_loss(network(x), y)
-
-
-def _curve(
-    name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.Step]
-) -> Callable[[Backend], None]:
-    """Check a hundred updates of a linear regression over four batches in turn.
-
-    The learning rate falls after one third and after two.
-    """
-
-    def function(backend: Backend) -> None:
-        batches = [(values(4, 3, seed=seed), values(4, 2, seed=seed + 9)) for seed in range(4)]
-        optimizer = backend.optimizer(rule(name, lr=0.1, **settings), made(backend, _Regression))
-        step, weight = wanted(), np.zeros((3, 2))
-        for t in range(100):
-            x, y = batches[t % 4]
-            lr = optimizer.lr = 0.1 * 0.3 ** (t // 33)
-            error = x @ weight - y
-            loss = backend.number(optimizer.update(_squared, x, y))
-            agree(
-                f"{name}: the loss of update {t + 1}", np.array(loss), np.array((error**2).mean())
-            )
-            weight = step(weight, 2.0 * x.T @ error / error.size, lr, t + 1)
-        agree(
-            f"{name}: the weights after 100 updates",
-            optimizer.network.neutral_state()["weight"],
-            weight,
-        )
-
-    return function
-
-
-register(
-    Check(
-        "optimizers",
-        "L5",
-        "a hundred updates by sgd",
-        _curve("sgd", {"momentum": 0.9}, lambda: rules.sgd(0.9)),
-        ("float64",),
-    )
-)
-register(
-    Check(
-        "optimizers",
-        "L5",
-        "a hundred updates by adamw",
-        _curve("adamw", {"weight_decay": 0.1}, lambda: rules.adam(decay=0.1, decoupled=True)),
-        ("float64",),
-    )
-)
+    parts.update(_squared, x[2:], y[2:])
+    wanted = whole.network.neutral_state()
+    agree_all("after two micro-batches", parts.network.neutral_state(), wanted)

@@ -1,0 +1,156 @@
+"""Replace a framework's functions wherever code holds them: in modules, closures and blocks.
+
+For frameworks that have no hook of their own. Nothing is replaced outside of a ``with`` block.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from contextlib import contextmanager
+from types import CellType, FunctionType
+from typing import Any
+
+from deliralike.backends.native_calls import Follower, Table
+
+_lock = threading.RLock()  # one thread at a time: what is replaced is seen by all
+_active: list[Follower] = []
+
+
+def followers(table: Table) -> dict[int, tuple[Any, Callable[..., Any]]]:
+    """Return each function of a table with the one that takes its place, by the function's id.
+
+    To be made once: what takes a function's place is the same in every ``with`` block.
+    """
+    found = {}
+    for function, (name, neutral) in table.items():
+        found[id(function)] = (function, _in_place_of(function, name, neutral))
+    return found
+
+
+def _in_place_of(function: Any, name: str, neutral: Any) -> Callable[..., Any]:
+    def follow(*args: Any, **kwargs: Any) -> Any:
+        call = function
+        for follower in _active:
+            call = functools.partial(_through, follower, name, neutral, call)
+        return call(*args, **kwargs)
+
+    return functools.update_wrapper(follow, function)
+
+
+def _through(
+    follower: Follower, name: str, neutral: Any, call: Any, *args: Any, **kwargs: Any
+) -> Any:
+    return follower(name, neutral, call, args, kwargs)
+
+
+@contextmanager
+def called_through(
+    follower: Follower,
+    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    blocks: Iterable[Any],
+    spaces: Iterable[Any],
+) -> Iterator[None]:
+    """Let a follower make the calls of known functions, in a ``with`` block.
+
+    Args:
+        follower: What makes them.
+        known: From `followers`.
+        blocks: Those of a network: their attributes, and the modules of their classes.
+        spaces: The framework's modules and classes that have the functions as attributes.
+    """
+    with _lock:
+        changes: list[tuple[Any, str, Any]] = []
+        _active.append(follower)
+        try:
+            _replace(known, blocks, spaces, changes)
+            yield
+        finally:
+            _active.remove(follower)
+            for holder, name, value in reversed(changes):
+                _put(holder, name, value)
+
+
+def _replace(
+    known: Mapping[int, tuple[Any, Callable[..., Any]]],
+    blocks: Iterable[Any],
+    spaces: Iterable[Any],
+    changes: list[tuple[Any, str, Any]],
+) -> None:
+    for holder, held in _holders(list(blocks), spaces):
+        for name, value in list(held.items()):
+            instead = _instead(known, value)
+            if instead is not value:
+                changes.append((holder, name, value))
+                _put(holder, name, instead)
+
+
+def _instead(known: Mapping[int, tuple[Any, Callable[..., Any]]], value: Any) -> Any:
+    """Return what takes the place of a function, or of a list that has some."""
+    if id(value) in known:
+        return known[id(value)][1]
+    if type(value) in (list, tuple) and any(id(item) in known for item in value):
+        return type(value)(_instead(known, item) for item in value)
+    return value
+
+
+def _put(holder: Any, name: str, value: Any) -> None:
+    if isinstance(holder, CellType):
+        holder.cell_contents = value
+    elif isinstance(holder, MutableMapping):
+        holder[name] = value
+    else:
+        setattr(holder, name, value)
+
+
+def _holders(blocks: list[Any], spaces: Iterable[Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yield everything that may hold a function, with what it holds by name."""
+    for space in spaces:
+        yield space, dict(vars(space))
+    classes = {cls for block in blocks for cls in type(block).__mro__}
+    names = {cls.__module__ for cls in classes}
+    for name, module in list(sys.modules.items()):
+        if (name in names and not _is_framework(name)) or _is_of_user(name, module):
+            yield vars(module), vars(module)
+    for cls in classes:
+        if not _is_framework(cls.__module__):
+            yield from _cells(cls)
+    for block in blocks:
+        yield vars(block), vars(block)
+        for value in list(vars(block).values()):
+            if isinstance(value, MutableSequence) and hasattr(value, "__dict__"):
+                yield vars(value), vars(value)  # a framework's own kind of list
+
+
+def _cells(cls: type) -> Iterator[tuple[CellType, Mapping[str, Any]]]:
+    """Yield the variables that a class's methods have from a function around them."""
+    for method in vars(cls).values():
+        if isinstance(method, FunctionType):
+            for cell in method.__closure__ or ():
+                try:
+                    yield cell, {"": cell.cell_contents}
+                except ValueError:
+                    continue  # not filled yet
+
+
+def _is_framework(name: str) -> bool:
+    return name.partition(".")[0] in _FRAMEWORKS
+
+
+def _is_of_user(name: str, module: Any) -> bool:
+    """Return whether a module is a user's own: neither installed nor of Python."""
+    if name == "__main__":
+        return True
+    path = getattr(module, "__file__", None)
+    return bool(path) and not _is_framework(name) and not path.startswith(_INSTALLED)
+
+
+_FRAMEWORKS = frozenset(
+    {"builtins", "chainer", "deliralike", "flax", "jax", "jaxlib", "numpy", "optax", "torch"}
+)
+_INSTALLED = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}) + tuple(
+    {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+)

@@ -1,0 +1,333 @@
+"""Calls of a framework's own functions, seen as calls of the functions of `nn`.
+
+A backend has a table: for each native function another one of the same arguments, which says what
+the call is in the vocabulary of `nn`. Arrays stand there as `Given`, which know how they are turned
+from the native layout into that of `nn`, so that a neutral call is made by the native function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from deliralike import nest
+from deliralike.nn.functional import Functions
+
+Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+def same(value: Any) -> Any:
+    """Return a value as it is."""
+    return value
+
+
+class Given:
+    """An array among the arguments of a native call.
+
+    It is no dataclass: as a part of a nest it is a leaf.
+
+    Attributes:
+        index: Its position among all leaves of the arguments.
+        array: As it was given.
+        there, back: From the native array to the one of the neutral call, and back.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        array: Any,
+        there: Callable[[Any], Any] = same,
+        back: Callable[[Any], Any] = same,
+    ) -> None:
+        """Refer to an array; nothing is copied."""
+        self.index, self.array, self.there, self.back = index, array, there, back
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the native array."""
+        return tuple(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of its axes."""
+        return len(self.array.shape)
+
+    @property
+    def is_bool(self) -> bool:
+        """Whether it is a mask of truth values."""
+        return "bool" in str(self.array.dtype)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it holds whole numbers."""
+        return "int" in str(self.array.dtype)
+
+    def seen(self, there: Callable[[Any], Any], back: Callable[[Any], Any]) -> Given:
+        """Return the same, turned for the neutral call."""
+        return Given(self.index, self.array, there, back)
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """What a native call is as a call of a function of `nn`.
+
+    Attributes:
+        name: Of the function.
+        args: Its arguments by position, all of them; arrays as `Given`. Arrays that the native call
+            does not get (a mask that stands for ``is_causal``) are only to be looked at.
+        pick: From the native result to the neutral one.
+        put: From the neutral result, and the native one, to the native one.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    pick: Callable[[Any], Any] = same
+    put: Callable[[Any, Any], Any] = lambda neutral, native: neutral
+
+    def giving(self, pick: Callable[[Any], Any], put: Callable[[Any, Any], Any]) -> Neutral:
+        """Return the same with another way from the native result to the neutral one."""
+        return replace(self, pick=pick, put=put)
+
+
+# What a table turns into the layout of `nn`; all others have the layout of the code around them.
+LAID_OUT = frozenset(
+    {"attention", "avg_pool", "conv", "conv_transpose", "cross_entropy", "interpolate", "max_pool"}
+)
+
+Table = Mapping[Any, tuple[str, Callable[..., Neutral | None] | None]]
+
+
+def call_of(name: str, **arguments: Any) -> Neutral:
+    """Return a call of a function of `nn`, with the defaults filled in."""
+    bound = _signature(name).bind(None, **arguments)
+    bound.apply_defaults()
+    return Neutral(name, tuple(bound.arguments.values())[1:])
+
+
+@cache
+def _signature(name: str) -> inspect.Signature:
+    return inspect.signature(getattr(Functions, name))
+
+
+class Follower:
+    """Lets `around` make the outermost calls of native functions, in one thread.
+
+    Args:
+        around: Called with the name of the function, the call, and the call's arguments; what it
+            returns takes the place of the result.
+        is_array: Whether a value is an array of the backend.
+        is_open: Whether a call may be followed now. Within a program that the framework traces
+            apart (`vmap`, a loop), arrays must not be carried out of it.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        is_array: Callable[[Any], bool],
+        is_open: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Follow calls of the present thread."""
+        self._around, self._is_array, self._is_open = around, is_array, is_open
+        self._thread = threading.get_ident()
+        self._inside = False
+
+    def __call__(
+        self,
+        name: str,
+        neutral: Callable[..., Neutral | None] | None,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Make a native call, through `around` where it is an outermost one that has arrays.
+
+        Args:
+            name: Of the native function, with that of its module.
+            neutral: What the call is in `nn`; None where `nn` has no such function.
+            call: The function.
+            args, kwargs: Its arguments.
+        """
+        if self._inside or threading.get_ident() != self._thread or not self._is_open():
+            return call(*args, **kwargs)
+        leaves, structure = nest.flatten((args, dict(kwargs)))
+        given = [Given(at, x) if self._is_array(x) else x for at, x in enumerate(leaves)]
+        if not any(isinstance(leaf, Given) for leaf in given):
+            return call(*args, **kwargs)
+        self._inside = True
+        try:
+            seen = _neutral(name, neutral, *nest.unflatten(structure, given))
+            return self._followed(seen, call, leaves, structure)
+        finally:
+            self._inside = False
+
+    def _followed(
+        self, seen: Neutral, call: Callable[..., Any], leaves: list[Any], structure: Any
+    ) -> Any:
+        results = []
+
+        def made(*neutral_args: Any) -> Any:
+            args, kwargs = nest.unflatten(structure, _native(seen.args, neutral_args, leaves))
+            results.append(call(*args, **kwargs))
+            return seen.pick(results[-1])
+
+        args = nest.map(_there, seen.args)
+        result = self._around(seen.name, made, args, {})
+        return seen.put(result, results[-1]) if results else result
+
+
+def _neutral(
+    name: str, neutral: Callable[..., Neutral | None] | None, args: Any, kwargs: Any
+) -> Neutral:
+    """Return what a call is; one that `nn` does not have takes its arrays alone."""
+    found = None
+    if neutral is not None:
+        try:
+            found = neutral(*args, **kwargs)
+        except (TypeError, ValueError, IndexError):
+            found = None  # other arguments than the table knows, or wrong ones: the call will say
+    if found is not None:
+        return found
+    short = name.rpartition(".")[2]
+    arrays = tuple(leaf for leaf in nest.leaves((args, kwargs)) if isinstance(leaf, Given))
+    return Neutral(name if hasattr(Functions, short) else short, arrays)
+
+
+def _there(leaf: Any) -> Any:
+    return leaf.there(leaf.array) if isinstance(leaf, Given) else leaf
+
+
+def _native(seen: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
+    """Return the leaves of a native call whose arrays are those of a neutral one."""
+    changed = list(leaves)
+    for slot, array in zip(nest.leaves(seen), nest.leaves(given), strict=True):
+        if isinstance(slot, Given):
+            changed[slot.index] = slot.back(array)
+    return changed
+
+
+def blocks_of(network: Any) -> list[Any]:
+    """Return the native network with all of its blocks, each once."""
+    native = getattr(network, "native", network)
+    blocks = {id(block): block for _, block in network.named_blocks() if block is not network}
+    return list({id(native): native, **blocks}.values())
+
+
+def is_layer_of(package: str, network: Any) -> bool:
+    """Return whether a network is a single layer of a framework's own: its code is no user's."""
+    blocks = blocks_of(network)
+    return len(blocks) == 1 and type(blocks[0]).__module__.partition(".")[0] == package
+
+
+# Layouts
+# -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """Turns pictures with channels last into those of `nn`, with channels first, and back.
+
+    Attributes:
+        permute: ``permute(x, axes)`` of the framework.
+    """
+
+    permute: Callable[[Any, Sequence[int]], Any]
+
+    def given(self, x: Given) -> Given:
+        """Return an argument with its last axis second."""
+        return x.seen(self.there, self.back)
+
+    def result(self, neutral: Neutral) -> Neutral:
+        """Return a call whose native result has channels last."""
+        return neutral.giving(self.there, lambda y, native: self.back(y))
+
+    def there(self, x: Any) -> Any:
+        """Move the last axis to the second place."""
+        rank = len(x.shape)
+        return self.permute(x, (0, rank - 1, *range(1, rank - 1)))
+
+    def back(self, x: Any) -> Any:
+        """Move the second axis to the last place."""
+        rank = len(x.shape)
+        return self.permute(x, (0, *range(2, rank), 1))
+
+
+def product_of(equation: str, operands: Sequence[Any], permute: Any) -> Neutral:
+    """Return an einsum as the product of matrices that it is, or else as it is.
+
+    Args:
+        equation: Such as ``"bqhd,bkhd->bhqk"``.
+        operands: Its arrays.
+        permute: ``permute(x, axes)`` of the framework.
+    """
+    plain = Neutral("einsum", (equation, *operands))
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
+    x, comma, y = inputs.partition(",")
+    letters = (x, y, output)
+    if not (arrow and comma and all(part.isalpha() for part in letters)):
+        return plain
+    if len(operands) != 2 or any(len(set(part)) != len(part) for part in letters):
+        return plain
+    shared = [one for one in output if one in x and one in y]
+    over = [one for one in x if one in y and one not in output]
+    rows = [one for one in x if one not in y]
+    columns = [one for one in y if one not in x]
+    is_matrix = len(rows) == 1 or (not shared and rows)
+    if len(over) != 1 or len(columns) != 1 or not is_matrix or set(rows + columns) - set(output):
+        return plain
+    left = _ordered(operands[0], x, [*shared, *rows, *over], permute)
+    right = _ordered(operands[1], y, [*shared, *over, *columns], permute)
+    made = [*shared, *rows, *columns]
+    forth = [output.index(one) for one in made]
+    back = [made.index(one) for one in output]
+    found = call_of("matmul", x=left, y=right)
+    return found.giving(lambda z: permute(z, forth), lambda z, native: permute(z, back))
+
+
+def _ordered(x: Any, letters: str, wanted: Sequence[str], permute: Any) -> Any:
+    """Return an operand with its axes in an order of letters."""
+    forth = [letters.index(one) for one in wanted]
+    if not isinstance(x, Given) or forth == sorted(forth):
+        return x
+    back = [wanted.index(one) for one in letters]
+    return x.seen(lambda y: permute(y, forth), lambda y: permute(y, back))
+
+
+def square(pads: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+    """Return padding that is equal at both ends of each axis; None for any other.
+
+    Example:
+        >>> square([(1, 1), (2, 2)]), square([(0, 1)])
+        ((1, 2), None)
+    """
+    if any(before != after for before, after in pads):
+        return None
+    return tuple(int(before) for before, _ in pads)
+
+
+def padding_of(
+    padding: Any, sizes: Sequence[int], window: Sequence[int], stride: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return padding as numbers for each axis; ``"SAME"`` and ``"VALID"`` as TensorFlow has them.
+
+    Args:
+        padding: One of these words, a number, or pairs.
+        sizes, window, stride: For each axis; a dilated window has its full width.
+    """
+    if isinstance(padding, int):
+        return [(padding, padding)] * len(sizes)
+    if not isinstance(padding, str):
+        return [(pair, pair) if isinstance(pair, int) else tuple(pair) for pair in padding]
+    if padding.upper() == "VALID":
+        return [(0, 0)] * len(sizes)
+    if padding.upper() != "SAME":
+        raise ValueError(padding)
+    pads = []
+    for size, width, step in zip(sizes, window, stride, strict=True):
+        total = max(0, (math.ceil(size / step) - 1) * step + width - size)
+        pads.append((total // 2, total - total // 2))
+    return pads

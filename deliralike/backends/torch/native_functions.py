@@ -1,0 +1,598 @@
+"""PyTorch's own functions and methods of tensors as functions of `nn`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from deliralike.backends.native_calls import Around, Follower, Given, Neutral, call_of, product_of
+
+Row = Callable[..., Neutral | None]
+
+
+@contextmanager
+def called_through(around: Around) -> Iterator[None]:
+    """Let `around` make this thread's calls of PyTorch's functions, in a ``with`` block."""
+    with _Following(Follower(around, _is_array, _is_open)):
+        yield
+
+
+class _Following(TorchFunctionMode):
+    """Lets another function make the calls of those functions that the table has."""
+
+    def __init__(self, follower: Follower) -> None:
+        super().__init__()
+        self._follower = follower
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            seen = _table().get(func)
+        except TypeError:  # what cannot be hashed is no function of the table
+            seen = None
+        if seen is None:
+            return func(*args, **kwargs)
+        if kwargs.get("inplace"):
+            return self._in_place(seen, func, args, kwargs)
+        return self._follower(*seen, func, args, kwargs)
+
+    def _in_place(self, seen: tuple[str, Row | None], func: Any, args: tuple, kwargs: Any) -> Any:
+        """Follow a call that writes its result into its argument, for code that goes on there."""
+        x, *others = args or (kwargs["input"],)
+        elsewhere = {name: value for name, value in kwargs.items() if name != "input"}
+        # of a copy: what the gradient needs of the argument must stay
+        result = self._follower(*seen, func, (x.clone(), *others), elsewhere | {"inplace": False})
+        return x.copy_(result)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_open() -> bool:
+    """Return whether tensors are plain ones: not within ``vmap``, and not while compiling."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.maybe_current_level() is None  # of PyTorch 2.13
+
+
+# The table
+# -----------------------------------------------------------------------------
+
+
+def _activation(name: str, input: Given, inplace: bool = False) -> Neutral:
+    return call_of(name, x=input)
+
+
+def _element(name: str, input: Given) -> Neutral:
+    return call_of(name, x=input)
+
+
+def _sloped(name: str, setting: str, usual: float) -> Row:
+    """Return the row of an activation with one number."""
+
+    def row(input: Given, value: float = usual, inplace: bool = False, **named: float) -> Neutral:
+        return call_of(name, x=input, **{setting: named.get(setting, value)})
+
+    return row
+
+
+def _softplus(input: Given, beta: float = 1.0, threshold: float = 20.0) -> Neutral | None:
+    return call_of("softplus", x=input) if beta == 1 else None
+
+
+def _gelu(input: Given, approximate: str = "none") -> Neutral:
+    return call_of("gelu", x=input, approximate=approximate)
+
+
+def _prelu(input: Given, weight: Given) -> Neutral:
+    return call_of("prelu", x=input, weight=weight)
+
+
+def _softmax(name: str, input: Given, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Neutral:
+    return call_of(name, x=input, dim=dim)
+
+
+def _clamp(input: Given, min: Any = None, max: Any = None) -> Neutral | None:
+    if not isinstance(min, int | float) or not isinstance(max, int | float):
+        return None
+    return call_of("clip", x=input, low=min, high=max)
+
+
+def _where(condition: Given, input: Any, other: Any) -> Neutral:
+    return call_of("where", condition=condition, x=input, y=other)
+
+
+def _method_where(input: Any, condition: Given, other: Any) -> Neutral:
+    return _where(condition, input, other)
+
+
+def _reduction(
+    name: str, input: Given, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Neutral:
+    return call_of(name, x=input, dim=_plain(dim), keepdim=keepdim)
+
+
+def _max(input: Given, dim: int, keepdim: bool = False) -> Neutral | None:
+    if isinstance(dim, Given):
+        return None  # the larger of two arrays
+    neutral = call_of("max", x=input, dim=dim, keepdim=keepdim)
+    return neutral.giving(lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1])))
+
+
+def _amax(input: Given, dim: Any, keepdim: bool = False) -> Neutral | None:
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    return call_of("max", x=input, dim=dims[0], keepdim=keepdim) if len(dims) == 1 else None
+
+
+def _var(
+    input: Given,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: int | None = None,
+) -> Neutral | None:
+    if isinstance(dim, bool):
+        return None
+    dims = tuple(range(input.ndim)) if dim is None else _plain(dim)
+    found = int(unbiased) if correction is None else correction
+    return call_of("var", x=input, dim=dims, keepdim=keepdim, correction=found)
+
+
+def _matmul(input: Given, other: Given) -> Neutral | None:
+    return call_of("matmul", x=input, y=other) if min(input.ndim, other.ndim) > 1 else None
+
+
+def _einsum(equation: str, *operands: Any) -> Neutral | None:
+    if not isinstance(equation, str):
+        return None
+    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+        operands = tuple(operands[0])
+    return product_of(equation, operands, torch.permute)
+
+
+def _linear(input: Given, weight: Given, bias: Given | None = None) -> Neutral:
+    return call_of("linear", x=input, weight=weight, bias=bias)
+
+
+def _layer_norm(
+    input: Given, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Neutral:
+    shape = tuple(normalized_shape)
+    return call_of("layer_norm", x=input, normalized_shape=shape, weight=weight, bias=bias, eps=eps)
+
+
+def _group_norm(
+    input: Given, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Neutral:
+    return call_of("group_norm", x=input, num_groups=num_groups, weight=weight, bias=bias, eps=eps)
+
+
+def _batch_norm(
+    input: Given,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Neutral | None:
+    if training:
+        return None  # it writes running statistics
+    statistics = {"mean": running_mean, "var": running_var}
+    return call_of("batch_norm", x=input, **statistics, weight=weight, bias=bias, eps=eps)
+
+
+def _normalize(
+    input: Given, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
+) -> Neutral | None:
+    return call_of("normalize", x=input, dim=dim, eps=eps) if p == 2.0 else None
+
+
+def _conv(
+    name: str,
+    input: Given,
+    weight: Given,
+    bias: Given | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Neutral | None:
+    if input.ndim != weight.ndim:
+        return None  # one sample alone
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    named = {key: 0 if value == "valid" else _plain(value) for key, value in sizes.items()}
+    return call_of(name, x=input, weight=weight, bias=bias, **named, groups=groups)
+
+
+def _conv_transpose(
+    input: Given,
+    weight: Given,
+    bias: Given | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Neutral | None:
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    neutral = _conv("conv_transpose", input, weight, bias, groups=groups)
+    if neutral is None:
+        return None
+    named = {key: _plain(value) for key, value in sizes.items()}
+    extra = _plain(output_padding)
+    given = {"x": input, "weight": weight, "bias": bias, "groups": groups}
+    return call_of("conv_transpose", **given, **named, output_padding=extra)
+
+
+def _max_pool(
+    rank: int,
+    input: Given,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Neutral | None:
+    if return_indices or input.ndim != rank + 2:
+        return None
+    sizes = {"kernel_size": kernel_size, "padding": padding, "dilation": dilation}
+    named = {key: _plain(value) for key, value in sizes.items()}
+    return call_of("max_pool", x=input, **named, stride=_or_none(stride), ceil_mode=ceil_mode)
+
+
+def _avg_pool(
+    rank: int,
+    input: Given,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Neutral | None:
+    if divisor_override is not None or input.ndim != rank + 2:
+        return None
+    named = {"kernel_size": _plain(kernel_size), "padding": _plain(padding)}
+    named |= {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    return call_of("avg_pool", x=input, stride=_or_none(stride), **named)
+
+
+def _adaptive(
+    name: str, rank: int, input: Given, output_size: Any, return_indices: bool = False
+) -> Neutral | None:
+    sizes = output_size if isinstance(output_size, int) else tuple(output_size)
+    is_open = not isinstance(sizes, int) and None in sizes
+    if return_indices or is_open or input.ndim != rank + 2:
+        return None
+    return call_of(name, x=input, output_size=sizes)
+
+
+_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "trilinear": "linear"}
+
+
+def _interpolate(
+    input: Given,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Neutral | None:
+    if mode not in _MODES or antialias or recompute_scale_factor:
+        return None
+    wanted = {"size": _or_none(size), "scale_factor": _or_none(scale_factor)}
+    corners = bool(align_corners)
+    return call_of("interpolate", x=input, **wanted, mode=_MODES[mode], align_corners=corners)
+
+
+def _pixel_shuffle(input: Given, upscale_factor: int) -> Neutral | None:
+    found = call_of("pixel_shuffle", x=input, upscale_factor=upscale_factor)
+    return found if input.ndim == 4 else None
+
+
+def _pad(input: Given, pad: Any, mode: str = "constant", value: float | None = None) -> Neutral:
+    pairs = [(pad[at], pad[at + 1]) for at in range(0, len(pad), 2)]
+    return call_of("pad", x=input, padding=pairs[::-1], mode=mode, value=value or 0.0)
+
+
+def _embedding(
+    input: Given,
+    weight: Given,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Neutral | None:
+    if max_norm is not None or padding_idx is not None or scale_grad_by_freq:
+        return None
+    return call_of("embedding", index=input, weight=weight)
+
+
+def _attention(
+    query: Given,
+    key: Given,
+    value: Given,
+    attn_mask: Given | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Neutral | None:
+    if dropout_p or enable_gqa:
+        return None
+    bias: Any = attn_mask
+    if is_causal:
+        bias = _causal(query, key)
+    elif attn_mask is not None and attn_mask.is_bool:
+        bias = attn_mask.seen(partial(_forbidding, like=query.array), lambda x: x == 0)
+    arguments = {"query": query, "key": key, "value": value, "bias": bias, "scale": scale}
+    found = call_of("attention", **arguments, need_weights=False)
+    return found.giving(lambda y: (y, None), lambda pair, y: pair[0])
+
+
+def _causal(query: Given, key: Given) -> torch.Tensor:
+    sizes = (query.shape[-2], key.shape[-2])
+    allowed = torch.ones(sizes, dtype=torch.bool, device=query.array.device).tril()
+    return _forbidding(allowed, query.array)
+
+
+def _forbidding(allowed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return minus infinity where attention is not allowed, and 0 elsewhere."""
+    zeros = torch.zeros(allowed.shape, dtype=like.dtype, device=like.device)
+    return zeros.masked_fill(~allowed, -torch.inf)
+
+
+def _cross_entropy(
+    input: Given,
+    target: Given,
+    weight: Given | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Neutral | None:
+    if not target.is_whole or input.ndim < 2 or (size_average, reduce) != (None, None):
+        return None
+    settings = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    given = {"logits": input, "target": target, "weight": weight}
+    return call_of("cross_entropy", **given, **settings, reduction=reduction)
+
+
+def _bce_with_logits(
+    input: Given,
+    target: Given,
+    weight: Given | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Given | None = None,
+) -> Neutral | None:
+    if (size_average, reduce) != (None, None):
+        return None
+    weights = {"weight": weight, "pos_weight": pos_weight}
+    return call_of("bce_with_logits", logits=input, target=target, **weights, reduction=reduction)
+
+
+def _distance(
+    name: str,
+    input: Given,
+    target: Given,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Given | None = None,
+) -> Neutral | None:
+    if weight is not None or (size_average, reduce) != (None, None) or input.shape != target.shape:
+        return None
+    return call_of(name, prediction=input, target=target, reduction=reduction)
+
+
+def _concatenate(tensors: Any, dim: int = 0) -> Neutral:
+    return call_of("concatenate", arrays=list(tensors), dim=dim)
+
+
+def _stack(tensors: Any, dim: int = 0) -> Neutral:
+    return call_of("stack", arrays=list(tensors), dim=dim)
+
+
+def _flatten(input: Given, start_dim: int = 0, end_dim: int = -1) -> Neutral:
+    return call_of("flatten", x=input, start_dim=start_dim, end_dim=end_dim)
+
+
+def _reshape(input: Given, *shape: Any) -> Neutral | None:
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = tuple(shape[0])
+    return call_of("reshape", x=input, shape=shape)
+
+
+def _permute(input: Given, *dims: Any) -> Neutral:
+    if len(dims) == 1 and not isinstance(dims[0], int):
+        dims = tuple(dims[0])
+    return call_of("permute", x=input, dims=dims)
+
+
+def _transpose(input: Given, dim0: int, dim1: int) -> Neutral:
+    return call_of("transpose", x=input, dim0=dim0, dim1=dim1)
+
+
+def _squeeze(input: Given, dim: int) -> Neutral | None:
+    return call_of("squeeze", x=input, dim=dim) if input.shape[dim] == 1 else None
+
+
+def _unsqueeze(input: Given, dim: int) -> Neutral:
+    return call_of("expand_dims", x=input, dim=dim)
+
+
+def _flip(input: Given, *dims: Any) -> Neutral | None:
+    if len(dims) == 1 and not isinstance(dims[0], int):
+        dims = tuple(dims[0])
+    return call_of("flip", x=input, dim=dims[0]) if len(dims) == 1 else None
+
+
+def _roll(input: Given, shifts: Any, dims: Any = None) -> Neutral | None:
+    if dims is None:
+        return None
+    return call_of("roll", x=input, shifts=_plain(shifts), dims=_plain(dims))
+
+
+def _gather(input: Given, dim: int, index: Given) -> Neutral:
+    return call_of("take_along", x=input, index=index, dim=dim)
+
+
+def _index_select(input: Given, dim: int, index: Given) -> Neutral:
+    return call_of("take", x=input, index=index, dim=dim)
+
+
+def _plain(value: Any) -> Any:
+    """A number as it is, several as a tuple; None for an empty list, which means all axes."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    return tuple(value) or None
+
+
+def _or_none(value: Any) -> Any:
+    """The same; of a setting that has to be given."""
+    return _plain(value)
+
+
+_F: dict[str, Row | None] = {
+    **{name: partial(_activation, name) for name in ("relu", "relu6", "silu")},
+    **{name: partial(_activation, name) for name in ("hardsigmoid", "hardswish")},
+    **{name: partial(_softmax, name) for name in ("softmax", "log_softmax")},
+    **{f"conv{rank}d": partial(_conv, "conv") for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": _conv_transpose for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d": partial(_max_pool, rank) for rank in (1, 2, 3)},
+    **{f"avg_pool{rank}d": partial(_avg_pool, rank) for rank in (1, 2, 3)},
+    **{
+        f"adaptive_avg_pool{rank}d": partial(_adaptive, "adaptive_avg_pool", rank)
+        for rank in (1, 2, 3)
+    },
+    **{
+        f"adaptive_max_pool{rank}d": partial(_adaptive, "adaptive_max_pool", rank)
+        for rank in (1, 2, 3)
+    },
+    "sigmoid": partial(_element, "sigmoid"),
+    "tanh": partial(_element, "tanh"),
+    "leaky_relu": _sloped("leaky_relu", "negative_slope", 0.01),
+    "elu": _sloped("elu", "alpha", 1.0),
+    "softplus": _softplus,
+    "gelu": _gelu,
+    "prelu": _prelu,
+    "linear": _linear,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
+    "normalize": _normalize,
+    "interpolate": _interpolate,
+    "pixel_shuffle": _pixel_shuffle,
+    "pad": _pad,
+    "embedding": _embedding,
+    "scaled_dot_product_attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "binary_cross_entropy_with_logits": _bce_with_logits,
+    "mse_loss": partial(_distance, "mse_loss"),
+    "l1_loss": partial(_distance, "l1_loss"),
+}
+
+# Functions of `torch`, and methods of tensors where there is one.
+_TORCH: dict[str, Row | None] = {
+    **{name: partial(_element, name) for name in ("exp", "log", "sqrt", "sin", "cos", "tanh")},
+    **{name: partial(_element, name) for name in ("erf", "abs", "sigmoid", "relu")},
+    "absolute": partial(_element, "abs"),
+    **{name: partial(_softmax, name) for name in ("softmax", "log_softmax")},
+    **{name: _F[name] for name in _F if name[-1] == "d" and name[-2] in "123"},
+    **{name: _F[name] for name in ("prelu", "group_norm", "pixel_shuffle")},
+    "clamp": _clamp,
+    "clip": _clamp,
+    "where": _where,
+    "sum": partial(_reduction, "sum"),
+    "mean": partial(_reduction, "mean"),
+    "max": _max,
+    "amax": _amax,
+    "var": _var,
+    "matmul": _matmul,
+    "bmm": _matmul,
+    "mm": _matmul,
+    "einsum": _einsum,
+    "cat": _concatenate,
+    "concat": _concatenate,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "flatten": _flatten,
+    "reshape": _reshape,
+    "view": _reshape,
+    "permute": _permute,
+    "transpose": _transpose,
+    "swapaxes": _transpose,
+    "swapdims": _transpose,
+    "squeeze": _squeeze,
+    "unsqueeze": _unsqueeze,
+    "flip": _flip,
+    "roll": _roll,
+    "gather": _gather,
+    "index_select": _index_select,
+    "detach": partial(_element, "stop_gradient"),
+}
+_METHODS: dict[str, Row | None] = {"where": _method_where}
+
+# Functions without a partner in `nn`, which are followed by their own names.
+_OTHERS = frozenset(
+    {"addmm", "baddbmm", "cumprod", "cumsum", "dot", "log1p", "logsumexp", "maximum", "min"}
+    | {"minimum", "norm", "outer", "prod", "rsqrt", "sort", "square", "std", "tensordot", "topk"}
+    | {"tril", "triu"}
+)
+
+
+@cache
+def _table() -> dict[Any, tuple[str, Row | None]]:
+    """Return what each native function is, by the function."""
+    found: dict[Any, tuple[str, Row | None]] = {}
+    for name in F.__all__ if hasattr(F, "__all__") else dir(F):
+        function = getattr(F, name)
+        if _is_followed(name, function):
+            found[function] = (f"torch.nn.functional.{name}", None)
+    for name in _OTHERS:
+        _enter(found, name, None)
+    for name, row in _TORCH.items():
+        _enter(found, name, row)
+    for name, row in _METHODS.items():
+        found[getattr(torch.Tensor, name)] = (f"torch.Tensor.{name}", row)
+    for name, row in _F.items():
+        found[getattr(F, name)] = (f"torch.nn.functional.{name}", row)
+    return found
+
+
+def _enter(found: dict[Any, tuple[str, Row | None]], name: str, row: Row | None) -> None:
+    for space, prefix in ((torch.Tensor, "torch.Tensor"), (torch, "torch")):
+        function = getattr(space, name, None)
+        if function is not None:
+            found[function] = (f"{prefix}.{name}", row)
+
+
+def _is_followed(name: str, function: Any) -> bool:
+    """Return whether a name of `torch.nn.functional` is a function that returns a new tensor."""
+    is_public = name[0].islower() and not name.endswith("_")
+    is_own = "torch.nn.functional" in str(getattr(function, "__module__", ""))
+    is_builtin = type(function).__name__ == "builtin_function_or_method"
+    return is_public and callable(function) and (is_own or is_builtin) and name not in _NOT_FOLLOWED
+
+
+_NOT_FOLLOWED = frozenset(
+    {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "one_hot"}
+    | {"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"}
+)

@@ -1,0 +1,163 @@
+"""Known changes of an array as a table: rounded, turned, in other blocks, exchanged.
+
+Weights, checkpoints and samples share it. A change is executed on the reference's array and
+compared with the candidate's; the number of a report is that difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, permutations
+
+import numpy as np
+
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.relations import rounded
+from deliralike.conformance.findings import MATCH, Explanation
+
+Array = np.ndarray
+Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
+_SMALL = 2**16  # elements; more are not tried in every order
+
+
+def met(ways: Iterable[Way], came: Array, limit: float = MATCH) -> Explanation | None:
+    """The first way that gives the candidate's array; None where none does.
+
+    Args:
+        ways: The simple ones first.
+        came: The candidate's array.
+        limit: Up to here two arrays count as equal.
+    """
+    nearest = np.inf
+    for cause, made in ways:
+        away = relative_difference(made, came)
+        if away <= limit:
+            return Explanation(cause, away, nearest, max(limit, MATCH))
+        nearest = min(nearest, away)
+    return None
+
+
+def of_samples(one: Array, two: Array) -> list[float]:
+    """How far two arrays are apart, sample by sample."""
+    return [relative_difference(a, b) for a, b in zip(one, two, strict=True)]
+
+
+def roundings(x: Array) -> Iterator[Way]:
+    """Values that went through another type."""
+    for kind in ("float32", "float16", "bfloat16"):
+        yield f"rounded to {kind}", rounded(x, kind)
+    bits = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    yield "cut to bfloat16", bits.view(np.float32).astype(np.float64)
+    yield "rounded to whole numbers", np.rint(x)
+    yield "cut to whole numbers", np.trunc(x)
+
+
+def constants(x: Array) -> Iterator[Way]:
+    """Nothing of the values is left."""
+    yield "zeros", np.zeros_like(x)
+    yield "ones", np.ones_like(x)
+
+
+def functions(x: Array) -> Iterator[Way]:
+    """Functions of a variance that people confuse."""
+    yield "the square root", np.sqrt(np.abs(x))
+    yield "the square", x * x
+    yield "the inverse", 1.0 / np.where(x == 0.0, 1.0, x)
+
+
+def layouts(x: Array) -> Iterator[Way]:
+    """Kernels flipped, axes in another order, with and without a reshape to the old shape."""
+    if x.ndim > 2:
+        yield "kernel flipped", np.flip(x, tuple(range(2, x.ndim)))
+    named = {
+        (1, 0): "transposed",
+        (2, 3, 1, 0): "HWIO instead of OIHW",
+        (0, 2, 3, 1): "OHWI instead of OIHW",
+        (1, 0, 2, 3): "IOHW instead of OIHW (input and output channels exchanged)",
+        (0, 1, 3, 2): "kernel transposed (height and width exchanged)",
+    }
+    for order in list(permutations(range(x.ndim)))[1:] if x.ndim < 6 else ():
+        words = named.get(order, f"transposed: axes in the order {list(order)}")
+        moved = x.transpose(order)
+        yield words, moved
+        yield f"{words}, reshaped", moved.reshape(x.shape)
+    if x.ndim > 3:
+        flipped = np.flip(x, tuple(range(2, x.ndim))).swapaxes(0, 1)
+        yield "kernel flipped, input and output channels exchanged", flipped
+    if x.ndim > 1:
+        yield "written in Fortran's order and read in C's", x.ravel("F").reshape(x.shape)
+
+
+def blocks(x: Array, name: str = "") -> Iterator[Way]:
+    """Blocks of rows in another order: gates of an LSTM or GRU, or queries, keys and values."""
+    of_three = "qkv" if "proj" in name or "qkv" in name else "rzn"
+    for letters in ("ifgo", of_three, "ab"):
+        count = len(letters)
+        if not x.ndim or len(x) % count or len(x) == count:
+            continue
+        parts = np.split(x, count)
+        for order in list(permutations(range(count)))[1:]:
+            words = ", ".join(letters[place] for place in order)
+            moved = np.concatenate([parts[place] for place in order])
+            yield f"blocks in the order {words} instead of {', '.join(letters)}", moved
+        yield f"the {count} blocks interleaved", np.stack(parts, 1).reshape(x.shape)
+
+
+def exchanged(name: str, others: Mapping[str, Array], shape: tuple[int, ...]) -> Iterator[Way]:
+    """The values of another tensor."""
+    for other, value in others.items():
+        if other != name and value.shape == shape:
+            yield f"holds {other}", np.asarray(value, np.float64)
+
+
+def split(x: Array, came: Array) -> Iterator[Way]:
+    """Both axes of a matrix split into two, permuted and joined again, as by a wrong reshape."""
+    if x.ndim != 2 or x.size != came.size or x.size > _SMALL:
+        return
+    for first in _divisors(x.shape[0]):
+        for second in _divisors(x.shape[1]):
+            shape = (first, x.shape[0] // first, second, x.shape[1] // second)
+            if sum(size > 1 for size in shape) < 3:
+                continue
+            for order in list(permutations(range(4)))[1:]:
+                words = f"reshaped to {shape}, axes permuted to {order}, and reshaped back"
+                yield words, x.reshape(shape).transpose(order).reshape(came.shape)
+
+
+def _divisors(size: int) -> list[int]:
+    return [number for number in range(1, size + 1) if size % number == 0][:8]
+
+
+def turns(x: Array) -> Iterator[Way]:
+    """Every way to mirror and exchange the axes of a sample; the first axis counts samples."""
+    inner = x.ndim - 1
+    usual = tuple(range(inner))
+    for order in permutations(usual) if inner <= 3 else [usual]:
+        moved = np.transpose(x, (0, *(axis + 1 for axis in order)))
+        for count in range(inner + 1):
+            for axes in combinations(range(inner), count):
+                if count or order != usual:
+                    words = _turned(order, axes)
+                    yield words, np.flip(moved, tuple(axis + 1 for axis in axes))
+
+
+def _turned(order: tuple[int, ...], flipped: tuple[int, ...]) -> str:
+    """In the words of pictures: rows, columns and channels."""
+    inner = len(order)
+    rows, columns = inner - 2, inner - 1
+    usual = tuple(range(inner))
+    if inner == 1:
+        return "the features of a sample reversed"
+    exchanged_ones = (*range(inner - 2), columns, rows)
+    named = {
+        (usual, (columns,)): "flipped left to right",
+        (usual, (rows,)): "flipped upside down",
+        (usual, (rows, columns)): "rotated by 180 degrees",
+        (exchanged_ones, ()): "rows and columns transposed",
+        (exchanged_ones, (rows,)): "rotated by 90 degrees counterclockwise",
+        (exchanged_ones, (columns,)): "rotated by 90 degrees clockwise",
+        ((1, 2, 0), ()): "layout NHWC for NCHW",
+        ((2, 0, 1), ()): "layout NCHW for NHWC",
+    }
+    words = f"sample axes in the order {list(order)}, axes {list(flipped)} mirrored"
+    return named.get((order, flipped), words)

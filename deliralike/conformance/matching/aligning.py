@@ -1,0 +1,282 @@
+"""Which array of one nest is which array of another's, by what they hold.
+
+A port may take its arguments in another order, return more or less than its original, and lay out
+its arrays in another way. Values say which is which wherever both hold the same numbers; shapes say
+it elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.matching.layouts import (
+    NEAR,
+    Shape,
+    Transform,
+    flattenings,
+    transforms,
+)
+
+Axes = tuple[int, ...]
+
+_CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
+_LEAD = 3.0  # so much nearer than any other layout is the one that a close array has
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array of the reference's nest, and the array of the candidate's that holds it.
+
+    Attributes:
+        mine, theirs: Positions among the leaves of each nest.
+        transform: From the reference's layout to the candidate's.
+        by_value: Whether both held the same numbers; else their shapes fit.
+    """
+
+    mine: int
+    theirs: int
+    transform: Transform
+    by_value: bool
+
+
+@dataclass
+class Orders:
+    """The orders of axes that a candidate was seen to use, the latest first.
+
+    Attributes:
+        seen: Orders of the reference's axes in the candidate, for arrays of as many axes.
+    """
+
+    seen: list[Axes] = field(default_factory=list)
+
+    def remember(self, axes: Axes) -> None:
+        """Prefer this order from now on."""
+        self.seen = [axes, *(other for other in self.seen if other != axes)]
+
+    def preferred(self, options: Sequence[Transform]) -> Transform:
+        """The option whose order was seen last; the plainest one where none was."""
+        for axes in self.seen:
+            for option in options:
+                if option.axes == axes and len(option.start) == len(option.end):
+                    return option
+        return options[0]
+
+    def turned(self, array: np.ndarray) -> np.ndarray:
+        """An array of the reference's in the order that was seen last for as many axes."""
+        for axes in self.seen:
+            if len(axes) == array.ndim:
+                return np.ascontiguousarray(array.transpose(axes))
+        return array
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How the arrays of a reference's nest lie in a candidate's.
+
+    Attributes:
+        leaves: Of the arrays that both have.
+        complete: Whether every array of the reference has its place.
+    """
+
+    leaves: tuple[Leaf, ...] = ()
+    complete: bool = True
+
+    @property
+    def by_value(self) -> bool:
+        """Whether values decided everything."""
+        return self.complete and all(leaf.by_value for leaf in self.leaves)
+
+    def there(self, reference: Any, like: Any) -> Any:
+        """The candidate's nest `like` with the reference's arrays in the places of its own."""
+        mine = nest.leaves(reference)
+        theirs, structure = nest.flatten(like)
+        theirs = list(theirs)
+        for leaf in self.leaves:
+            theirs[leaf.theirs] = _moved(leaf.transform.apply, mine[leaf.mine])
+        return nest.unflatten(structure, theirs)
+
+    def back(self, candidate: Any, like: Any) -> Any:
+        """The reference's nest `like` with the candidate's arrays; None in the other places.
+
+        An array of another shape than the one that was aligned stays as it is.
+        """
+        theirs = nest.leaves(candidate)
+        mine, structure = nest.flatten(like)
+        found: list[Any] = [None] * len(mine)
+        for leaf in self.leaves:
+            if leaf.theirs < len(theirs):
+                array = theirs[leaf.theirs]
+                fits = np.shape(array) == leaf.transform.end
+                found[leaf.mine] = _moved(leaf.transform.invert, array) if fits else array
+        return nest.unflatten(structure, found)
+
+    def numbers_there(self, numbers: Sequence[Any], count: int) -> list[Any]:
+        """One array or None for each leaf of the reference, as one for each of the candidate's."""
+        found: list[Any] = [None] * count
+        for leaf in self.leaves:
+            if numbers[leaf.mine] is not None:
+                moved = _moved(leaf.transform.apply, numbers[leaf.mine])
+                found[leaf.theirs] = (
+                    moved if found[leaf.theirs] is None else found[leaf.theirs] + moved
+                )
+        return found
+
+
+def _moved(move: Callable[[np.ndarray], np.ndarray], array: Any) -> Any:
+    return move(array) if isinstance(array, np.ndarray) else array
+
+
+def plain(values: Any) -> Alignment:
+    """The alignment of a nest with one of the same structure and shapes."""
+    leaves = nest.leaves(values)
+    found = [
+        Leaf(at, at, transforms(leaf.shape, leaf.shape)[0], True)
+        for at, leaf in enumerate(leaves)
+        if isinstance(leaf, np.ndarray)
+    ]
+    return Alignment(tuple(found))
+
+
+def align(
+    reference: Any, candidate: Any, orders: Orders | None = None, channels: Sequence[int] = ()
+) -> Alignment:
+    """Find the arrays of the reference's nest in the candidate's.
+
+    An array that the reference has twice may be one array of the candidate's.
+
+    Args:
+        reference, candidate: Nests of NumPy arrays and plain values.
+        orders: What is known of the candidate's layouts; learns from what values decide.
+        channels: Numbers of channels, for pictures that are flattened in another order.
+    """
+    orders = orders or Orders()
+    mine, theirs = _arrays(reference), _arrays(candidate)
+    found: dict[int, Leaf] = {}
+    taken: dict[int, int] = {}  # the reference's leaf by the candidate's
+    for at, array in mine.items():
+        leaf = _same(at, array, mine, theirs, taken, orders, channels)
+        if leaf is not None:
+            found[at] = leaf
+            taken.setdefault(leaf.theirs, at)
+            if leaf.transform.axes != tuple(range(len(leaf.transform.axes))):
+                orders.remember(leaf.transform.axes)
+    for at, array in mine.items():
+        if at not in found:
+            leaf = _fitting(at, array, theirs, taken, orders)
+            if leaf is not None:
+                found[at] = leaf
+                taken[leaf.theirs] = at
+    return Alignment(tuple(found[at] for at in sorted(found)), len(found) == len(mine))
+
+
+def _arrays(values: Any) -> dict[int, np.ndarray]:
+    leaves = enumerate(nest.leaves(values))
+    return {at: leaf for at, leaf in leaves if isinstance(leaf, np.ndarray)}
+
+
+def _same(
+    at: int,
+    array: np.ndarray,
+    mine: dict[int, np.ndarray],
+    theirs: dict[int, np.ndarray],
+    taken: dict[int, int],
+    orders: Orders,
+    channels: Sequence[int],
+) -> Leaf | None:
+    """The candidate's array with the same numbers, in some layout."""
+    for other, value in theirs.items():
+        if value.size != array.size or (value.dtype.kind == "f") != (array.dtype.kind == "f"):
+            continue
+        owner = taken.get(other)
+        if owner is not None and not np.array_equal(mine[owner], array):
+            continue
+        if transform := equal(array, value, orders, channels):
+            return Leaf(at, other, transform, True)
+    return None
+
+
+def equal(
+    reference: np.ndarray,
+    candidate: np.ndarray,
+    orders: Orders | None = None,
+    channels: Sequence[int] = (),
+) -> Transform | None:
+    """The transform under which both hold the same numbers, up to the rounding of a cast."""
+    if not _alike(reference, candidate):
+        return None
+    options = list(transforms(reference.shape, candidate.shape))
+    if not options and reference.size != candidate.size:
+        return None
+    if orders is not None and options:
+        first = orders.preferred(options)
+        options = [first, *(option for option in options if option != first)]
+    if reference.shape == candidate.shape:
+        options += _flattenings(reference.shape, channels)
+    for option in options:
+        if relative_difference(option.apply(reference), candidate) <= NEAR:
+            return option
+    return None
+
+
+def _flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
+    """Orders of the last axis, where that is a picture which each side flattens in its own order."""
+    if len(shape) != 2:
+        return ()
+    width = shape[1]
+    fitting = channels or [size for size in range(2, width) if width % size == 0]
+    return flattenings(shape, fitting)
+
+
+def _alike(reference: np.ndarray, candidate: np.ndarray) -> bool:
+    """Whether sums that no order of the elements changes are the same."""
+    if reference.size != candidate.size:
+        return False
+    with np.errstate(all="ignore"):
+        for power in (1, 2):
+            first = np.sum(np.abs(np.nan_to_num(reference.astype(np.float64))) ** power)
+            second = np.sum(np.abs(np.nan_to_num(candidate.astype(np.float64))) ** power)
+            if abs(first - second) > 1e2 * NEAR * max(abs(first), abs(second)):
+                return False
+    return True
+
+
+def _fitting(
+    at: int,
+    array: np.ndarray,
+    theirs: dict[int, np.ndarray],
+    taken: dict[int, int],
+    orders: Orders,
+) -> Leaf | None:
+    """The first free array of the candidate's whose shape fits, in the likeliest layout."""
+    free = [other for other in theirs if other not in taken]
+    free = [other for other in free if theirs[other].dtype.kind == array.dtype.kind]
+    for same_axes in (True, False):
+        for other in sorted(free, key=lambda place: (place != at, place)):
+            value = theirs[other]
+            options = transforms(array.shape, value.shape)
+            if options and (sorted(_long(array.shape)) == sorted(_long(value.shape))) == same_axes:
+                return Leaf(at, other, _likeliest(array, value, options, orders), False)
+    return None
+
+
+def _long(shape: Shape) -> list[int]:
+    return [size for size in shape if size > 1]
+
+
+def _likeliest(
+    array: np.ndarray, value: np.ndarray, options: Sequence[Transform], orders: Orders
+) -> Transform:
+    """The option whose values are close; else the one in an order that was seen."""
+    if len(options) == 1:
+        return options[0]
+    distances = [relative_difference(option.apply(array), value) for option in options]
+    nearest, following = sorted(distances)[:2]
+    if nearest <= _CLOSE and following > _LEAD * nearest:
+        return options[distances.index(nearest)]
+    return orders.preferred(options)

@@ -1,0 +1,244 @@
+"""A candidate as a loss sees it: with the inputs and outputs of the reference's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.listening import Listener
+from deliralike.conformance.matching.aligning import Alignment, Orders, align
+from deliralike.conformance.matching.layouts import NEAR, Transform, channels_first
+from deliralike.conformance.subject import Subject
+from deliralike.network.base import AbstractNetwork
+
+Axes = tuple[int, ...]
+
+
+@dataclass
+class Layout:
+    """How a candidate wants its inputs, and how its outputs lie.
+
+    Attributes:
+        inputs: The order of the reference's axes in the candidate, by the number of axes.
+        outputs: Of each call that the loss makes of the network, in order.
+        likes: The reference's output of each call.
+    """
+
+    inputs: dict[int, Axes] = field(default_factory=dict)
+    outputs: list[Alignment] = field(default_factory=list)
+    likes: list[Any] = field(default_factory=list)
+
+    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        """A loss that sees its network in the reference's layout."""
+
+        def of_seen(network: Any, *batch: Any) -> Any:
+            if isinstance(network, Listener):
+                return loss(network.through(lambda own: Seen(own, self)), *batch)
+            return loss(Seen(network, self), *batch)
+
+        return of_seen
+
+
+class Seen:
+    """A network in another layout, as a loss sees it."""
+
+    def __init__(self, network: AbstractNetwork, layout: Layout) -> None:
+        """See a network in this layout."""
+        self._network, self._layout, self._calls = network, layout, 0
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the network's."""
+        return getattr(self._network, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the network in its own layout."""
+        backend, inputs = self._network.backend, self._layout.inputs
+
+        def turned(leaf: Any) -> Any:
+            axes = inputs.get(len(leaf.shape)) if backend.is_array(leaf) else None
+            return leaf if axes is None else backend.nn.permute(leaf, axes)
+
+        args, kwargs = nest.map(turned, (args, kwargs))
+        outputs = self._network(*args, **kwargs)  # type: ignore[operator]
+        self._calls += 1
+        return self._back(outputs, self._calls - 1)
+
+    def _back(self, outputs: Any, call: int) -> Any:
+        """The outputs of a call in the reference's layout and structure."""
+        layout = self._layout
+        if call >= len(layout.outputs) or not layout.outputs[call].leaves:
+            return outputs
+        theirs, own_structure = nest.flatten(outputs)
+        mine, structure = nest.flatten(layout.likes[call])
+        found = dict.fromkeys(range(len(mine)))
+        for leaf in layout.outputs[call].leaves:
+            if leaf.theirs < len(theirs):
+                found[leaf.mine] = self._inverted(leaf.transform, theirs[leaf.theirs])
+        if own_structure == structure:
+            kept = [
+                own if new is None else new for own, new in zip(theirs, found.values(), strict=True)
+            ]
+            return nest.unflatten(structure, kept)
+        return nest.unflatten(structure, list(found.values()))
+
+    def _inverted(self, transform: Transform, array: Any) -> Any:
+        """The array in the reference's layout; batches may be of another size than the seen one."""
+        if transform.plain and transform.start == transform.end:
+            return array
+        nn, start, split = self._network.backend.nn, transform.start, transform.split
+        if transform.axes[:1] == (0,) and start[:1] == split[:1]:
+            count = tuple(array.shape)[:1]
+            start, split = (*count, *start[1:]), (*count, *split[1:])
+        array = nn.reshape(array, tuple(split[axis] for axis in transform.axes))
+        array = nn.permute(array, tuple(int(axis) for axis in np.argsort(transform.axes)))
+        return nn.reshape(array, start)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A layout of the candidate, and how near its outputs are to the reference's.
+
+    Attributes:
+        layout: The layout.
+        agrees: Whether the loss is the same.
+        merit: Larger for a better one: whether it runs, how many of the reference's activations it
+            has, and how near its loss is.
+    """
+
+    layout: Layout
+    agrees: bool
+    merit: tuple[bool, int, float]
+
+
+def fit(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Fit:
+    """Find the layout in which the candidate's loss and outputs are those of the reference.
+
+    Tried are the inputs as they are, with the channels last, and with the first two axes exchanged.
+    Where none agrees, the one in which most blocks give what blocks of the reference give; where
+    the candidate runs in none, the one in which most of its blocks ran.
+    """
+    mine = _run(reference, batch, Layout())
+    found: list[Fit] = []
+    for inputs in _inputs(batch):
+        layout = Layout(inputs, likes=mine.outputs)
+        theirs = _run(candidate, batch, layout)
+        if theirs.loss is None:
+            found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
+            continue
+        distance = relative_difference(mine.loss, theirs.loss)
+        merit = (True, _shared(mine.blocks, theirs.blocks), -distance)
+        found.append(Fit(layout, distance <= LIMIT, merit))
+        if found[-1].agrees:
+            return found[-1]
+    return _best(found)
+
+
+def _best(found: list[Fit]) -> Fit:
+    """Return the best fit; of equal ones the first, unless another's loss is far nearer."""
+    best = found[0]
+    for one in found[1:]:
+        *known, near = one.merit
+        *before, least = best.merit
+        if known > before or (known == before and near > _LEAD * least):
+            best = one
+    return best
+
+
+_LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is near
+
+
+def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:
+    """The paths of a side's blocks in the order of their first calls, as far as it runs."""
+    paths: list[str] = []
+    for inputs in _inputs(batch):
+        run = _run(subject, batch, Layout(inputs))
+        if len(run.paths) > len(paths):
+            paths = run.paths
+        if run.loss is not None:
+            return list(dict.fromkeys(run.paths))
+    return list(dict.fromkeys(paths))
+
+
+@dataclass
+class _Run:
+    """One evaluation: the loss (None after an error), outputs of the network and of its blocks.
+
+    Paths of blocks stand in the order in which their calls began.
+    """
+
+    loss: Any = None
+    outputs: list[Any] = field(default_factory=list)
+    blocks: list[np.ndarray] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+
+def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
+    """Run a side in evaluation; the layout learns how its outputs lie."""
+    network, backend = subject.network, subject.network.backend
+    run, orders = _Run(), Orders(list(layout.inputs.values()))
+
+    def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        run.paths.append(path)
+        output = call(*args, **kwargs)
+        values = backend.to_numpy(output)
+        if path:
+            run.blocks += [leaf for leaf in nest.leaves(values) if isinstance(leaf, np.ndarray)]
+            return output
+        run.outputs.append(values)
+        if len(run.outputs) <= len(layout.likes):
+            layout.outputs.append(align(layout.likes[len(run.outputs) - 1], values, orders))
+        return output
+
+    seen = layout.loss(subject.loss) if layout.inputs or layout.likes else subject.loss
+    try:
+        with (
+            network.training_mode(False),
+            backend.evaluating(),
+            random.portable(),
+            backend.called_through(network, around),
+        ):
+            loss = seen(network, *backend.prepare(batch, network))
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        run.loss = np.asarray(backend.number(loss))
+    except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
+        run.loss = None
+    return run
+
+
+def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:
+    """The layouts to try, by the number of axes: nothing turned first."""
+    leaves = nest.leaves(batch)
+    ranks = sorted({leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 2})
+    plain: Sequence[Axes | None] = (None,)
+    choices = [
+        (*plain, tuple(int(axis) for axis in np.argsort(channels_first(rank)))) for rank in ranks
+    ]
+    for chosen in product(*choices):
+        yield {rank: axes for rank, axes in zip(ranks, chosen, strict=True) if axes is not None}
+    several = sorted(
+        {leaf.ndim for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.ndim > 1}
+    )
+    if several:
+        yield {rank: (1, 0, *range(2, rank)) for rank in several}
+
+
+def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
+    """How many arrays of the reference's blocks the candidate's hold, in any order of elements."""
+    sums: dict[int, list[float]] = {}
+    for array in theirs:
+        sums.setdefault(array.size, []).append(_sum(array))
+    return sum(
+        bool(np.isclose(sums.get(array.size, [np.inf]), _sum(array), rtol=NEAR, atol=0.0).any())
+        for array in mine
+    )
+
+
+def _sum(array: np.ndarray) -> float:
+    return float(np.sum(np.square(array.astype(np.float64))))

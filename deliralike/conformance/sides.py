@@ -1,0 +1,106 @@
+"""Two networks made comparable: copies in float64, matched, with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance import matching
+from deliralike.conformance.correspondence import SAME, Correspondence, Matched
+from deliralike.conformance.matching import Match, folding
+from deliralike.conformance.matching.aligning import Orders
+from deliralike.conformance.matching.settling import settle
+from deliralike.conformance.seen import Fit, called, fit
+from deliralike.conformance.subject import Subject
+from deliralike.network.base import Network
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of a comparison.
+
+    Attributes:
+        reference, candidate: Copies in float64; the candidate's loss sees its network in the
+            reference's layout.
+        correspondence: Which block of the candidate is which of the reference.
+        match: Of names; None where both have the same.
+        folded: The reference's norms that the candidate has folded into the layers before them:
+            only evaluation can be compared.
+        settled: Whether nothing but this match would do.
+    """
+
+    reference: Subject
+    candidate: Subject
+    correspondence: Correspondence = SAME
+    match: Match | None = None
+    folded: tuple[str, ...] = ()
+    settled: bool = True
+
+
+def bring_together(
+    given: Sequence[Subject], batch: tuple[Any, ...], names: Mapping[str, Any]
+) -> Sides:
+    """Copy both sides in float64, match them, and give the candidate the reference's weights.
+
+    Raises:
+        DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
+            not.
+    """
+    reference, candidate = (
+        one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in given
+    )
+    tensors = [list(one.network.neutral_slots()) for one in given]
+    if _written_once(given) and tensors[0] == tensors[1] and not names:
+        _load(candidate, reference.network.neutral_state(), strict=True)
+        return Sides(reference, candidate)
+    order = called(reference, batch), called(candidate, batch)
+    match = matching.propose(reference.network, candidate.network, names, called=order)
+    folds = [] if match.complete else folding.folds(match, reference.network, order[0])
+    if folds:
+        folding.fold(reference.network, folds)
+        constants = folding.left_out(folds, match.reference.tensors)
+        corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
+        match = matching.propose(reference.network, candidate.network, corrections, called=order)
+    fits: dict[int, tuple[Match, Fit]] = {}  # by the match, which is kept so that its number stays
+
+    def merit(tried: Match) -> tuple[bool, Any]:
+        _load(candidate, tried.to_candidate(reference.network.neutral_state()))
+        found = fit(reference, candidate, batch)
+        fits[id(tried)] = (tried, found)
+        return found.agrees, found.merit
+
+    found = settle(match, merit)
+    _load(candidate, found.match.to_candidate(reference.network.neutral_state()))
+    layout = fits[id(found.match)][1].layout
+    match = found.certain
+    correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
+    return Sides(
+        reference,
+        candidate.but(loss=correspondence.loss(candidate.loss)),
+        correspondence,
+        match,
+        tuple(fold.norm for fold in folds),
+        found.agrees or (found.exhausted and not match.parameters_left_over()),
+    )
+
+
+def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:
+    """The match of networks that cannot be run in float64; None where names are the same."""
+    reference, candidate = (one.network for one in given)
+    same = list(reference.neutral_slots()) == list(candidate.neutral_slots())
+    return None if same and not names else matching.propose(reference, candidate, names)
+
+
+def _written_once(sides: Sequence[Subject]) -> bool:
+    """Whether both networks are written in the vocabulary of `nn`."""
+    return all(isinstance(one.network, Network) for one in sides)
+
+
+def _load(side: Subject, state: Mapping[str, np.ndarray], strict: bool = False) -> None:
+    """Load weights, unless the side has the very same."""
+    own = side.network.neutral_state()
+    if not all(np.array_equal(own[name], value) for name, value in state.items()):
+        side.network.load_neutral_state(dict(state), strict=strict)

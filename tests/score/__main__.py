@@ -1,0 +1,117 @@
+"""Run the score: ``python -m tests.score [--pair unet,gpt] [--port jax] [--only NAME] [--workers 2]
+[--limit SECONDS] [--save FILE.md] [--save FILE.json]``; ``deliralike conformance --score`` does it,
+too.
+
+The exit code is 0 where the goals are reached, 1 where they are not, 2 where there is no such case
+or an edit does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from deliralike.cli.console import say, show_table
+from tests.score.pool import LIMIT, run_all
+from tests.score.report import COLUMNS, Result, Score, result
+from tests.score.sources import PORTS, EditError, Task, edited, pairs, tasks
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(words)
+    chosen = list(_chosen(given.pair, given.port, given.only))
+    if not chosen:
+        print("score: there is no such case", file=sys.stderr)
+        return 2
+    try:
+        for task in chosen:
+            edited(task)
+    except EditError as error:
+        print(f"score: {error}", file=sys.stderr)
+        return 2
+    start = time.perf_counter()
+    results = list(_results(chosen, given.workers, given.limit))
+    score = Score(results, time.perf_counter() - start)
+    _print(score)
+    for path in given.save:
+        path.write_text(_text(score, path))
+    return 0 if score.passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.score")
+    parser.add_argument("--pair", default="", help="pairs, such as unet,gpt")
+    parser.add_argument("--port", default="", help="ports, such as jax,chainer")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds a case")
+    parser.add_argument("--save", type=Path, action="append", default=[], help=".json or .md")
+    return parser
+
+
+def _chosen(wanted_pairs: str, wanted_ports: str, only: str) -> Iterator[Task]:
+    """The cases that were asked for.
+
+    Raises:
+        SystemExit: There is no such pair or port.
+    """
+    known = pairs()
+    names = _split(wanted_pairs, known, "pair")
+    ports = _split(wanted_ports, PORTS, "port")
+    for pair in names:
+        for task in tasks(pair):
+            if task.case.port in ports and only.lower() in task.name.lower():
+                yield task
+
+
+def _split(text: str, known: Sequence[str], what: str) -> list[str]:
+    names = text.split(",") if text else list(known)
+    for name in names:
+        if name not in known:
+            print(
+                f"score: there is no {what} {name!r}; there are {', '.join(known)}", file=sys.stderr
+            )
+            raise SystemExit(2)
+    return names
+
+
+def _results(chosen: Sequence[Task], workers: int, limit: float) -> Iterator[Result]:
+    """Each case, judged, with a bar of progress on a terminal and a line for each miss."""
+    text, count = TextColumn("{task.description}"), MofNCompleteColumn()
+    left = TimeRemainingColumn()
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    with Progress(BarColumn(), count, left, text, console=console, transient=True) as progress:
+        bar = progress.add_task("score", total=len(chosen))
+        for task, found in run_all(chosen, workers, limit):
+            one = result(task, found)
+            yield one
+            if one.misses:
+                console.print(f"{task.name}: {', '.join(one.misses)} ({found.seconds:.0f} s)")
+            progress.update(bar, advance=1, description=task.name[:60])
+
+
+def _print(score: Score) -> None:
+    for one in score.misses():
+        say(f"{one.task.name}: {', '.join(one.misses)}\n    {one.said.headline}")
+    show_table(COLUMNS, score.rows(), right=COLUMNS[1:])
+    for name, part, whole in score.shares():
+        share = f"{100 * part / whole:.1f} %" if whole else ""
+        say(f"{name}: {part} of {whole}  {share}")
+    say(score.summary())
+
+
+def _text(score: Score, path: Path) -> str:
+    if path.suffix == ".json":
+        return json.dumps(score.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    return score.markdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

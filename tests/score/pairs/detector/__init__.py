@@ -1,0 +1,1 @@
+"""A detector with two levels of features, shared heads and anchors."""

@@ -1,0 +1,1 @@
+"""A generator and a discriminator, and one step of both losses."""

@@ -1,0 +1,1 @@
+"""A GRU over padded sentences, with a bag of words beside it."""

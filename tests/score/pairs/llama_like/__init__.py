@@ -1,0 +1,1 @@
+"""A small language model with rotary positions, grouped queries and gated perceptrons."""

@@ -1,0 +1,1 @@
+"""A classifier of sentences: embedding, LSTM, last state, two linear layers."""

@@ -1,0 +1,1 @@
+"""A network with batch norms, whose ports bring replicas of their own."""

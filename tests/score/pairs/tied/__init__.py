@@ -1,0 +1,1 @@
+"""An autoencoder whose decoder has the transposed weights of its encoder."""

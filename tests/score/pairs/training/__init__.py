@@ -1,0 +1,1 @@
+"""A small regression with a loss and optimizers of its own."""

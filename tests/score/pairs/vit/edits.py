@@ -1,0 +1,327 @@
+"""What people do otherwise in these ports, wrongly or rightly."""
+
+from tests.score.case import Mistake, Right
+
+BLOCKS = ("blocks.0", "blocks.1")
+ATTENTION = tuple(f"{block}.attn" for block in BLOCKS)
+MLP = tuple(f"{block}.mlp" for block in BLOCKS)
+NORMS = tuple(f"{block}.norm{i}" for block in BLOCKS for i in (1, 2))
+SECOND_NORMS = tuple(f"{block}.norm2" for block in BLOCKS)
+
+MISTAKES = (
+    Mistake(
+        "tanh in GELU",
+        "jax",
+        ((", approximate=False", ""),),
+        (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
+        (r"tanh",),
+        True,
+    ),
+    Mistake(
+        "scores not scaled",
+        "jax",
+        ((" * scale\n", "\n"),),
+        ATTENTION,
+        (r"scale|sqrt|root|divid",),
+        True,
+    ),
+    Mistake(
+        "scaled by the whole width",
+        "jax",
+        (("scale = 1 / math.sqrt(q.shape[-1])", "scale = 1 / math.sqrt(x.shape[-1])"),),
+        ATTENTION,
+        (r"scale|sqrt|root|divid", r"12|0\.288|0\.577|embedding|whole|model|all heads"),
+        True,
+    ),
+    Mistake(
+        "softmax over the queries",
+        "jax",
+        (("jax.nn.softmax(scores, axis=-1)", "jax.nn.softmax(scores, axis=-2)"),),
+        ATTENTION,
+        (r"softmax", r"axis|quer"),
+        True,
+    ),
+    Mistake(
+        "heads as the inner axis",
+        "jax",
+        (("b n (h d) -> b h n d", "b n (d h) -> b h n d"),),
+        ATTENTION,
+        (r"head|interleav|order|permut|reshap|layout",),
+        True,
+    ),
+    Mistake(
+        "norm after the attention",
+        "jax",
+        (("x = x + self.attention(self.ln_1(x))", "x = self.ln_1(x + self.attention(x))"),),
+        BLOCKS,
+        (r"norm",),
+        True,
+    ),
+    Mistake(
+        "position added before the token",
+        "jax",
+        (
+            (
+                "x = jnp.concatenate([cls, x], axis=1) + self.pos[...]",
+                "x = jnp.concatenate([cls, x + self.pos[1:]], axis=1)",
+            ),
+        ),
+        ("", "pos_embed", "pos_drop"),
+        (r"pos|token|added",),
+        True,
+    ),
+    Mistake(
+        "positions added twice",
+        "jax",
+        (("        x = self.dropout(x)\n", "        x = self.dropout(x + self.pos[...])\n"),),
+        ("", "pos_embed", "pos_drop"),
+        (r"pos", r"twice|2|double"),
+        True,
+    ),
+    Mistake(
+        "token at the end",
+        "jax",
+        (
+            ("jnp.concatenate([cls, x], axis=1)", "jnp.concatenate([x, cls], axis=1)"),
+            ("self.classifier(x[:, 0])", "self.classifier(x[:, -1])"),
+        ),
+        ("", "pos_drop", "pos_embed"),
+        (r"order|concat|join|end|last",),
+        True,
+    ),
+    Mistake(
+        "mean of the tokens for the class token",
+        "jax",
+        (("self.classifier(x[:, 0])", "self.classifier(x.mean(1))"),),
+        ("", "head"),
+        (r"mean|average|pool",),
+        True,
+    ),
+    Mistake(
+        "epsilon of torch's default",
+        "jax",
+        (("self.final = nnx.LayerNorm(dim, rngs=rngs)", "self.final = nnx.LayerNorm(dim, epsilon=1e-5, rngs=rngs)"),),
+        ("norm",),
+        (r"eps", r"1e-0?5|0\.00001"),
+        True,
+    ),
+    Mistake(
+        "keys and queries swapped while copying",
+        "jax",
+        (
+            (
+                "copy_linear(mine.attention.qkv, theirs.attn.in_proj_weight, theirs.attn.in_proj_bias)",
+                "w, b = theirs.attn.in_proj_weight, theirs.attn.in_proj_bias\n"
+                "        kqv = np.r_[12:24, 0:12, 24:36]\n"
+                "        copy_linear(mine.attention.qkv, w[kqv], b[kqv])",
+            ),
+        ),
+        (*ATTENTION, *(f"{one}.in_proj_weight" for one in ATTENTION), *(f"{one}.in_proj_bias" for one in ATTENTION)),
+        (r"swap|exchang|order|permut|quer|key",),
+        True,
+    ),
+    Mistake(
+        "projection of the output not transposed",
+        "jax",
+        (
+            (
+                "        copy_norm(mine.ln_1, theirs.norm1)\n",
+                "        copy_norm(mine.ln_1, theirs.norm1)\n"
+                "        mine.attention.proj.kernel.set_value(jnp.asarray(theirs.attn.out_proj.weight.detach().numpy()))\n",
+            ),
+        ),
+        (*ATTENTION, *(f"{one}.out_proj" for one in ATTENTION), *(f"{one}.out_proj.weight" for one in ATTENTION)),
+        (r"transpos",),
+        True,
+    ),
+    Mistake(
+        "ReLU for GELU",
+        "chainer",
+        (("h = gelu(self.l1(each(self.ln_2, x), n_batch_axes=2))", "h = F.relu(self.l1(each(self.ln_2, x), n_batch_axes=2))"),),
+        (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
+        (r"relu",),
+        True,
+    ),
+    Mistake(
+        "epsilon of torch's default",
+        "chainer",
+        (("self.ln_2 = L.LayerNormalization(n_units)", "self.ln_2 = L.LayerNormalization(n_units, eps=1e-5)"),),
+        SECOND_NORMS,
+        (r"eps", r"1e-0?5|0\.00001"),
+        True,
+    ),
+    Mistake(
+        "no shortcut around the attention",
+        "chainer",
+        (("x = x + self.attention(each(self.ln_1, x))", "x = self.attention(each(self.ln_1, x))"),),
+        BLOCKS,
+        (r"shortcut|residual|skip|sum|added|without|missing",),
+        True,
+    ),
+    Mistake(
+        "GELU by the logistic function",
+        "chainer",
+        (("return 0.5 * x * (1.0 + F.erf(x / 2**0.5))", "return x * F.sigmoid(1.702 * x)"),),
+        (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
+        (r"sigmoid|quick|logistic|1\.702",),
+        True,
+    ),
+    Mistake(
+        "softmax over the heads",
+        "chainer",
+        (("F.softmax(a, axis=-1)", "F.softmax(a)"),),
+        ATTENTION,
+        (r"softmax", r"axis|head"),
+        True,
+    ),
+    Mistake(
+        "heads joined without turning them back",
+        "chainer",
+        (("F.reshape(F.transpose(y, (0, 2, 1, 3)), x.shape)", "F.reshape(y, x.shape)"),),
+        ATTENTION,
+        (r"head|transpos|reshap|order|permut",),
+        True,
+    ),
+    Mistake(
+        "share that is kept given to dropout",
+        "chainer",
+        (("self.position, h.shape), 0.1)", "self.position, h.shape), 0.9)"),),
+        ("pos_drop", ""),
+        (r"dropout|rate|ratio|\bp\b|keep", r"0\.9|0\.1"),
+        False,
+    ),
+    Mistake(
+        "final norm forgotten",
+        "chainer",
+        (("h = self.ln(h[:, 0])", "h = h[:, 0]"),),
+        ("", "norm", "head"),
+        (r"norm",),
+        True,
+    ),
+)
+
+RIGHT = (
+    Right("as it is", "jax"),
+    Right(
+        "three projections",
+        "jax",
+        (
+            (
+                "        self.qkv = nnx.Linear(dim, 3 * dim, rngs=rngs)\n",
+                "        self.q = nnx.Linear(dim, dim, rngs=rngs)\n"
+                "        self.k = nnx.Linear(dim, dim, rngs=rngs)\n"
+                "        self.v = nnx.Linear(dim, dim, rngs=rngs)\n",
+            ),
+            ("q, k, v = jnp.split(self.qkv(x), 3, axis=-1)", "q, k, v = self.q(x), self.k(x), self.v(x)"),
+            (
+                "        copy_linear(mine.attention.qkv, theirs.attn.in_proj_weight, theirs.attn.in_proj_bias)\n",
+                "        parts = zip(theirs.attn.in_proj_weight.chunk(3), theirs.attn.in_proj_bias.chunk(3))\n"
+                "        for name, (w, b) in zip('qkv', parts):\n"
+                "            copy_linear(getattr(mine.attention, name), w, b)\n",
+            ),
+        ),
+    ),
+    Right(
+        "attention by jax.nn",
+        "jax",
+        (
+            (
+                '        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.num_heads) for t in (q, k, v))\n'
+                "        scale = 1 / math.sqrt(q.shape[-1])\n"
+                '        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * scale\n'
+                "        probs = jax.nn.softmax(scores, axis=-1)\n"
+                '        out = jnp.einsum("bhqk,bhkd->bhqd", probs, v)\n'
+                '        return self.proj(rearrange(out, "b h n d -> b n (h d)"))\n',
+                '        q, k, v = (rearrange(t, "b n (h d) -> h b n d", h=self.num_heads) for t in (q, k, v))\n'
+                "        probs = jax.nn.softmax(q / math.sqrt(q.shape[-1]) @ k.swapaxes(-1, -2))\n"
+                '        return self.proj(rearrange(probs @ v, "h b n d -> b n (h d)"))\n',
+            ),
+        ),
+    ),
+    Right(
+        "patches cut out and multiplied",
+        "jax",
+        (
+            (
+                'x = rearrange(self.embed(images), "b h w c -> b (h w) c")',
+                'x = rearrange(images, "b (h i) (w j) c -> b (h w) (i j c)", i=4, j=4)\n'
+                "        x = x @ self.embed.kernel[...].reshape(48, 12) + self.embed.bias[...]",
+            ),
+        ),
+    ),
+    Right(
+        "only the class token through the last norm",
+        "jax",
+        (("        x = self.final(x)\n        return self.classifier(x[:, 0])\n", "        return self.classifier(self.final(x[:, 0]))\n"),),
+    ),
+    Right(
+        "position of the token added to the token",
+        "jax",
+        (
+            (
+                "        cls = jnp.tile(self.cls[...], (x.shape[0], 1, 1))\n"
+                "        x = jnp.concatenate([cls, x], axis=1) + self.pos[...]\n",
+                "        cls = jnp.tile(self.cls[...] + self.pos[0], (x.shape[0], 1, 1))\n"
+                "        x = jnp.concatenate([cls, x + self.pos[1:]], axis=1)\n",
+            ),
+        ),
+    ),
+    Right(
+        "GELU by the error function",
+        "jax",
+        (("h = nnx.gelu(self.wi(h), approximate=False)", "h = self.wi(h)\n        h = h * (1 + jax.lax.erf(h / math.sqrt(2))) / 2"),),
+    ),
+    Right("as it is", "chainer"),
+    Right(
+        "one projection for all three",
+        "chainer",
+        (
+            (
+                "            self.w_q = L.Linear(n_units, n_units)\n"
+                "            self.w_k = L.Linear(n_units, n_units)\n"
+                "            self.w_v = L.Linear(n_units, n_units)\n",
+                "            self.w_qkv = L.Linear(n_units, 3 * n_units)\n",
+            ),
+            (
+                "    def heads(self, link, x):\n        b, n, c = x.shape\n        y = link(x, n_batch_axes=2)\n",
+                "    def heads(self, y):\n        b, n, c = y.shape\n",
+            ),
+            (
+                "[self.heads(link, x) for link in (self.w_q, self.w_k, self.w_v)]",
+                "[self.heads(y) for y in F.split_axis(self.w_qkv(x, n_batch_axes=2), 3, axis=2)]",
+            ),
+        ),
+    ),
+    Right(
+        "queries scaled, not scores",
+        "chainer",
+        (("a = F.matmul(q, k, transb=True) / (q.shape[-1] ** 0.5)", "a = F.matmul(q * q.shape[-1] ** -0.5, k, transb=True)"),),
+    ),
+    Right(
+        "links in the order of the sentence that names them",
+        "chainer",
+        (
+            ("            self.w_q = L.Linear(n_units, n_units)\n", ""),
+            ("            self.w_v = L.Linear(n_units, n_units)\n", ""),
+            (
+                "            self.w_o = L.Linear(n_units, n_units)\n",
+                "            self.w_o = L.Linear(n_units, n_units)\n"
+                "            self.w_v = L.Linear(n_units, n_units)\n"
+                "            self.w_q = L.Linear(n_units, n_units)\n",
+            ),
+        ),
+    ),
+    Right(
+        "GELU by Chainer",
+        "chainer",
+        (("return 0.5 * x * (1.0 + F.erf(x / 2**0.5))", "return x * F.ndtr(x)"),),
+    ),
+    Right(
+        "token and position as rows of one parameter's size",
+        "chainer",
+        (
+            ("chainer.initializers.Normal(0.02), (1, 1, n_units))", "chainer.initializers.Normal(0.02), (n_units,))"),
+            ("chainer.initializers.Normal(0.02), (1, 7, n_units))", "chainer.initializers.Normal(0.02), (7, n_units))"),
+        ),
+    ),
+)
