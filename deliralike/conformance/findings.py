@@ -27,12 +27,20 @@ class Explanation:
             found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
         limit: Up to here a match is the cause: more than usual for numbers in float32.
+        observed: Whether the candidate's own numbers show it, so that there was nothing to execute
+            and the match says nothing.
     """
 
     cause: str
     match: float
     next_best: float | None = None
     limit: float = MATCH
+    observed: bool = False
+
+    @classmethod
+    def seen(cls, what: str) -> Explanation:
+        """What the candidate's own numbers show."""
+        return cls(what, 0.0, observed=True)
 
     @property
     def known(self) -> bool:
@@ -41,6 +49,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """The sentence of a report."""
+        if self.observed:
+            return _short(f"Explained by {self.cause} (seen in its own numbers).")
         near = self.next_best is not None and np.isfinite(self.next_best)
         following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:

@@ -25,7 +25,7 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
     """
     if name not in came or name not in wanted:
         said = "is missing" if name not in came else "should not be there"
-        return Explanation(f"{name} {said}", 0.0)
+        return Explanation.seen(f"{name} {said}")
     y, kind = np.asarray(came[name], np.float64), came[name].dtype
     dtypes = f"dtype {kind} instead of {wanted[name].dtype}"
     found = arrays.met(_ways(name, wanted, before, y), y, max(limit, np.finfo(float).eps))

@@ -496,7 +496,7 @@ def _unknown(usual: Array, wanted: Array) -> Explanation:
 def explain(loss: Composition) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
     if not np.isfinite(loss.candidate.value):
-        return Explanation(f"the loss is {loss.candidate.value}: an overflow, or 0 / 0", np.inf)
+        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
     if (penalty := _penalty(loss)) is not None:
         return penalty
     mine, theirs = (
