@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
         cause = dtypes
     elif y.ndim and kind != wanted[name].dtype and kind.kind == "f":
         cause = f"{cause} ({dtypes})"
-    return Explanation(cause, found.match, found.next_best)
+    return replace(found, cause=cause)
 
 
 def _ways(name: str, wanted: Arrays, before: Arrays, y: Array) -> Iterator[Way]:
