@@ -39,7 +39,6 @@ class Explanation:
     next_best: float | None = None
     limit: float = MATCH
     observed: bool = False
-    limit: float = MATCH
     causes: tuple[Cause, ...] = field(default=(), compare=False)
 
     @classmethod
