@@ -37,7 +37,6 @@ class Explanation:
     match: float
     next_best: float | None = None
     observed: bool = False
-    limit: float = MATCH
     causes: tuple[Cause, ...] = field(default=(), compare=False)
 
     @classmethod

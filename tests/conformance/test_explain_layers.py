@@ -366,7 +366,7 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
             lambda w, x: conv({**w, "weight": w["weight"] * 1.37}, x),
             ["weight", "1.37 instead of 1"],
         ),
-        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["channels (axis 1) in the order [1, 2, 0]"]),
+        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["in the order [1, 2, 0]"]),
         (CONV, lambda w, x: conv(w, x) + x, ["input added to the output, times 1"]),
         (
             {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 2},

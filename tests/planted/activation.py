@@ -24,10 +24,6 @@ def _selu(nn: Any, x: Any) -> Any:
     return nn.elu(x, 1.6732632423543772) * 1.0507009873554805
 
 
-def _celu(nn: Any, x: Any) -> Any:
-    return nn.where(x > 0, x, (nn.exp(nn.where(x > 0, 0.0, x) * 0.5) - 1.0) * 2.0)
-
-
 def _mish(nn: Any, x: Any) -> Any:
     return x * nn.tanh(nn.softplus(x))
 
@@ -37,20 +33,9 @@ def _softmax_of_two(self, x):
     return self.nn.softmax(x, 0)
 
 
-def _slopes_over_batch(self, x):
-    """Each sample has the slope of the channel of its number."""
-    slopes = self.nn.reshape(self.weight, (-1, 1))
-    padded = self.nn.concatenate([slopes, slopes], dim=0)[: x.shape[0]]
-    return self.nn.where(x > 0, x, x * padded)
-
-
 def _one_slope(self, x):
     """The first channel's slope for all."""
     return self.nn.prelu(x, self.weight[:1])
-
-
-def _slope_of_positive(self, x):
-    return self.nn.where(x > 0, x * self.weight, x)
 
 
 def _fixed_slope(self, x):
@@ -89,13 +74,6 @@ MISTAKES = [
     ),
     _act("SiLU", "gelu", _as("gelu", lambda nn, x: nn.silu(x)), "silu", "SiLU", "swish"),
     _act("ReLU", "gelu", _as("gelu", lambda nn, x: nn.relu(x)), "relu", "ReLU"),
-    _act(
-        "erf without the root of two",
-        "gelu",
-        _as("gelu", lambda nn, x: 0.5 * x * (1.0 + nn.erf(x))),
-        "erf",
-        "scale",
-    ),
     _act("gradient of the identity", "gelu", _straight_through("gelu", "gelu"), "gradient"),
     _act("slope 0.2", "leaky", with_settings("leaky", negative_slope=0.2), "slope"),
     _act("slope 0.1", "leaky", with_settings("leaky", negative_slope=0.1), "slope"),
@@ -164,27 +142,12 @@ MISTAKES = [
     _act("no gradient of the gate", "silu", _as("silu", _silu_gate_cut), "gradient"),
     _act("alpha 0.5", "elu", with_settings("elu", alpha=0.5), "alpha"),
     _act("SELU", "elu", _as("elu", _selu), "selu", "SELU", "alpha"),
-    _act("CELU with alpha 2", "elu", _as("elu", _celu), "celu", "CELU", "alpha"),
     _act(
         "one slope for all channels",
         "prelu",
         with_methods("prelu", forward=_one_slope),
         "slope",
         "channel",
-    ),
-    _act(
-        "slopes along the batch",
-        "prelu",
-        with_methods("prelu", forward=_slopes_over_batch),
-        "axis",
-        "slope",
-    ),
-    _act(
-        "slope of what is positive",
-        "prelu",
-        with_methods("prelu", forward=_slope_of_positive),
-        "slope",
-        "positive",
     ),
     _act(
         "slopes take no gradient", "prelu", with_methods("prelu", forward=_fixed_slope), "gradient"

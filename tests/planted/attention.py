@@ -305,13 +305,6 @@ MISTAKES = [
         "interleav",
         "order",
     ),
-    _mha(
-        "heads in the reverse order",
-        _attention(merged=lambda nn, y: nn.permute(nn.flip(y, 1), (0, 2, 1, 3))),
-        "head",
-        "order",
-        "revers",
-    ),
     *(
         _mha(name, _attention(parts=parts), "exchanged", "quer", "key", "value", "order")
         for name, parts in _SWAPPED_PARTS.items()

@@ -177,12 +177,6 @@ _CONVOLUTION = [
         "channel",
     ),
     _grouped(
-        "first group's kernels for both",
-        _convolution("grouped", weight=_reordered((0, 1, 2, 0, 1, 2), 0)),
-        "group",
-        "kernel",
-    ),
-    _grouped(
         "padding of the wrong axis", _convolution("grouped", **_padded([(2, 0), (0, 0)])), "pad"
     ),
 ]
@@ -215,13 +209,6 @@ def _cropped(*cuts: tuple[int, int]) -> Plant:
     return with_methods("up", forward=forward)
 
 
-def _resized_then_convolved(self, x):
-    """Nearest neighbours, then an ordinary convolution."""
-    nn = self.nn
-    kernel = nn.permute(self.weight * 1.0, (1, 0, 2, 3))
-    return nn.conv(nn.interpolate(x, scale_factor=2), kernel, self.bias, padding=1)
-
-
 def _up(name: str, plant: Plant, *cause: str) -> Mistake:
     return Mistake(
         f"transposed convolution: {name}", "convolution", plant, ("up",), cause, "resizing"
@@ -247,12 +234,6 @@ _TRANSPOSED = [
     ),
     _up("padding cut off at the end", _cropped((0, 1), (0, 1)), "pad", "crop"),
     _up("padding of rows cut off at the end", _cropped((0, 1), (1, 0)), "pad", "crop"),
-    _up(
-        "resized and convolved instead",
-        with_methods("up", forward=_resized_then_convolved),
-        "resiz",
-        "nearest",
-    ),
     _up("no bias", _deconvolution(bias=lambda nn, b: b * 0.0), "bias"),
     _up("output channels reversed", _deconvolution(y=_flipped(1)), "channel"),
 ]
@@ -275,18 +256,6 @@ def _averaged(self, x):
     return self.nn.avg_pool(x, *self.settings[:3])
 
 
-def _largest_of_all(self, x):
-    """The absolutely largest elements, with their signs."""
-    high = self.nn.max_pool(x, *self.settings[:3])
-    low = -self.nn.max_pool(-x, *self.settings[:3])
-    return self.nn.where(high > -low, high, low)
-
-
-def _smooth_maximum(self, x):
-    """The logarithm of a mean of exponentials."""
-    return self.nn.log(self.nn.avg_pool(self.nn.exp(x), *self.settings[:3]))
-
-
 def _strided(self, x):
     """Every second element, no maximum."""
     return x[:, :, ::2, ::2]
@@ -294,13 +263,6 @@ def _strided(self, x):
 
 def _smallest(self, x):
     return -self.nn.max_pool(-x, *self.settings[:3])
-
-
-def _gradient_of_mean(self, x):
-    """Maxima whose gradient is spread evenly over their windows."""
-    nn = self.nn
-    mean = nn.avg_pool(x, *self.settings[:3])
-    return mean + nn.stop_gradient(nn.max_pool(x, *self.settings[:3]) - mean)
 
 
 def _summed(self, x):
@@ -341,11 +303,8 @@ _POOLING = [
     _pool(
         "average in the place of the maximum", with_methods("pool", forward=_averaged), "average"
     ),
-    _pool("absolutely largest", with_methods("pool", forward=_largest_of_all), "absolute"),
-    _pool("smooth maximum", with_methods("pool", forward=_smooth_maximum), "log", "smooth"),
     _pool("every second element", with_methods("pool", forward=_strided), "strid", "kernel_size=1"),
     _pool("minimum", with_methods("pool", forward=_smallest), "minim"),
-    _pool("gradient of the mean", with_methods("pool", forward=_gradient_of_mean), "gradient"),
     _pool(
         "ceil rule of the maximum",
         with_settings("max", ceil_mode=True),
@@ -567,7 +526,6 @@ _RESIZING = [
     ),
     _resize("nearest rounded", "coarse", _by_matrix("coarse", _ROUNDED), "round"),
     _resize("nearest with corners aligned", "coarse", _by_matrix("coarse", _CORNERS), "corner"),
-    _resize("tiled in the place of repeated", "coarse", _by_matrix("coarse", _REPEATED), "tile"),
     _resize(
         "depth to space",
         "shuffle",

@@ -95,12 +95,6 @@ def _scaled_by_share(layer: Any, x: Any) -> Any:
     return x * mask / layer.nn.mean(mask)
 
 
-def _noise(layer: Any, x: Any) -> Any:
-    """Dropped elements hold the mean of all."""
-    mask = _mask(layer, x)
-    return x * mask + layer.nn.mean(x) * (1.0 - mask)
-
-
 def _drop(name: str, plant: Plant, *cause: str, path: str = "elements") -> Mistake:
     kind = {"elements": "dropout", "channels": "dropout of channels", "path": "drop path"}[path]
     return Mistake(f"{kind}: {name}", "dropout", plant, (path,), cause, "dropping")
@@ -134,7 +128,6 @@ MISTAKES = [
     _drop("applied twice", _in_training(_twice), "twice", "mask"),
     _drop("gradient of what is dropped", _in_training(_gradient_of_all), "gradient"),
     _drop("scaled by the share that was kept", _in_training(_scaled_by_share), "scale", "share"),
-    _drop("the mean in the place of zero", _in_training(_noise), "mean", "zero"),
     _drop(
         "the stream of another layer",
         with_settings("elements", block_path="channels"),

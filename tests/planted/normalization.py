@@ -98,18 +98,6 @@ def _mean_cut(norm: Any, x: Any) -> tuple[Any, Any]:
     return mean, norm.nn.mean(centred * centred, dims)
 
 
-def _first_half(norm: Any, x: Any) -> tuple[Any, Any]:
-    """Ghost batch norm gone wrong: half of the batch decides."""
-    return _own(norm, x[: x.shape[0] // 2])
-
-
-def _blended(norm: Any, x: Any) -> tuple[Any, Any]:
-    """Half from the batch, half from the running statistics."""
-    pairs = zip(_own(norm, x), _running(norm, x), strict=True)
-    mean, var = (0.5 * new + 0.5 * old for new, old in pairs)
-    return mean, var
-
-
 def _by_deviation(norm: Any, x: Any, mean: Any, var: Any) -> Any:
     per_channel = (
         norm.nn.reshape(v, (1, -1, 1, 1)) for v in (mean, norm.nn.sqrt(var), norm.weight, norm.bias)
@@ -149,11 +137,6 @@ def _moved_biased(norm: Any, mean: Any, var: Any, count: int) -> None:
     norm._update(mean, var * ((count - 1) / count), count)
 
 
-def _moved_by_samples(norm: Any, mean: Any, var: Any, count: int) -> None:
-    """Corrected by the number of samples in the place of that of values."""
-    norm._update(mean, var * ((count - 1) / count * 6 / 5), count)
-
-
 def _moved_twice(norm: Any, mean: Any, var: Any, count: int) -> None:
     norm._update(mean, var, count)
     norm._update(mean, var, count)
@@ -169,13 +152,6 @@ def _only_mean_moved(norm: Any, mean: Any, var: Any, count: int) -> None:
 
 def _only_variance_moved(norm: Any, mean: Any, var: Any, count: int) -> None:
     norm._update(norm.running_mean, var, count)
-
-
-def _moved_without_decay(norm: Any, mean: Any, var: Any, count: int) -> None:
-    """Added to the running statistics, which do not shrink."""
-    nn, share = norm.nn, norm.momentum
-    norm.running_mean = norm.running_mean + nn.stop_gradient(mean) * share
-    norm.running_var = norm.running_var + nn.stop_gradient(var) * (share * count / (count - 1))
 
 
 def _replaced(norm: Any, mean: Any, var: Any, count: int) -> None:
@@ -242,12 +218,6 @@ _BATCH_NORM = [
         "average",
     ),
     _batch("running variance biased", _batch_norm(move=_moved_biased), "biased"),
-    _batch(
-        "running variance corrected by samples",
-        _batch_norm(move=_moved_by_samples),
-        "biased",
-        "correct",
-    ),
     _batch("normalised unbiased", _batch_norm(_unbiased), "unbiased"),
     _batch("frozen in training", _batch_norm(_running, move=_left), "frozen", "running statistics"),
     _batch(
@@ -261,7 +231,6 @@ _BATCH_NORM = [
         _batch_norm(_running, first=True),
         "running statistics",
     ),
-    _batch("half running statistics in training", _batch_norm(_blended), "running statistics"),
     _batch("batch statistics in evaluation", _batch_norm(in_evaluation=_own), "batch statistics"),
     _batch("running statistics move in evaluation", _batch_norm(always=True), "evaluation"),
     _batch(
@@ -288,7 +257,6 @@ _BATCH_NORM = [
         "running_mean",
         "running mean",
     ),
-    _batch("running statistics do not decay", _batch_norm(move=_moved_without_decay), "decay"),
     _batch(
         "running statistics are the last batch's",
         _batch_norm(move=_replaced),
@@ -299,7 +267,6 @@ _BATCH_NORM = [
     _batch("no gradient through the statistics", _batch_norm(_cut), "gradient"),
     _batch("no gradient through the variance", _batch_norm(_variance_cut), "gradient"),
     _batch("no gradient through the mean", _batch_norm(_mean_cut), "gradient"),
-    _batch("statistics of half of the batch", _batch_norm(_first_half), "half"),
     _batch(
         "scale is weight + 1",
         _batch_norm(normalise=_affine(lambda n: n.weight + 1.0, _bias)),

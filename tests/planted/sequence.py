@@ -124,25 +124,6 @@ def _hard_gates(nn, gates, cell):
     return o * nn.tanh(cell), cell
 
 
-def _coupled(nn, gates, cell):
-    """What is not forgotten is not replaced either."""
-    i, f, g, o = gates
-    f = nn.sigmoid(f)
-    cell = f * cell + (1.0 - f) * nn.tanh(g)
-    return nn.sigmoid(o) * nn.tanh(cell), cell
-
-
-def _no_forgetting(nn, gates, cell):
-    i, f, g, o = gates
-    cell = cell + nn.sigmoid(i) * nn.tanh(g)
-    return nn.sigmoid(o) * nn.tanh(cell), cell
-
-
-def _clipped_cell(nn, gates, cell):
-    hidden, cell = _cell(nn, gates, cell)
-    return hidden, nn.clip(cell, -0.2, 0.2)
-
-
 def _cut(nn, hidden, cell):
     return nn.stop_gradient(hidden), nn.stop_gradient(cell)
 
@@ -217,11 +198,6 @@ def _no_reset(nn, x, h, hidden, again):
     return (1.0 - z) * nn.tanh(x[2] + h[2]) + z * hidden
 
 
-def _reset_of_all(nn, x, h, hidden, again):
-    r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
-    return (1.0 - z) * nn.tanh(r * (x[2] + h[2])) + z * hidden
-
-
 def _relu_candidate(nn, x, h, hidden, again):
     r, z = nn.sigmoid(x[0] + h[0]), nn.sigmoid(x[1] + h[1])
     return (1.0 - z) * nn.relu(x[2] + r * h[2]) + z * hidden
@@ -272,14 +248,6 @@ def _backwards(self, x, state=None):
     x, states = self._arrange(self.nn.flip(x, 1), (None,) * self.states)
     y, states = self._run(x, states, self._flip)
     return self.nn.flip(self._restore(y), 1), states[0]
-
-
-def _one_step_late(self, x, state=None):
-    """Each output is that of the step before."""
-    x, states = self._arrange(x, (None,) * self.states)
-    y, states = self._run(x, states, self._flip)
-    y = self._restore(y)
-    return self.nn.concatenate([y[:, :1] * 0.0, y[:, :-1]], dim=1), states[0]
 
 
 def _embedding(name: str, plant: Plant, *cause: str) -> Mistake:
@@ -362,9 +330,6 @@ MISTAKES = [
     _of_lstm("output without tanh", _lstm(_no_output_tanh), "tanh"),
     _of_lstm("sigmoid of the candidate", _lstm(_candidate_sigmoid), "sigmoid"),
     _of_lstm("hard gates", _lstm(_hard_gates), "hard", "sigmoid"),
-    _of_lstm("coupled gates", _lstm(_coupled), "coupled"),
-    _of_lstm("nothing forgotten", _lstm(_no_forgetting), "forget"),
-    _of_lstm("cell clipped", _lstm(_clipped_cell), "clip"),
     _of_lstm("one bias alone", _lstm(bias=lambda nn, b_ih, b_hh: b_ih), "bias"),
     _of_lstm("bias of the input left out", _lstm(bias=lambda nn, b_ih, b_hh: b_hh), "bias"),
     _of_lstm("bias of the input twice", _lstm(bias=lambda nn, b_ih, b_hh: b_ih + b_ih), "bias"),
@@ -416,7 +381,6 @@ MISTAKES = [
     _of_gru("gates n, z, r", _gru(order=(2, 1, 0)), "gate", "order"),
     _of_gru("gates interleaved", _gru(split=_interleaved), "gate", "interleav", "order"),
     _of_gru("no reset", _gru(_no_reset), "reset"),
-    _of_gru("reset of the input too", _gru(_reset_of_all), "reset"),
     _of_gru("ReLU of the candidate", _gru(_relu_candidate), "relu", "ReLU"),
     _of_gru("bias of the hidden state left out", _gru(biases=(1.0, 0.0)), "bias"),
     _of_gru("bias of the input left out", _gru(biases=(0.0, 1.0)), "bias"),
@@ -432,7 +396,6 @@ MISTAKES = [
         "start",
     ),
     _of_gru("backwards", with_methods("gru", forward=_backwards), "revers", "backward", "time"),
-    _of_gru("one step late", with_methods("gru", forward=_one_step_late), "step", "shift", "late"),
     _over_time("first step for the last", _first_step, "step", "last", "first"),
     _over_time("mean for the last", _mean_over_time, "mean", "last"),
     _over_time("maximum for the last", _largest_over_time, "max", "last"),

@@ -74,7 +74,7 @@ def bound(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Everything by name: defaults, then settings, weights and buffers, then what a call gives."""
+    """Everything by name: what a call gives in its order, weights, buffers, settings, defaults."""
     function = getattr(Functions, plain(kind), None)
     found = {**_defaults(function), **_defaults(getattr(LAYERS.get(kind), "__init__", None))}
     found |= _defaults(getattr(LAYERS.get(kind), "forward", None))
@@ -83,7 +83,9 @@ def bound(
         found["bias"] = None
     if isinstance(found.get("normalized_shape"), int):
         found["normalized_shape"] = (found["normalized_shape"],)
-    return {**found, **weights, **dict(zip(names(kind), args, strict=False)), **kwargs}
+    found |= {**weights, **dict(zip(names(kind), args, strict=False)), **kwargs}
+    called = {name: found[name] for name in names(kind) if name in found}
+    return called | found
 
 
 def _defaults(function: Callable[..., Any] | None) -> dict[str, Any]:
