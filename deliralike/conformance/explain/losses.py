@@ -122,7 +122,8 @@ class Point:
 
     def seen(self, value: float, gradient: Array | None) -> Array:
         """The vector of a loss that was run."""
-        slopes = [float((gradient * direction).sum()) for direction in self.directions]
+        given = 0.0 if gradient is None else gradient
+        slopes = [float((given * direction).sum()) for direction in self.directions]
         return np.array([float(value), *slopes])
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
@@ -598,7 +599,11 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
     for start in range(whole.shape[axis] - given.shape[axis] + 1):
         index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
         if relative_difference(given, whole[index]) <= LIMIT:
-            yield lambda x, index=index: x[index]
+            yield partial(_part_of, index)
+
+
+def _part_of(index: tuple[slice, ...], array: Array) -> Array:
+    return array[index]
 
 
 def _weights_of_terms(
