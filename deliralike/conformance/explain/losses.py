@@ -122,7 +122,8 @@ class Point:
 
     def seen(self, value: float, gradient: Array | None) -> Array:
         """The vector of a loss that was run."""
-        slopes = [float((gradient * direction).sum()) for direction in self.directions]
+        given = 0.0 if gradient is None else gradient
+        slopes = [float((given * direction).sum()) for direction in self.directions]
         return np.array([float(value), *slopes])
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
@@ -177,20 +178,37 @@ class Part:
             activation = partial(_divided, activation, settings.pop("temperature"))
         if "most" in settings:
             activation = partial(_clipped, activation, settings.pop("most"))
-        factor, slope = settings.pop("factor", 1.0), settings.pop("slope", 1.0)
-        shift = settings.pop("shift", 0.0)
+        numbers = {name: settings.pop(name) for name in _NUMBERS if name in settings}
         with np.errstate(all="ignore"):
-            found = point.of(
-                lambda z: self.family.formula(activation(self.view(z)), **settings) * factor
-            )
-        found[1:] *= slope
-        found[0] += shift
-        return found
+            found = point.of(lambda z: self.family.formula(activation(self.view(z)), **settings))
+        return _adjusted(found, **numbers)
 
     @property
     def conventions(self) -> list[Convention]:
         """Those of its family, and other functions before it."""
         return [*self.family.table(self.family.usual), *_activations(self.activation)]
+
+
+_NUMBERS = ("factor", "slope", "shift")
+
+
+def _adjusted(vector: Array, factor: float = 1.0, slope: float = 1.0, shift: float = 0.0) -> Array:
+    """The vector of a loss that is multiplied, in its gradient alone too, and moved."""
+    return np.append(factor * vector[:1] + shift, factor * slope * vector[1:])
+
+
+@dataclass(frozen=True)
+class _Whole(Part):
+    """A loss of which nothing is known but what it gave."""
+
+    given: Array = field(default_factory=lambda: np.zeros(0))
+
+    def vector(self, point: Point, changes: Changes) -> Array:
+        return _adjusted(self.given[: len(point.directions) + 1], **changes)
+
+    @property
+    def conventions(self) -> list[Convention]:
+        return []
 
 
 def _divided(activation: Path, temperature: float, z: Array) -> Array:
@@ -388,6 +406,9 @@ def _unchanged(z: Array) -> Array:
     return z
 
 
+_NOTHING = Family(_unchanged, {}, lambda usual: iter(()))
+
+
 def _recognised(part: Part, point: Point, usual: Array) -> Iterator[Part]:
     """The term with the settings that give what the reference gave; nothing where none do."""
     judge = _Judge(part, point, usual, usual)
@@ -468,7 +489,8 @@ class _Place:
 
     @property
     def _factors(self) -> list[Convention]:
-        return list(_factors(self.own, self.left, self.point.prediction.shape))
+        shape = np.shape(self.part.view(self.point.prediction))
+        return list(_factors(self.own, self.left, shape))
 
     def everything(self) -> Iterator[Trial]:
         """Numbers, and two conventions at a time."""
@@ -510,6 +532,8 @@ def explain(loss: Composition) -> Explanation | None:
     )
     point.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
     parts = list(_parts(loss, point)) or list(itertools.islice(_native(loss, point, usual), 1))
+    first = next(iter(loss.outputs.values()))
+    parts = parts or [_Whole("", _NOTHING, partial(_whole, 0, first.shape), given=usual)]
     return _explained(parts, point, usual, wanted)
 
 
@@ -598,7 +622,11 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
     for start in range(whole.shape[axis] - given.shape[axis] + 1):
         index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
         if relative_difference(given, whole[index]) <= LIMIT:
-            yield lambda x, index=index: x[index]
+            yield partial(_part_of, index)
+
+
+def _part_of(index: tuple[slice, ...], array: Array) -> Array:
+    return array[index]
 
 
 def _weights_of_terms(

@@ -44,8 +44,8 @@ def field(
         plain: The reference's samples before augmentation.
     """
     if plain is not None and name in plain.fields:
-        sides = (_stacked(stream, name) for stream in (plain, reference, candidate))
-        if (found := augmentation(*sides, limit)) is not None:
+        before, one, two = (_stacked(stream, name) for stream in (plain, reference, candidate))
+        if (found := augmentation(before, one, two, limit)) is not None:
             return found
     wanted, came = alike(reference.samples(name), candidate.samples(name), first)
     of_values = sample_values.explain(wanted, came, limit)

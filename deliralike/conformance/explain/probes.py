@@ -115,14 +115,18 @@ def _nothing(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
 def _sides_of_zero(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
     """Derivatives at zero as they are beside it: all above, all below, and between the two."""
     what = "loss" if probe.about == "outputs" else "activation"
-    moved = "offset" if probe.about == "outputs" else "beside"
-    above, below = (ours.see(replace(probe, **{moved: by})).tensors for by in (_TINY, -_TINY))
+    above, below = (ours.see(_beside_zero(probe, by)).tensors for by in (_TINY, -_TINY))
     start = f"derivative at zero of the {what}"
     yield f"{start} is the one above it: relu'(0) = 1, abs'(0) = 1", above
     yield f"{start} is the one below it: relu'(0) = 0, abs'(0) = -1", below
     share, between = _between(below, above, two.tensors)
     found = f"relu'(0) = {share:.4g}, abs'(0) = {2 * share - 1:.4g}"
     yield f"{start} lies between those below and above: {found}", between
+
+
+def _beside_zero(probe: Probe, tiny: float) -> Probe:
+    """The probe with outputs, or what comes out of layers, next to zero on one side."""
+    return replace(probe, offset=tiny) if probe.about == "outputs" else replace(probe, beside=tiny)
 
 
 def _order_of_ties(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:

@@ -220,8 +220,8 @@ def _channels(x: Array, y: Array) -> Iterator[Way]:
     for axis in _channel_axes(x) if x.ndim > 2 else ():
         count = x.shape[axis]
         for order in list(permutations(range(count)))[1:] if count <= 4 else ():
-            named = {(2, 1, 0): "channels swapped: BGR for RGB"}
-            words = named.get(order, f"channels in the order {list(order)}")
+            swapped = "channels swapped: BGR for RGB"
+            words = swapped if order == (2, 1, 0) else f"channels in the order {list(order)}"
             yield words, np.take(x, order, axis)
         for weights in _LUMA if count == 3 else ():
             grey = np.expand_dims(np.tensordot(x, np.array(weights), ([axis], [0])), axis)

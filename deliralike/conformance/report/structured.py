@@ -182,8 +182,8 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
-    numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
-    return Explanation(values["cause"], *numbers, observed=values["observed"])
+    match, following, limit = (_number(values[name]) for name in ("match", "next_best", "limit"))
+    return Explanation(values["cause"], match, following, limit, values["observed"])
 
 
 def _number(value: Any) -> Any:
