@@ -396,8 +396,15 @@ def _as_notes(judged: Judged, ours: Side, theirs: Side) -> Judged:
     findings, figure, notes = judged
     if not (ours.is_native or theirs.is_native):
         return judged
-    said = [f"{one.what} is off by {one.difference:.0e}. {one.explanation}" for one in findings]
+    said = [_short(one) for one in findings]
     return [], {**figure, "difference": 0.0, "failed": []}, [*notes, *said]
+
+
+def _short(finding: Finding) -> str:
+    """A finding of a probe as a note, which names the probe if it was not in float64."""
+    where = f"{finding.place}: " if finding.place.endswith("float32") else ""
+    why = "" if finding.explanation is None else f". {finding.explanation}"
+    return f"{where}{finding.what} is off by {finding.difference:.0e}{why}"
 
 
 def _judge_values(
