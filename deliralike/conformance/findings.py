@@ -36,6 +36,7 @@ class Explanation:
     cause: str
     match: float
     next_best: float | None = None
+    limit: float = MATCH
     observed: bool = False
     causes: tuple[Cause, ...] = field(default=(), compare=False)
 
