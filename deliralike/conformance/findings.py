@@ -50,7 +50,7 @@ class Explanation:
     @classmethod
     def seen(cls, what: str) -> Explanation:
         """What the candidate's own numbers show."""
-        return cls(what, 0.0, observed=True, causes=(Cause(what),))
+        return cls(what, 0.0, observed=True)
 
     @property
     def known(self) -> bool:

@@ -41,7 +41,8 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
             for activation in ACTIVATIONS:
                 yield f"{activation} of {name}", applied(activation, array)
             yield from _with_slope("", name, array, target, lambda x: x, True)
-        for words, resize, is_linear in _resizings(array, target.shape):
+        changes = (*_reductions(array.shape, target.shape), *_resizings(array, target.shape))
+        for words, resize, is_linear in changes:
             yield f"{words} of {name}", resize(array)
             for activation in ACTIVATIONS:
                 yield f"{words} of {activation} of {name}", resize(applied(activation, array))
@@ -83,6 +84,15 @@ def _flattened(shape: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[in
     return sorted(
         size for size in sizes if shape[1] * math.prod(size) == target[1] and min(size) > 0
     )
+
+
+def _reductions(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
+    """Means and maxima over positions, or over tokens."""
+    several = (axes for axes in ((2, 3), (1,), (2,)) if len(axes) + len(to) == len(shape))
+    for axes in several:
+        if tuple(size for axis, size in enumerate(shape) if axis not in axes) == to:
+            yield f"the mean over axes {axes}", partial(np.mean, axis=axes), True
+            yield f"the maximum over axes {axes}", partial(np.max, axis=axes), False
 
 
 def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:

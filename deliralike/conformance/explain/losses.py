@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.explain import types
 from deliralike.conformance.explain.conventions import (
     EXACT,
@@ -496,7 +496,7 @@ def _unknown(usual: Array, wanted: Array) -> Explanation:
 def explain(loss: Composition) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
     if not np.isfinite(loss.candidate.value):
-        return Explanation(f"the loss is {loss.candidate.value}: an overflow, or 0 / 0", np.inf)
+        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
     if (penalty := _penalty(loss)) is not None:
         return penalty
     mine, theirs = (
@@ -639,37 +639,34 @@ def _weight(about: str, part: Part, factor: float) -> str | None:
 def _penalty(loss: Composition) -> Explanation | None:
     """A term of the parameters alone: their squares or sizes."""
     mine, theirs = loss.reference, loss.candidate
-    for name, gradient in mine.outputs.items():
-        if relative_difference(gradient, theirs.outputs[name]) > LIMIT:
-            return None
-    there = {
-        name: gradient
-        for name, gradient in mine.parameters.items()
-        if gradient is not None and theirs.parameters.get(name) is not None
-    }
-    null = compare(there, {name: theirs.parameters[name] for name in there}).null
-    added = {
-        name: np.asarray(theirs.parameters[name]) - gradient
-        for name, gradient in there.items()
-        if name not in null and relative_difference(gradient, theirs.parameters[name]) > LIMIT
-    }
-    if not added:
+    if compare(mine.outputs, theirs.outputs).difference > LIMIT:
         return None
-    gradient = np.concatenate([change.ravel() for change in added.values()])
-    weights = np.concatenate([loss.parameters[name].ravel() for name in added])
+    apart_by = differences(mine.parameters, theirs.parameters)
+    names = [name for name, difference in apart_by.items() if difference > LIMIT]
+    if not names or any(_absent(total, name) for total in (mine, theirs) for name in names):
+        return None
+    added = _flat([theirs.parameters[name] for name in names])
+    added = added - _flat([mine.parameters[name] for name in names])
+    weights, more = _flat([loss.parameters[name] for name in names]), theirs.value - mine.value
     length = float(np.linalg.norm(weights))
     forms = {
         "squares": (length**2, 2.0 * weights),
         "sizes": (np.abs(weights).sum(), np.sign(weights)),
         "root of their sum of squares": (length, weights / length),
     }
-    more, trials = theirs.value - mine.value, []
     for words, (value, slope) in forms.items():
-        factor = float(gradient @ slope) / float(slope @ slope)
-        of_value = abs(more - factor * value) / (abs(more) or 1.0)
-        distance = max(relative_difference(gradient, factor * slope), of_value)
-        number = shown(float(f"{factor:.6g}"))
-        cause = f"a penalty on {', '.join(added)} added: {number} times their {words}"
-        trials.append(Trial(cause, {}, distance))
-    best = min(trials, key=lambda trial: max(trial.distance, EXACT))
-    return Explanation(best.cause, best.distance) if best.distance <= MATCH else None
+        factor = float(f"{added @ slope / (slope @ slope):.6g}")
+        made = np.append(factor * slope, factor * value)
+        away = relative_difference(np.append(added, more), made)
+        if away <= MATCH:
+            cause = f"a penalty on {', '.join(names)} added: {factor:g} times their {words}"
+            return Explanation(cause, away)
+    return None
+
+
+def _absent(total: Total, name: str) -> bool:
+    return total.parameters.get(name) is None
+
+
+def _flat(arrays: Sequence[Array | None]) -> Array:
+    return np.concatenate([np.ravel(np.asarray(array)) for array in arrays])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def _order_of_field(
     if found is None:
         return None
     words = f"{name} shuffled against {others}: {found.cause}"
-    return Explanation(words, found.match, found.next_best)
+    return replace(found, cause=words)
 
 
 def alike(

@@ -31,8 +31,8 @@ def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Expla
     differing = [(x, y) for x, y in arrays if _is_floating(x, y) and not np.array_equal(x, y)]
     if bad := sum(max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum())) for x, y in differing):
         size = sum(y.size for _, y in differing)
-        return Explanation(
-            f"overflow or an undefined operation: {bad} of {size} numbers are not finite", 0.0
+        return Explanation.seen(
+            f"overflow or an undefined operation: {bad} of {size} numbers are not finite"
         )
     if sum(y.size for _, y in differing) < _ENOUGH:
         return None
@@ -40,7 +40,7 @@ def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Expla
         held = all(fits(y, bits).all() for _, y in differing)
         is_telling = held and not all(fits(x, bits).all() for x, _ in differing)
         if is_telling and max(relative_difference(x, y) for x, y in differing) <= reach:
-            return Explanation(f"computed in {name}, which holds all of its numbers", 0.0)
+            return Explanation.seen(f"computed in {name}, which holds all of its numbers")
     return None
 
 

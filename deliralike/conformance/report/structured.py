@@ -183,7 +183,7 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
     numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
-    return Explanation(values["cause"], *numbers)
+    return Explanation(values["cause"], *numbers, observed=values["observed"])
 
 
 def _number(value: Any) -> Any:
