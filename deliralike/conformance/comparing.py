@@ -359,7 +359,11 @@ class _Comparison:
             return
         if semantic.status == FAILED and not sides.settled:
             places = self._level("L3")
-            if places is None or not any(map(_explains, places.findings)):
+            explained = [one for one in places.findings if _explains(one)] if places else []
+            owners = {name.rpartition(".")[0] for name in match.parameters_left_over()}
+            if owners:  # what is missing must be what makes the difference
+                explained = [one for one in explained if owners == {one.place}]
+            if not explained:
                 self._leave_undecided(match)
 
     def _level(self, name: str) -> Level | None:

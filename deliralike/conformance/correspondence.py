@@ -141,6 +141,10 @@ class Correspondence:
         """What the candidate did, in the names and layouts of the reference."""
         return recording
 
+    def is_input(self, path: str) -> bool:
+        """Whether an argument of the loss goes into the network; all others are targets."""
+        return True
+
     def unmatched(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -358,6 +362,10 @@ class Matched(Correspondence):
             self.match.to_reference(recording.state),
         )
 
+    def is_input(self, path: str) -> bool:
+        """As in `Correspondence`."""
+        return not self.layout.given or path in self.layout.given
+
     def unmatched(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -397,6 +405,12 @@ class Matched(Correspondence):
             inside = self._inside
             outputs = self._between(one.outputs, taps)
             inputs = _named_as(one.inputs, self._sources(taps))
+            if self.around is None:
+                inputs = {
+                    path: value
+                    for path, value in inputs.items()
+                    if not path.startswith("args") or self.is_input(path)
+                }
         else:
             tap, path = taps[name], _join(self._inside[0], name.partition("#")[0])
             inside = (path, self.match.blocks[path]) if path in self.match.blocks else self._inside
