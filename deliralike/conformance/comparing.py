@@ -331,7 +331,9 @@ class _Comparison:
         self.sides: Sides | None = None
         why = ""
         try:
-            self.sides = bring_together(self.given, self.batch, self.settings.names)
+            self.sides = bring_together(
+                self.given, self.batch, self.settings.names, self.settings.weights
+            )
         except (DtypeError, CapabilityError, StateError) as error:
             why = str(error)
         self.match = (
@@ -366,6 +368,15 @@ class _Comparison:
             if not explained:
                 self._leave_undecided(match)
 
+    def _leave_training_of_folded(self, sides: Sides) -> None:
+        """Compare evaluation alone where running statistics are held in another form."""
+        held = () if sides.match is None else sides.match.together
+        statistics = tuple(name for name in held if "running_" in name)
+        modes = self.modes
+        if statistics and not modes["train"].agrees and modes["eval"].agrees:
+            self.folded = statistics
+            del modes["train"]
+
     def _level(self, name: str) -> Level | None:
         return next((level for level in self.levels if level.name == name), None)
 
@@ -396,6 +407,7 @@ class _Comparison:
         with self._running("L1"):
             self.modes = dict(self._modes())
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
+        self._leave_training_of_folded(sides)
         found = semantics.level(self.modes)
         notes = tuple(self._of_dropout())
         with self._running("L1"):  # as before: another program rounds in another way
