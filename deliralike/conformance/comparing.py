@@ -688,6 +688,9 @@ class _Comparison:
             "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
+        if self.match is not None and self.match.together:
+            del makers["L5"], makers["L7"]
+            self._leave_out("weights in another form do not change alike", "L5", "L7")
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.matching import Match, folding
+from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import settle
@@ -50,8 +50,9 @@ def bring_together(
 ) -> Sides:
     """Copy both sides in float64, match them, and give the candidate the reference's weights.
 
-    A candidate whose weights are to be judged keeps its own where its outputs agree with them: it
-    may hold in another form what the reference holds, such as scales that are folded into kernels.
+    A candidate whose weights are to be judged keeps its own where its outputs agree with them, or
+    where tensors have no counterpart: it may hold in another form what the reference holds, such as
+    scales that are folded into kernels.
 
     Raises:
         DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
@@ -68,8 +69,10 @@ def bring_together(
     match = matching.propose(reference.network, candidate.network, names, called=order)
     if weights == "judge":
         own = fit(reference, candidate, batch)
-        as_it_is = _together(match, reference, candidate) if own.agrees else match
-        if own.agrees and as_it_is is not match:
+        as_it_is = match
+        if own.agrees or not match.complete:
+            as_it_is = _together(match, reference, candidate)
+        if as_it_is is not match:
             return _sides(reference, candidate, as_it_is, own.layout, (), True)
     folds = [] if match.complete else folding.folds(match, reference.network, order[0])
     if folds:
@@ -131,7 +134,15 @@ def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
     theirs = {unit.source for pair in kept for unit in pair.candidate}
     others = [name for name in match.reference.tensors if name not in mine]
     others += [name for name in match.candidate.tensors if name not in theirs]
-    return replace(match, names=kept, missing={}, unexpected={}, together=tuple(others))
+    owners = {name.rpartition(".")[0] for name in others}
+    blocks = {
+        mine: its
+        for mine, its in block_paths.between(match.reference, match.candidate, kept).items()
+        if mine not in owners and its not in owners
+    }
+    return replace(
+        match, names=kept, missing={}, unexpected={}, blocks=blocks, together=tuple(others)
+    )
 
 
 def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:
