@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -80,7 +80,13 @@ class Correspondence:
     """Two networks with equal names and layouts, as those written once have.
 
     Paths are within a unit.
+
+    Attributes:
+        counts_functions: Whether a function that one side alone calls is a difference: other code
+            may write out what a function does.
     """
+
+    counts_functions: ClassVar[bool] = True
 
     def tap(self, path: str) -> str | None:
         """Return the name of a block's tap; None where the block is looked into instead."""
@@ -155,6 +161,13 @@ class Correspondence:
 SAME = Correspondence()
 
 
+# Functions that stand for no step of their own, so that namesakes need not be the same one.
+_ELEMENTARY = frozenset(
+    "abs clip concatenate cos erf exp log matmul max mean min pad prod select sin sqrt stack sum "
+    "tril triu var where".split()
+)
+
+
 @dataclass(frozen=True)
 class Matched(Correspondence):
     """Networks whose names, layouts or signatures differ, such as a port and its original.
@@ -166,6 +179,8 @@ class Matched(Correspondence):
         around: How the unit was called; None for the loss.
         orders: The candidate's layouts, as far as they were seen.
     """
+
+    counts_functions: ClassVar[bool] = False
 
     match: Match
     layout: Layout = field(default_factory=Layout)
@@ -245,12 +260,19 @@ class Matched(Correspondence):
         if found:
             return found
         for name, call in left.items():
+            if _function_of(name) in _ELEMENTARY or self._is_made(call, own):
+                continue  # other code may put it together in another way, and rightly so
             namesakes = [other for other in own if _function_of(other) == _function_of(name)]
             count = sum(_function_of(other) == _function_of(name) for other in left)
             if len(namesakes) == count and wrong(name):
                 tap = self._tap(namesakes[0], call, own[namesakes[0]])
                 return {} if tap is None else {name: tap}
         return {}
+
+    def _is_made(self, call: Call, own: Mapping[str, Call]) -> bool:
+        """Whether some call of the candidate gives what a call of the reference gives."""
+        found = (align(call.output, one.output, self.orders) for one in own.values())
+        return any(one.leaves and one.by_value for one in found)
 
     def _guessed(
         self, calls: Mapping[str, Call], own: Mapping[str, Call]

@@ -380,7 +380,9 @@ class _Search:
         )
         if not what:
             return
-        kind, remarks = "" if path == "loss" else _kind(unit.network), tuple(_remarks(calls, found))
+        kind = "" if path == "loss" else _kind(unit.network)
+        told = calls if self.correspondence.counts_functions else _blocks_of(calls)
+        remarks = tuple(_remarks(told, found, self.correspondence.counts_functions))
         wiring = Wiring(
             _at_hand(unit, calls),
             mine.values().get(what),
@@ -389,9 +391,9 @@ class _Search:
             tuple(
                 Differing(name, mine.values()[name], theirs.values()[name]) for name, _ in differing
             ),
-            {name: (call.args, call.kwargs) for name, call in calls.items()},
+            {name: (call.args, call.kwargs) for name, call in told.items()},
             {name: _made(unit, call, name) for name, call in found.beyond.items()},
-            tuple(order),
+            tuple(name for name in order if name in told),
             tuple(_uses(calls, weights)),
         )
         substitutes = ()
@@ -816,13 +818,19 @@ def _as_function(
     return Observed(call.output, right), Observed(wrong, theirs)
 
 
-def _remarks(calls: Mapping[str, Call], found: Forced) -> Iterator[str]:
+def _blocks_of(calls: Mapping[str, Call]) -> dict[str, Call]:
+    """The calls of blocks, without those of functions."""
+    return {name: call for name, call in calls.items() if call.path is not None}
+
+
+def _remarks(calls: Mapping[str, Call], found: Forced, with_functions: bool) -> Iterator[str]:
     """Which taps one side has and the other has not, and whether they come in another order."""
-    met = [name for name in found.observed if name != UNIT]
+    met = [name for name in found.observed if name in calls]
     if missing := [name for name in calls if name not in found.observed]:
         yield f"The candidate does not call {', '.join(missing)}."
-    if found.others:
-        yield f"Only the candidate calls {', '.join(found.others)}."
+    others = found.others if with_functions else tuple(_blocks_of(found.beyond))
+    if others:
+        yield f"Only the candidate calls {', '.join(others)}."
     order = [name for name in calls if name in found.observed]
     if order != met:
         yield f"The candidate calls them in the order {', '.join(met)}, the reference in the order {', '.join(order)}."
