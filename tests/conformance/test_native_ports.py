@@ -129,7 +129,7 @@ def test_momentum_of_chainers_norms_which_call_it_decay(snapshot):
 def test_slope_of_a_leaky_relu_between_layers(snapshot):
     proof = compare(snapshot, Port(slope=0.01), PICTURES, weights="load", levels=QUICK)
     why = sole(proof, "the network", "output")
-    assert why.startswith("Explained by leaky_relu (slope 0.01) instead of leaky_relu (exact match")
+    assert why.startswith("Explained by negative_slope=0.01 instead of 0.2")
 
 
 def test_a_slope_that_no_list_names(snapshot):
@@ -269,7 +269,7 @@ def test_resizing_that_is_joined_with_a_skip_connection():
         UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK
     )
     why = sole(proof, "the network", "output")
-    assert why.startswith("Explained by linear, align_corners=False instead of linear")
+    assert why.startswith("Explained by resizing linear, align_corners=False instead of linear")
     assert len(found(proof)) == 1
 
 
