@@ -250,8 +250,8 @@ def test_all_mistakes_of_a_flax_port_at_once():
         why = sole(proof, norm, "running_mean")
         assert "momentum=0.9 instead of 0.1" in why and "running variance biased" in why
     assert "asymmetric SAME ((0, 1), (0, 1))" in sole(proof, "down", "output")
-    why = sole(proof, "the network", "the input of leave")
-    assert "the output of up, the output of enter joined" in why and why.startswith("Explained")
+    why = sole(proof, "the network", "output")
+    assert why.startswith("Explained by order of concatenation [1, 0]")
     assert len(found(proof)) == 4
 
 
