@@ -11,7 +11,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from contextlib import contextmanager
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from deliralike.backends.native_calls import Follower, Table
@@ -112,9 +112,10 @@ def _holders(blocks: list[Any], spaces: Iterable[Any]) -> Iterator[tuple[Any, Ma
         yield space, dict(vars(space))
     classes = {cls for block in blocks for cls in type(block).__mro__}
     names = {cls.__module__ for cls in classes}
-    for name, module in list(sys.modules.items()):
-        if (name in names and not _is_framework(name)) or _is_of_user(name, module):
-            yield vars(module), vars(module)
+    own = {name for name in sys.modules if _is_of_user(name)}
+    for name in own | {name for name in names if not _is_framework(name)}:
+        if isinstance(sys.modules.get(name), ModuleType):
+            yield vars(sys.modules[name]), vars(sys.modules[name])
     for cls in classes:
         if not _is_framework(cls.__module__):
             yield from _cells(cls)
@@ -140,11 +141,13 @@ def _is_framework(name: str) -> bool:
     return name.partition(".")[0] in _FRAMEWORKS
 
 
-def _is_of_user(name: str, module: Any) -> bool:
+@functools.cache
+def _is_of_user(name: str) -> bool:
     """Return whether a module is a user's own: neither installed nor of Python."""
     if name == "__main__":
         return True
-    path = getattr(module, "__file__", None)
+    module = sys.modules.get(name)
+    path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     return bool(path) and not _is_framework(name) and not path.startswith(_INSTALLED)
 
 

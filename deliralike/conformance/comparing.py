@@ -17,7 +17,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import losses, types, wiring
+from deliralike.conformance.explain import losses, substitution, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -39,6 +39,7 @@ from deliralike.conformance.levels import (
     structure,
 )
 from deliralike.conformance.localise import Place, localise
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
@@ -51,7 +52,7 @@ from deliralike.errors import (
     SettingError,
     StateError,
 )
-from deliralike.network.base import AbstractNetwork
+from deliralike.network.base import AbstractNetwork, Network
 from deliralike.optim.loss import LossFunction
 from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import ProcessGroup, SingleProcess
@@ -185,7 +186,10 @@ def compare(
             stack.enter_context(backend.undisturbed())
             stack.enter_context(backend.compiling_quickly())
         batch = _on_host(batch, sides)
-        return _Comparison((sides[0], sides[1]), batch, settings).proof()
+        masks = Masks(seed)
+        if any(not isinstance(side.network, Network) for side in sides):
+            stack.enter_context(masks.forced(*[side.network.backend for side in sides]))
+        return _Comparison((sides[0], sides[1]), batch, settings, masks).proof()
 
 
 @dataclass(frozen=True)
@@ -259,9 +263,14 @@ class _Comparison:
     """One comparison in the making."""
 
     def __init__(
-        self, sides: tuple[Subject, Subject], batch: tuple[Any, ...], settings: Settings
+        self,
+        sides: tuple[Subject, Subject],
+        batch: tuple[Any, ...],
+        settings: Settings,
+        masks: Masks,
     ) -> None:
         self.given = sides
+        self.masks = masks
         self.settings = settings
         # Numbers that float32 holds are exact in both types.
         self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
@@ -322,7 +331,9 @@ class _Comparison:
         self.sides: Sides | None = None
         why = ""
         try:
-            self.sides = bring_together(self.given, self.batch, self.settings.names)
+            self.sides = bring_together(
+                self.given, self.batch, self.settings.names, self.settings.weights
+            )
         except (DtypeError, CapabilityError, StateError) as error:
             why = str(error)
         self.match = (
@@ -350,8 +361,21 @@ class _Comparison:
             return
         if semantic.status == FAILED and not sides.settled:
             places = self._level("L3")
-            if places is None or not any(map(_explains, places.findings)):
+            explained = [one for one in places.findings if _explains(one)] if places else []
+            owners = {name.rpartition(".")[0] for name in match.parameters_left_over()}
+            if owners:  # what is missing must be what makes the difference
+                explained = [one for one in explained if owners == {one.place}]
+            if not explained:
                 self._leave_undecided(match)
+
+    def _leave_training_of_folded(self, sides: Sides) -> None:
+        """Compare evaluation alone where running statistics are held in another form."""
+        held = () if sides.match is None else sides.match.together
+        statistics = tuple(name for name in held if "running_" in name)
+        modes = self.modes
+        if statistics and not modes["train"].agrees and modes["eval"].agrees:
+            self.folded = statistics
+            del modes["train"]
 
     def _level(self, name: str) -> Level | None:
         return next((level for level in self.levels if level.name == name), None)
@@ -376,20 +400,27 @@ class _Comparison:
 
     def _semantics(self, sides: Sides) -> None:
         self._begin("L1")
-        self.reference, self.candidate = sides.reference, sides.candidate
         self.correspondence, self.folded = sides.correspondence, sides.folded
+        self.reference = _masked(sides.reference, self.masks, REFERENCE)
+        self.candidate = _masked(sides.candidate, self.masks, CANDIDATE)
         start = time.perf_counter()
         with self._running("L1"):
             self.modes = dict(self._modes())
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
+        self._leave_training_of_folded(sides)
         found = semantics.level(self.modes)
-        if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
-            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
+        notes = tuple(self._of_dropout())
+        with self._running("L1"):  # as before: another program rounds in another way
+            why = self._why_undecided() if found.status == FAILED else self._why_nothing_shown()
+        if why and self._only_training_is_random():
+            del self.modes["train"]
+            found, notes, why = semantics.level(self.modes), (*notes, why), ""
+        if why:
+            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
             self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
             return
-        self.levels.append(
-            replace(found, figures={**found.figures, "by_layer": list(self._by_layer())})
-        )
+        figures = {**found.figures, "by_layer": list(self._by_layer())}
+        self.levels.append(replace(found, figures=figures, notes=(*found.notes, *notes)))
         if found.status == PASSED:
             self._leave_out("nothing differs", "L3")
             if self.folded:
@@ -434,6 +465,8 @@ class _Comparison:
             if where := semantics.not_finite(mode.reference.recording):
                 return f"The reference is not finite at {where}."
         name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
+        if name == "train" and self.masks.is_misfit:
+            return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
         for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
             if not seen.error and (place := self._unsteady(side, name, seen)):
                 return (
@@ -455,6 +488,32 @@ class _Comparison:
                 "backward pass: the loss is to depend on the network for this batch."
             )
         return ""
+
+    def _only_training_is_random(self) -> bool:
+        """Whether a difference in evaluation has a meaning, though one in training has none.
+
+        Where evaluation agrees, nothing is decided without training.
+        """
+        evaluation = self.modes.get("eval")
+        if evaluation is None or evaluation.agrees:
+            return False
+        sides = ("reference", evaluation.reference), ("candidate", evaluation.candidate)
+        return not any(
+            semantics.not_finite(seen.recording) or self._unsteady(side, "eval", seen)
+            for side, seen in sides
+            if not seen.error
+        )
+
+    def _of_dropout(self) -> Iterator[str]:
+        """What is said of the frameworks' own dropout."""
+        mine, its = self.masks.counts
+        if mine != its or self.masks.is_misfit:
+            yield (
+                f"Dropout could not have the same masks: in training it is called {mine} times in "
+                f"the reference and {its} times in the candidate, or with other shapes."
+            )
+        elif mine:
+            yield f"Dropout had the same masks on both sides: {mine} calls of it in training."
 
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
@@ -484,9 +543,55 @@ class _Comparison:
                 **{mode: found.layers.get(name) for mode, found in self.modes.items()},
             }
 
+    def _of_drops(self) -> list[Finding]:
+        """What differs in the frameworks' own dropout, which is equal in what follows.
+
+        A rate explains a difference where nothing differs in a run with equal rates.
+        """
+        if "train" not in self.modes:
+            return []
+        mine, its = self.masks.counts
+        if mine != its:
+            del self.modes["train"]  # where one side drops what the other does not, all differs
+            remark = f"It is called {mine} times in the reference and {its} times in the candidate."
+            return [Finding("L3", "", "dropout", np.inf, mode="train", remarks=(remark,))]
+        differing = self.masks.differing_rates()
+        if not differing:
+            return []
+        paths = self._paths_of_drops()
+        worst, self.masks.rate_of_reference = self.modes["train"].worst, True
+        with self._running("L1"):
+            self.modes["train"] = self._mode("train", training=True)
+        return [self._of_rate(mine, its, paths[at], worst) for at, mine, its in differing]
+
+    def _of_rate(self, mine: Drop, its: Drop, path: str, worst: float) -> Finding:
+        """A rate that differs; the training mode at hand is that with equal rates."""
+        words = f"dropout p={its.rate:g} instead of {mine.rate:g}"
+        if np.isclose(mine.rate + its.rate, 1.0):
+            words += ", the fraction that is kept in the place of that which is dropped"
+        equal = self.modes["train"]
+        why = Explanation(words, equal.worst) if equal.agrees else None
+        remarks = tuple(self._effect()) if why else (f"There is {words}.",)
+        kind = type(dict(self.reference.network.named_blocks())[path]).__name__
+        return Finding("L3", path, "output", worst, kind, "train", LIMIT, why, remarks)
+
+    def _paths_of_drops(self) -> list[str]:
+        """The reference's block that makes each call of dropout."""
+        known = self.masks.drops.pop(REFERENCE)
+
+        def loss(network: AbstractNetwork, *batch: Any) -> Any:
+            with self.masks.located(network):
+                return self.reference.loss(network, *batch)
+
+        semantics.look(self.reference.but(loss=loss), self.batch, True, self.settings.seed)
+        located = self.masks.drops.pop(REFERENCE, known)
+        self.masks.drops[REFERENCE] = known
+        return [drop.path for drop in located]
+
     def _places(self) -> Level:
         """Return level L3 (places): in training, and in evaluation where training explains nothing."""
         self._begin("L3")
+        drops = self._of_drops()
         findings: dict[tuple[str, str, str], Finding] = {}
         for name in (name for name, mode in self.modes.items() if not mode.agrees):
             places = localise(
@@ -503,15 +608,19 @@ class _Comparison:
                     findings[key] = finding
             if findings and all(map(_explains, findings.values())):
                 break
-        status = FAILED if findings else NOT_REACHED
-        notes = (
-            () if findings else ("No layer differs when judged alone at the reference's inputs.",)
-        )
-        worst = max((finding.difference for finding in findings.values()), default=None)
-        return Level("L3", TITLES["L3"], status, worst, tuple(findings.values()), notes)
+        found = (*findings.values(), *drops)
+        status = FAILED if found else NOT_REACHED
+        notes = () if found else ("No layer differs when judged alone at the reference's inputs.",)
+        worst = max((finding.difference for finding in found), default=None)
+        return Level("L3", TITLES["L3"], status, worst, found, notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
         explanation = self._explanation(place)
+        if place.substitutes and (explanation is None or not explanation.known):
+            found = substitution.explain(place.substitutes, backends.of(self.reference.network))
+            if found is not None:
+                one, explanation = found
+                place = replace(place, path=one.accused.path, kind=one.accused.kind)
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding(
             "L3",
@@ -579,6 +688,9 @@ class _Comparison:
             "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
+        if self.match is not None and self.match.together:
+            del makers["L5"], makers["L7"]
+            self._leave_out("weights in another form do not change alike", "L5", "L7")
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
@@ -659,6 +771,11 @@ def in_words(seconds: float) -> str:
     if seconds < 75:
         return f"about {max(1, round(seconds / 10)) * 10} seconds"
     return f"about {round(seconds / 60)} minutes"
+
+
+def _masked(side: Subject, masks: Masks, which: str) -> Subject:
+    """A side whose loss draws the masks that both sides share."""
+    return side.but(loss=masks.loss(side.loss, which))
 
 
 def _explains(finding: Finding) -> bool:

@@ -141,6 +141,10 @@ class Correspondence:
         """What the candidate did, in the names and layouts of the reference."""
         return recording
 
+    def is_input(self, path: str) -> bool:
+        """Whether an argument of the loss goes into the network; all others are targets."""
+        return True
+
     def unmatched(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -259,13 +263,21 @@ class Matched(Correspondence):
             elif call.path is not None:
                 yield name, self._turned(name, call, own.get(name))
 
-    def _tap(self, name: str, call: Call, theirs: Call | None) -> Tap | None:
-        """The candidate's call of a block, if it holds what the reference's does."""
+    def _tap(
+        self, name: str, call: Call, theirs: Call | None, of_any_size: bool = False
+    ) -> Tap | None:
+        """The candidate's call of a block, if it holds what the reference's does.
+
+        Args:
+            name: The candidate's.
+            call, theirs: Of both sides.
+            of_any_size: Whether the result may have another size.
+        """
         if theirs is None:
             return None
         inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
         output = align(call.output, theirs.output, self.orders)
-        if not inputs.complete or not output.leaves:
+        if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return Tap(name, call, theirs, inputs, output)
 
@@ -275,7 +287,7 @@ class Matched(Correspondence):
         """The candidate's call of a function with the same arrays."""
         for other in free:
             if _function_of(other) == _function_of(name):
-                tap = self._tap(other, call, own[other])
+                tap = self._tap(other, call, own[other], _function_of(name) in _WINDOWS)
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
                     return tap
@@ -350,6 +362,10 @@ class Matched(Correspondence):
             self.match.to_reference(recording.state),
         )
 
+    def is_input(self, path: str) -> bool:
+        """As in `Correspondence`."""
+        return not self.layout.given or path in self.layout.given
+
     def unmatched(
         self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -389,10 +405,18 @@ class Matched(Correspondence):
             inside = self._inside
             outputs = self._between(one.outputs, taps)
             inputs = _named_as(one.inputs, self._sources(taps))
+            if self.around is None:
+                inputs = {
+                    path: value
+                    for path, value in inputs.items()
+                    if not path.startswith("args") or self.is_input(path)
+                }
         else:
             tap, path = taps[name], _join(self._inside[0], name.partition("#")[0])
             inside = (path, self.match.blocks[path]) if path in self.match.blocks else self._inside
-            outputs = tap.output.back(one.outputs, tap.mine.output)
+            outputs = one.outputs
+            if tap.output.leaves:
+                outputs = tap.output.back(one.outputs, tap.mine.output)
             inputs = _named_as(one.inputs, [(tap.inputs, _roots(tap.mine), _roots(tap.theirs))])
         parameters = self._below(inside, one.parameters, gradients=True)
         return Observed(outputs, inputs, parameters, self._below(inside, one.state))
@@ -438,6 +462,10 @@ class Matched(Correspondence):
 
 
 _Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
+
+
+# Functions whose settings say how large the result is: they are the same with other settings.
+_WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_pool"})
 
 
 def _function_of(name: str) -> str:

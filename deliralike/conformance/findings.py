@@ -27,7 +27,6 @@ class Explanation:
         match: How far the candidate is from that convention, relative; infinite where none was
             found, and then the cause is what there is to look at.
         next_best: How far it is from the second nearest one; None where there is no other.
-        limit: Up to here a match is the cause: more than usual for numbers in float32.
         observed: Whether the candidate's own numbers show it, so that there was nothing to execute
             and the match says nothing.
         causes: The same as data, where it is.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
 from deliralike.conformance.correspondence import SAME, Correspondence, Tap
+from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.search import LOSSES
+from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
@@ -39,6 +41,7 @@ from deliralike.conformance.taps import (
     bare,
     cotangents,
     force,
+    handed_on,
     record,
     stops,
 )
@@ -64,6 +67,7 @@ class Place:
         wiring: The same for what a block does between its layers.
         remarks: What else was seen: blocks that are not called, an error.
         loss: The same for the loss function as a whole.
+        substitutes: Calls of the reference's that the candidate has no call for.
     """
 
     path: str
@@ -74,6 +78,7 @@ class Place:
     remarks: tuple[str, ...] = ()
     wiring: Wiring | None = None
     loss: Composition | None = None
+    substitutes: tuple[Substitute, ...] = ()
 
 
 def localise(
@@ -166,7 +171,7 @@ class _Search:
             LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values()
         )
         allowed = _rounding(unit, taps, weights, cotangent, expected) if slight else {}
-        between = list(self._between(unit, calls, weights, expected, found, path, allowed))
+        between = list(self._between(unit, calls, taps, weights, expected, found, path, allowed))
         if between and (
             side := self._stopped(unit, other, taps, weights, cotangent, expected, found)
         ):
@@ -339,7 +344,7 @@ class _Search:
             call=_call,
             args=args,
             kwargs=kwargs,
-            tapped=deeper.tap,
+            tapped=_tapping(deeper, block),
             same=call.same,
         )
         given = tap.given
@@ -359,6 +364,7 @@ class _Search:
         self,
         unit: Unit,
         calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
         weights: Mapping[str, Around],
         expected: Forced,
         found: Forced,
@@ -388,16 +394,71 @@ class _Search:
             tuple(order),
             tuple(_uses(calls, weights)),
         )
+        substitutes = ()
+        if not what.startswith("gradient"):
+            substitutes = tuple(self._substitutes(unit, calls, taps, path, mine, theirs))
         instead = _instead_of(calls, what, mine, theirs, found)
         if instead is None:
-            yield Place(path, kind, _in_words(what), difference, remarks=remarks, wiring=wiring)
+            yield Place(
+                path,
+                kind,
+                _in_words(what),
+                difference,
+                remarks=remarks,
+                wiring=wiring,
+                substitutes=substitutes,
+            )
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
         tap = Correspondence().alone(name, calls[name])
         suspect = _Suspect(name, tap, weights[name], what, difference, pair)
         function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
-        yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
+        yield Place(
+            path,
+            function.kind,
+            _in_words(what),
+            difference,
+            (function,),
+            remarks,
+            wiring,
+            substitutes=substitutes,
+        )
+
+    def _substitutes(
+        self,
+        unit: Unit,
+        calls: Mapping[str, Call],
+        taps: Mapping[str, Tap],
+        path: str,
+        mine: Observed,
+        theirs: Observed,
+    ) -> Iterator[Substitute]:
+        """The reference's calls that the candidate has no call for."""
+        forced = {name: tap.mine for name, tap in taps.items()}
+        blocks = dict(unit.network.named_blocks())
+        for name, call in calls.items():
+            if name in taps or (call.path is None and not arguments.is_known(bare_name(name))):
+                continue
+            where, kind, known = path, bare_name(name), {}
+            if call.path is not None:
+                block = blocks[call.path]
+                where, own = joined(path, call.path), (type(block).__name__, settings(block))
+                kind, known = unit.backend.neutral_layer(block) or own
+            pair = Observed(call.output), Observed()
+            suspect = _Suspect(
+                name, self.correspondence.alone(name, call), Around([], []), "", 0.0, pair
+            )
+
+            def follow(output: Any, name: str = name) -> dict[str, Any]:
+                return Observed(handed_on(unit, forced, {name: output})).values()
+
+            yield Substitute(
+                self._accused(unit, where, kind, known, suspect, weighted=False),
+                follow,
+                mine.values(),
+                theirs.values(),
+            )
 
     def _stopped(
         self,
@@ -427,11 +488,17 @@ class _Search:
         return ""
 
     def _accused(
-        self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect
+        self,
+        unit: Unit,
+        path: str,
+        kind: str,
+        known: Mapping[str, Any],
+        suspect: _Suspect,
+        weighted: bool = True,
     ) -> Accused:
         call = suspect.tap.mine
         mine, theirs = suspect.pair or (Observed(), Observed())
-        cotangent = nest_like(call.output, suspect.weights.output)
+        cotangent = nest_like(call.output, suspect.weights.output) if weighted else None
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         prefix = f"{call.path}." if call.path else ""
         slots = {} if call.path is None else unit.network.neutral_slots()
@@ -467,6 +534,25 @@ def _leads_astray(
     following = [one for one in order[order.index(name) + 1 :] if one in taps]
     start = f"output['the input of {following[0]}']" if following else "output['output']"
     return any(what.startswith(start) for what in differing)
+
+
+def _tapping(within: Correspondence, block: AbstractNetwork) -> Callable[[str], str | None]:
+    """The taps of a block of the reference: what both sides have, and layers that `nn` has."""
+    layers = {
+        path
+        for path, inner in block.named_blocks()
+        if path and (block.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
+    }
+
+    def tap(path: str) -> str | None:
+        return within.tap(path) or (path if path in layers else None)
+
+    return tap
+
+
+def bare_name(name: str) -> str:
+    """The function's name of a tap."""
+    return name.partition("(")[0]
 
 
 def _has_blocks(unit: Unit, call: Call) -> bool:

@@ -29,11 +29,16 @@ class Layout:
         inputs: The order of the reference's axes in the candidate, by the number of axes.
         outputs: Of each call that the loss makes of the network, in order.
         likes: The reference's output of each call.
+        has_own_loss: Whether the loss was written for the candidate, and takes its outputs as they
+            are.
+        given: The paths of the loss's arguments that go into the network.
     """
 
     inputs: dict[int, Axes] = field(default_factory=dict)
     outputs: list[Alignment] = field(default_factory=list)
     likes: list[Any] = field(default_factory=list)
+    has_own_loss: bool = False
+    given: frozenset[str] = frozenset()
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """A loss that sees its network in the reference's layout."""
@@ -73,7 +78,8 @@ class Seen:
     def _back(self, outputs: Any, call: int) -> Any:
         """The outputs of a call in the reference's layout and structure."""
         layout = self._layout
-        if call >= len(layout.outputs) or not layout.outputs[call].leaves:
+        known = call < len(layout.outputs) and bool(layout.outputs[call].leaves)
+        if layout.has_own_loss or not known:
             return outputs
         theirs, own_structure = nest.flatten(outputs)
         mine, structure = nest.flatten(layout.likes[call])
@@ -125,9 +131,11 @@ def fit(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Fit:
     the candidate runs in none, the one in which most of its blocks ran.
     """
     mine = _run(reference, batch, Layout())
+    given = frozenset(_reaching(batch, mine.given))
+    has_own_loss = candidate.loss is not reference.loss
     found: list[Fit] = []
     for inputs in _inputs(batch):
-        layout = Layout(inputs, likes=mine.outputs)
+        layout = Layout(inputs, likes=mine.outputs, has_own_loss=has_own_loss, given=given)
         theirs = _run(candidate, batch, layout)
         if theirs.loss is None:
             found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
@@ -177,6 +185,7 @@ class _Run:
     outputs: list[Any] = field(default_factory=list)
     blocks: list[np.ndarray] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    given: list[np.ndarray] = field(default_factory=list)
 
 
 def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
@@ -186,6 +195,9 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
 
     def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         run.paths.append(path)
+        if not path:
+            arrays = nest.leaves(backend.to_numpy((args, kwargs)))
+            run.given += [leaf for leaf in arrays if isinstance(leaf, np.ndarray)]
         output = call(*args, **kwargs)
         values = backend.to_numpy(output)
         if path:
@@ -210,6 +222,13 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
     except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
         run.loss = None
     return run
+
+
+def _reaching(batch: tuple[Any, ...], given: Sequence[np.ndarray]) -> Iterator[str]:
+    """The paths of the arrays of a batch that a network is given."""
+    for path, leaf in nest.leaves_with_paths(batch, "args"):
+        if isinstance(leaf, np.ndarray) and any(np.array_equal(leaf, one) for one in given):
+            yield path
 
 
 def _inputs(batch: tuple[Any, ...]) -> Iterator[dict[int, Axes]]:

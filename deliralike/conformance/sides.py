@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance import matching
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.matching import Match, folding
+from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
+from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import settle
-from deliralike.conformance.seen import Fit, called, fit
+from deliralike.conformance.seen import Fit, Layout, called, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 
@@ -41,9 +43,16 @@ class Sides:
 
 
 def bring_together(
-    given: Sequence[Subject], batch: tuple[Any, ...], names: Mapping[str, Any]
+    given: Sequence[Subject],
+    batch: tuple[Any, ...],
+    names: Mapping[str, Any],
+    weights: str = "load",
 ) -> Sides:
     """Copy both sides in float64, match them, and give the candidate the reference's weights.
+
+    A candidate whose weights are to be judged keeps its own where its outputs agree with them, or
+    where tensors have no counterpart: it may hold in another form what the reference holds, such as
+    scales that are folded into kernels.
 
     Raises:
         DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
@@ -58,6 +67,13 @@ def bring_together(
         return Sides(reference, candidate)
     order = called(reference, batch), called(candidate, batch)
     match = matching.propose(reference.network, candidate.network, names, called=order)
+    if weights == "judge":
+        own = fit(reference, candidate, batch)
+        as_it_is = match
+        if own.agrees or not match.complete:
+            as_it_is = _together(match, reference, candidate)
+        if as_it_is is not match:
+            return _sides(reference, candidate, as_it_is, own.layout, (), True)
     folds = [] if match.complete else folding.folds(match, reference.network, order[0])
     if folds:
         folding.fold(reference.network, folds)
@@ -76,14 +92,56 @@ def bring_together(
     _load(candidate, found.match.to_candidate(reference.network.neutral_state()))
     layout = fits[id(found.match)][1].layout
     match = found.certain
+    settled = found.agrees or (found.exhausted and not match.parameters_left_over())
+    norms = tuple(fold.norm for fold in folds)
+    return _sides(reference, candidate, match, layout, norms, settled)
+
+
+def _sides(
+    reference: Subject,
+    candidate: Subject,
+    match: Match,
+    layout: Layout,
+    folded: tuple[str, ...],
+    settled: bool,
+) -> Sides:
     correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
-    return Sides(
-        reference,
-        candidate.but(loss=correspondence.loss(candidate.loss)),
-        correspondence,
-        match,
-        tuple(fold.norm for fold in folds),
-        found.agrees or (found.exhausted and not match.parameters_left_over()),
+    seen = candidate.but(loss=correspondence.loss(candidate.loss))
+    return Sides(reference, seen, correspondence, match, folded, settled)
+
+
+def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
+    """The match without the tensors that one side holds in another form.
+
+    They are those without a counterpart, and those whose values differ. The match itself where
+    there are none.
+    """
+    wanted, own = reference.network.neutral_state(), candidate.network.neutral_state()
+    found = match.to_reference(own)
+    apart = {
+        name
+        for name, value in found.items()
+        if value is not None and relative_difference(wanted[name], value) > NEAR
+    }
+    kept = tuple(
+        pair
+        for pair in match.names
+        if not apart.intersection(unit.source for unit in pair.reference)
+    )
+    if len(kept) == len(match.names) and match.complete:
+        return match
+    mine = {unit.source for pair in kept for unit in pair.reference}
+    theirs = {unit.source for pair in kept for unit in pair.candidate}
+    others = [name for name in match.reference.tensors if name not in mine]
+    others += [name for name in match.candidate.tensors if name not in theirs]
+    owners = {name.rpartition(".")[0] for name in others}
+    blocks = {
+        mine: its
+        for mine, its in block_paths.between(match.reference, match.candidate, kept).items()
+        if mine not in owners and its not in owners
+    }
+    return replace(
+        match, names=kept, missing={}, unexpected={}, blocks=blocks, together=tuple(others)
     )
 
 

@@ -317,6 +317,47 @@ def force(
     return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
 
 
+def handed_on(unit: Unit, calls: Mapping[str, Call], instead: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output, as in `force`.
+        instead: The results of further calls, by tap: nests of NumPy arrays.
+    """
+    network, backend, before = unit.network, unit.backend, _buffers(unit.network)
+    given = {
+        name: (_arrays((call.args, call.kwargs)), _arrays(call.output))
+        for name, call in calls.items()
+    }
+    own: dict[str, Any] = {}
+    prepared, results = backend.prepare((given, dict(instead)), network)
+
+    def tap(
+        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
+        if name in results:
+            return results[name]
+        if name not in given:
+            return call(*args, **kwargs)
+        into, output = prepared[name]
+        own[f"the input of {name}"] = _copied(network, (args, kwargs))
+        args, kwargs = _tied(_with(network, (args, kwargs), into, _instead), calls[name].same)
+        return _with(network, call(*args, **kwargs), output, _instead)
+
+    try:
+        with (
+            network.training_mode(unit.training),
+            random.portable(unit.seed),
+            backend.evaluating(),
+            _tapped(unit, network, tap),
+        ):
+            result = unit.output(network, backend.prepare(unit.inputs, network))
+    finally:
+        _write(network, before)
+    return backend.to_numpy({**own, "output": _copied(network, result)})
+
+
 def stops(name: str) -> bool:
     """Whether a tap is a call of `stop_gradient`."""
     return name.partition("#")[0] == "stop_gradient()"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Protocol
 
@@ -292,6 +292,16 @@ class Arrays(ABC):
         """Return a context in which float64 can be computed in, and that leaves no trace.
 
         When it ends, the framework's switches and generators are as they were before.
+        """
+        return nullcontext()
+
+    def dropping_by(
+        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
+    ) -> AbstractContextManager[Any]:
+        """Return a context in which the framework's own dropout multiplies by given factors.
+
+        Args:
+            factors: Called with the shape of a mask and the rate; gives zeros and scales.
         """
         return nullcontext()
 

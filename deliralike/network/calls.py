@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 Around = Callable[[str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -24,6 +25,8 @@ def called_through(
     with ExitStack() as stack:
         by_class: dict[type, dict[int, tuple[str, Any]]] = {}
         for path, block in blocks.items():
+            if isinstance(block, FunctionType | BuiltinFunctionType):
+                continue  # a sequence may hold functions, which have no class of their own
             if have_forward(block):
                 stack.enter_context(_through_instance(path, block, around))
             else:

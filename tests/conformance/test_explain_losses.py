@@ -539,5 +539,10 @@ def test_a_native_loss_that_is_not_known_is_compared_with_both_values():
     assert str(found).startswith("Cause unknown: the loss is ")
 
 
+def test_of_a_native_loss_that_is_not_known_a_factor_is():
+    found = native(lambda z: np.sin(z).sum(), lambda z: np.sin(z).mean(), NUMBERS)
+    assert found.known and "1 / the number of elements" in found.cause, str(found)
+
+
 def test_equal_native_losses_have_nothing_to_explain():
     assert native(plain, plain, LABELS) is None

@@ -3,6 +3,7 @@ are found."""
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -294,6 +295,91 @@ def test_a_native_reference_is_recognised_first():
     )
 
 
+def clipped(make, bound=0.5):
+    """The same with gradients clipped by their joint norm."""
+
+    def made(network):
+        optimizer = make(network)
+        optimizer.pre_update_hooks.append(ClipNorm(bound))
+        return optimizer
+
+    return made
+
+
+def of_chain(first, second):
+    """Optax's transformations, one after the other, whose learning rate can be set."""
+
+    def chain(learning_rate):
+        return optax.chain(first, second(learning_rate))
+
+    return of_optax(chain, learning_rate=0.1)
+
+
+def of_matrices(parameters):
+    return jax.tree.map(lambda value: value.ndim > 1, parameters)
+
+
+def adamw_of_matrices(learning_rate):
+    return optax.adamw(learning_rate, weight_decay=0.01, mask=of_matrices)
+
+
+SGD, ADAMW = following("sgd", lr=0.1), following("adamw", lr=0.01)
+TRAPS = {
+    "default decay": (
+        ADAMW,
+        of_optax(optax.adamw, learning_rate=0.01),
+        "jax",
+        "weight_decay=0.0001 instead of 0.01",
+    ),
+    "clip by value": (
+        clipped(SGD),
+        of_chain(optax.clip(0.5), optax.sgd),
+        "jax",
+        "clipping by value instead of norm",
+    ),
+    "no clip": (clipped(SGD), SGD, "torch", "no clipping of gradients"),
+    "no clip, native": (
+        clipped(of_torch(torch.optim.SGD, lr=0.1, momentum=0.9)),
+        of_torch(torch.optim.SGD, lr=0.1, momentum=0.9),
+        "torch",
+        "no clipping of gradients",
+    ),
+    "clip added": (SGD, clipped(SGD, 0.25), "torch", "clipping by the joint norm, bound 0.25"),
+    "eps_root": (
+        following("adam", lr=0.01),
+        of_optax(optax.adam, learning_rate=0.01, eps_root=3e-8),
+        "jax",
+        "eps_root=3e-08 instead of 0",
+    ),
+    "decay of matrices alone": (
+        ADAMW,
+        of_optax(adamw_of_matrices, learning_rate=0.01),
+        "jax",
+        "no weight decay of biases and other vectors",
+    ),
+    "Adam for AdamW": (
+        ADAMW,
+        of_torch(torch.optim.Adam, lr=0.01, weight_decay=0.01),
+        "torch",
+        "weight decay coupled: as L2",
+    ),
+    "decay that is new": (
+        following("adam", lr=0.01),
+        of_torch(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
+        "torch",
+        "weight_decay=0.03 decoupled",
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_what_people_do_with_optimizers(trap):
+    reference, candidate, backend, cause = TRAPS[trap]
+    found = explained(reference, candidate, backend, unused=backend != "jax")
+    assert found.known, found
+    assert cause in found.cause
+
+
 # Numbers that no list has
 # -----------------------------------------------------------------------------
 
@@ -458,7 +544,9 @@ def test_no_warm_up_is_made_up_of_what_differs_at_the_start():
     drawn = np.random.default_rng(0).uniform(0.5, 2.0, 50)
     found = explain_schedule(RATES, RATES * np.append(drawn, np.ones(len(RATES) - 50)))
     assert not found.known
-    assert str(found).startswith("Cause unknown: the learning rate is 0.291089 instead of 0.2 at update 1, ")
+    assert str(found).startswith(
+        "Cause unknown: the learning rate is 0.291089 instead of 0.2 at update 1, "
+    )
 
 
 def test_a_schedule_of_another_shape_is_not_known():

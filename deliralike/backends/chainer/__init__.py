@@ -222,6 +222,11 @@ class ChainerBackend(Backend):
             own.update(before)
             np.random.set_state(state)
 
+    def dropping_by(
+        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
+    ) -> AbstractContextManager[Any]:
+        return random.dropping_by(factors)
+
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)
         if len(self.devices()) > 1:

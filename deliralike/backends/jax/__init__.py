@@ -246,6 +246,11 @@ class JaxBackend(Backend):
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
 
+    def dropping_by(
+        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
+    ) -> AbstractContextManager[Any]:
+        return random.dropping_by(factors)
+
     def seed(self, seed: int) -> None:
         random.seed(seed)
 

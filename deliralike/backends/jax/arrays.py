@@ -328,13 +328,17 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile a function as ``jax.jit`` does.
 
     Within `compiling_quickly` the compilation is fast and the program slower; within `op_by_op` the
-    function itself is returned.
+    function itself is called, with JAX's arrays, as a program is.
     """
     if _op_by_op.get():
-        return function
+        return lambda *args: function(*jax.tree.map(_on_device, args))
     if _quickly.get() and jax.default_backend() == "cpu":
         return jax.jit(function, **options, compiler_options=_QUICKLY)
     return jax.jit(function, **options)
+
+
+def _on_device(leaf: Any) -> Any:
+    return put(narrow(leaf)) if isinstance(leaf, np.ndarray) else leaf
 
 
 def draw_on_host(

@@ -67,6 +67,7 @@ def _optax() -> list[Any]:
     return [sys.modules[name] for name in ("optax", "optax.losses") if name in sys.modules]
 
 
+@cache
 def _array_classes() -> list[type]:
     return [jax.core.Tracer, type(jnp.zeros(()))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -51,6 +51,27 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         _seed, _made, _copied = before
+
+
+@contextmanager
+def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
+    """Let flax's own dropout multiply by given factors; see `Backend`."""
+    own = nnx.Dropout.__call__
+
+    def dropout(layer: nnx.Dropout, inputs: Any, **keywords: Any) -> Any:
+        given = keywords.get("deterministic")
+        if layer.rate == 0.0 or (layer.deterministic if given is None else given):
+            return own(layer, inputs, **keywords)
+        shape = list(inputs.shape)
+        for dim in layer.broadcast_dims:
+            shape[dim] = 1
+        return inputs * jnp.asarray(factors(tuple(shape), layer.rate), inputs.dtype)
+
+    nnx.Dropout.__call__ = dropout  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nnx.Dropout.__call__ = own  # type: ignore[method-assign]
 
 
 def state(network: Any) -> dict[str, Any]:

@@ -358,6 +358,11 @@ class TorchBackend(Backend):
             torch.set_default_dtype(dtype)
             random.load_state(state)
 
+    def dropping_by(
+        self, factors: Callable[[tuple[int, ...], float], np.ndarray]
+    ) -> AbstractContextManager[Any]:
+        return random.dropping_by(factors)
+
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 

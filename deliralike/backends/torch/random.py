@@ -5,7 +5,8 @@ Inside replicas the masks are reproducible, and different in each replica and ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -46,6 +47,42 @@ def _generator(device: torch.device) -> torch.Generator:
         key = np.random.SeedSequence([replica.seed, replica.index]).generate_state(1, np.uint64)
         by_device[device] = torch.Generator(device).manual_seed(int(key[0]))
     return by_device[device]
+
+
+@contextmanager
+def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iterator[None]:
+    """Let PyTorch's own functions of dropout multiply by given factors; see `Backend`."""
+    functional = torch.nn.functional
+    before = {name: getattr(functional, name) for name in _DROPOUTS}
+
+    def replaced(drops_channels: bool) -> Callable[..., torch.Tensor]:
+        def dropout(
+            input: torch.Tensor,  # PyTorch's name
+            p: float = 0.5,
+            training: bool = True,
+            inplace: bool = False,
+        ) -> torch.Tensor:
+            if not training or p == 0.0:
+                return input
+            shape = tuple(input.shape)
+            if drops_channels:
+                shape = (*shape[:2], *[1] * (len(shape) - 2))
+            factor = torch.as_tensor(factors(shape, p), dtype=input.dtype, device=input.device)
+            return input.mul_(factor) if inplace else input * factor
+
+        return dropout
+
+    for name, drops_channels in _DROPOUTS.items():
+        setattr(functional, name, replaced(drops_channels))
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(functional, name, function)
+
+
+# Whether whole channels are dropped, by the function's name.
+_DROPOUTS = {"dropout": False, "dropout1d": True, "dropout2d": True, "dropout3d": True}
 
 
 def state() -> dict[str, np.ndarray]:

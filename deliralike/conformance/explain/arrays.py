@@ -17,6 +17,7 @@ from deliralike.conformance.findings import MATCH, Explanation
 
 Array = np.ndarray
 Way = tuple[str, Array]  # what a report says, and what the reference's array becomes
+_MANY = 32  # elements from which on a spread says something
 _SMALL = 2**16  # elements; more are not tried in every order
 
 
@@ -35,6 +36,25 @@ def met(ways: Iterable[Way], came: Array, limit: float = MATCH) -> Explanation |
             return Explanation(cause, away, nearest, max(limit, MATCH))
         nearest = min(nearest, away)
     return None
+
+
+def compared(wanted: Array, came: Array) -> Explanation:
+    """What there is to look at where nothing is known: where they are farthest apart, how alike."""
+    if wanted.shape != came.shape:
+        return Explanation(f"shape {came.shape} instead of {wanted.shape}", np.inf)
+    if not np.isfinite(came).all():
+        return Explanation.seen(f"{int((~np.isfinite(came)).sum())} values that are not finite")
+    apart = came - wanted
+    place = np.unravel_index(int(np.argmax(np.abs(apart))), wanted.shape)
+    at = ", ".join(str(int(index)) for index in place)
+    said = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
+    if wanted.size < _MANY:
+        return Explanation(said, np.inf)
+    said += f"; spread {came.std():.3g} instead of {wanted.std():.3g}"
+    noise = f"{apart.std() / (wanted.std() or 1.0):.0e} of the spread, with mean {apart.mean():.1e}"
+    if wanted.std() and came.std():
+        said += f", correlation {np.corrcoef(wanted.ravel(), came.ravel())[0, 1]:.3f}"
+    return Explanation(f"{said}; the difference (noise?) is {noise}", np.inf)
 
 
 def of_samples(one: Array, two: Array) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
     """
     if name not in came or name not in wanted:
         said = "is missing" if name not in came else "should not be there"
-        return Explanation(f"{name} {said}", 0.0)
+        return Explanation.seen(f"{name} {said}")
     y, kind = np.asarray(came[name], np.float64), came[name].dtype
     dtypes = f"dtype {kind} instead of {wanted[name].dtype}"
     found = arrays.met(_ways(name, wanted, before, y), y, max(limit, np.finfo(float).eps))
@@ -39,7 +40,7 @@ def tensor(name: str, wanted: Arrays, came: Arrays, before: Arrays, limit: float
         cause = dtypes
     elif y.ndim and kind != wanted[name].dtype and kind.kind == "f":
         cause = f"{cause} ({dtypes})"
-    return Explanation(cause, found.match, found.next_best)
+    return replace(found, cause=cause)
 
 
 def _ways(name: str, wanted: Arrays, before: Arrays, y: Array) -> Iterator[Way]:

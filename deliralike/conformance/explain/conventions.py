@@ -92,7 +92,9 @@ class Trial:
 class Judge(Protocol):
     """What executes settings and compares the result with the candidate's."""
 
-    data: int  # how many independent numbers are compared
+    @property
+    def data(self) -> int:
+        """How many independent numbers are compared."""
 
     def residual(self, changes: Changes) -> np.ndarray:
         """The differences from the candidate, each relative."""

@@ -129,10 +129,6 @@ class Labels:
         label = np.where(self.kept, self.target, 0)
         return np.moveaxis(np.eye(len(self.weight))[label] * self.kept[..., None], -1, 1)
 
-    def shifted(self, by: int) -> Labels:
-        """Each label some classes further."""
-        return replace(self, target=(self.target + by) % len(self.weight))
-
 
 Divisor = Callable[[Array, Labels], Any]
 
@@ -343,31 +339,45 @@ def _other_labels(on: Labels, weighted: bool) -> Iterator[tuple[str, Callable[[L
         yield "class weights in reverse order", lambda on: replace(on, weight=on.weight[::-1])
         for by in (1, -1):
             words = f"class weights in another order, shifted by {by:+d}"
-            yield words, lambda on, by=by: replace(on, weight=np.roll(on.weight, by))
+            yield words, partial(_rolled, by)
     if not on.kept.all():
         yield "ignored labels counted as the first class", partial(_counted, label=0)
         last = "ignored labels counted as the last class (index -1 wraps)"
         yield last, partial(_counted, label=len(on.weight) - 1)
     for by in (1, -1):
         own = f"labels off by one ({by:+d}), with the weights of the right ones"
-        yield f"labels off by one ({by:+d})", lambda on, by=by: on.shifted(by)
+        yield f"labels off by one ({by:+d})", partial(_shifted, by)
         if weighted:
-            yield own, lambda on, by=by: replace(on.shifted(by), counts=on.weights)
+            yield own, partial(_shifted_alone, by)
     place = np.arange(len(on.target)).reshape(-1, *(1,) * (on.target.ndim - 1))
     half = place < len(on.target) // 2
     along = np.arange(on.target.shape[-1])
     axis = "last axis" if on.target.ndim > 1 else "batch"
     kept = {
         "first half of the batch alone": half,
-        "second half of the batch alone": ~half,
         f"the last label along the {axis} left out": along < along[-1],
         f"the first label along the {axis} left out": along > 0,
-        f"the last label along the {axis} alone": along == along[-1],
     }
     for label in np.unique(on.target[on.kept]) if len(on.weight) <= 64 else ():
         kept[f"class {label} ignored as well (a weight of zero)"] = on.target != label
     for words, mask in kept.items():
-        yield words, lambda on, mask=mask: replace(on, kept=on.kept & mask)
+        yield words, partial(_kept, mask)
+
+
+def _rolled(by: int, on: Labels) -> Labels:
+    return replace(on, weight=np.roll(on.weight, by))
+
+
+def _shifted(by: int, on: Labels) -> Labels:
+    return replace(on, target=(on.target + by) % len(on.weight))
+
+
+def _shifted_alone(by: int, on: Labels) -> Labels:
+    return replace(_shifted(by, on), counts=on.weights)
+
+
+def _kept(mask: Array, on: Labels) -> Labels:
+    return replace(on, kept=on.kept & mask)
 
 
 def _counted(on: Labels, label: int) -> Labels:
@@ -378,14 +388,23 @@ def _counted(on: Labels, label: int) -> Labels:
 def _of_one_hot() -> Iterator[tuple[str, Callable[[Array, Labels], Any]]]:
     """Losses of each class by itself."""
     elements = {
-        "binary cross-entropy of each class (sigmoid)": lambda z, t: bce(z, t),
+        "binary cross-entropy of each class (sigmoid)": bce,
         "squared error of the probabilities": lambda z, t: (softmax(z) - t) ** 2,
         "squared error of the logits": lambda z, t: (z - t) ** 2,
-        "absolute error of the probabilities": lambda z, t: _absolute(softmax(z) - t),
     }
     for words, element in elements.items():
-        yield f"{words}, mean over all", lambda z, on, e=element: e(z, on.hot).mean()
-        yield f"{words}, sum over classes", lambda z, on, e=element: e(z, on.hot).sum(1).mean()
+        yield f"{words}, mean over all", partial(_of_classes, element, np.mean)
+        yield f"{words}, sum over classes", partial(_of_classes, element, _sum_of_classes)
+
+
+def _of_classes(
+    element: Callable[..., Array], reduce: Callable[..., Any], z: Array, on: Labels
+) -> Any:
+    return reduce(element(z, on.hot))
+
+
+def _sum_of_classes(each: Array) -> Any:
+    return each.sum(1).mean()
 
 
 # Targets of the prediction's shape
@@ -435,7 +454,6 @@ ELEMENTS: Mapping[str, Element] = {
     "absolute error": lambda x, t, **_: _absolute(x - t),
     "Huber loss with delta=1": _huber,
     "log-cosh of the error": lambda x, t, **_: np.log(np.cosh(x - t)),
-    "squared error of the logarithms": lambda x, t, **_: (np.log1p(x) - np.log1p(t)) ** 2,
     "binary cross-entropy of logits": lambda x, t, positive, **_: bce(x, t, positive),
     "binary cross-entropy of probabilities": (
         lambda x, t, positive, **_: -t * positive * np.log(x) - (1.0 - t) * np.log(1.0 - x)
@@ -445,7 +463,6 @@ ELEMENTS: Mapping[str, Element] = {
         _focal_inverted
     ),
     "no gradient through the focal weight (it is detached)": _focal_detached,
-    "hinge loss of signs": lambda x, t, **_: _at_least(1.0 - (2.0 * t - 1.0) * x, 0.0),
     "cross-entropy of soft targets": lambda x, t, **_: -t * log_softmax(x),
     "KL divergence": lambda x, t, **_: _own_entropy(t) - t * log_softmax(x),
     "KL divergence with its arguments exchanged": (
@@ -632,7 +649,7 @@ def overlap(
 def of_overlaps(target: Array, settings: Mapping[str, Any], kind: str = "dice_loss") -> Family:
     """The Dice or Tversky loss with the reference's settings."""
     reduction = "sum instead of mean" if settings.get("reduction") == "sum" else ""
-    usual = {
+    usual: dict[str, Any] = {
         "smooth": float(settings.get("smooth", SMOOTH)),
         "start": 0 if settings.get("include_background", True) else 1,
         "finish": _FINISHES[reduction or "mean of one minus the coefficient"],

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.explain import types
 from deliralike.conformance.explain.conventions import (
     EXACT,
@@ -122,7 +122,8 @@ class Point:
 
     def seen(self, value: float, gradient: Array | None) -> Array:
         """The vector of a loss that was run."""
-        slopes = [float((gradient * direction).sum()) for direction in self.directions]
+        given = 0.0 if gradient is None else gradient
+        slopes = [float((given * direction).sum()) for direction in self.directions]
         return np.array([float(value), *slopes])
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
@@ -177,20 +178,37 @@ class Part:
             activation = partial(_divided, activation, settings.pop("temperature"))
         if "most" in settings:
             activation = partial(_clipped, activation, settings.pop("most"))
-        factor, slope = settings.pop("factor", 1.0), settings.pop("slope", 1.0)
-        shift = settings.pop("shift", 0.0)
+        numbers = {name: settings.pop(name) for name in _NUMBERS if name in settings}
         with np.errstate(all="ignore"):
-            found = point.of(
-                lambda z: self.family.formula(activation(self.view(z)), **settings) * factor
-            )
-        found[1:] *= slope
-        found[0] += shift
-        return found
+            found = point.of(lambda z: self.family.formula(activation(self.view(z)), **settings))
+        return _adjusted(found, **numbers)
 
     @property
     def conventions(self) -> list[Convention]:
         """Those of its family, and other functions before it."""
         return [*self.family.table(self.family.usual), *_activations(self.activation)]
+
+
+_NUMBERS = ("factor", "slope", "shift")
+
+
+def _adjusted(vector: Array, factor: float = 1.0, slope: float = 1.0, shift: float = 0.0) -> Array:
+    """The vector of a loss that is multiplied, in its gradient alone too, and moved."""
+    return np.append(factor * vector[:1] + shift, factor * slope * vector[1:])
+
+
+@dataclass(frozen=True)
+class _Whole(Part):
+    """A loss of which nothing is known but what it gave."""
+
+    given: Array = field(default_factory=lambda: np.zeros(0))
+
+    def vector(self, point: Point, changes: Changes) -> Array:
+        return _adjusted(self.given[: len(point.directions) + 1], **changes)
+
+    @property
+    def conventions(self) -> list[Convention]:
+        return []
 
 
 def _divided(activation: Path, temperature: float, z: Array) -> Array:
@@ -388,6 +406,9 @@ def _unchanged(z: Array) -> Array:
     return z
 
 
+_NOTHING = Family(_unchanged, {}, lambda usual: iter(()))
+
+
 def _recognised(part: Part, point: Point, usual: Array) -> Iterator[Part]:
     """The term with the settings that give what the reference gave; nothing where none do."""
     judge = _Judge(part, point, usual, usual)
@@ -468,7 +489,8 @@ class _Place:
 
     @property
     def _factors(self) -> list[Convention]:
-        return list(_factors(self.own, self.left, self.point.prediction.shape))
+        shape = np.shape(self.part.view(self.point.prediction))
+        return list(_factors(self.own, self.left, shape))
 
     def everything(self) -> Iterator[Trial]:
         """Numbers, and two conventions at a time."""
@@ -496,7 +518,7 @@ def _unknown(usual: Array, wanted: Array) -> Explanation:
 def explain(loss: Composition) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
     if not np.isfinite(loss.candidate.value):
-        return Explanation(f"the loss is {loss.candidate.value}: an overflow, or 0 / 0", np.inf)
+        return Explanation.seen("overflow or an undefined operation: the loss is not finite")
     if (penalty := _penalty(loss)) is not None:
         return penalty
     mine, theirs = (
@@ -510,6 +532,8 @@ def explain(loss: Composition) -> Explanation | None:
     )
     point.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
     parts = list(_parts(loss, point)) or list(itertools.islice(_native(loss, point, usual), 1))
+    first = next(iter(loss.outputs.values()))
+    parts = parts or [_Whole("", _NOTHING, partial(_whole, 0, first.shape), given=usual)]
     return _explained(parts, point, usual, wanted)
 
 
@@ -598,7 +622,11 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
     for start in range(whole.shape[axis] - given.shape[axis] + 1):
         index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
         if relative_difference(given, whole[index]) <= LIMIT:
-            yield lambda x, index=index: x[index]
+            yield partial(_part_of, index)
+
+
+def _part_of(index: tuple[slice, ...], array: Array) -> Array:
+    return array[index]
 
 
 def _weights_of_terms(
@@ -639,37 +667,34 @@ def _weight(about: str, part: Part, factor: float) -> str | None:
 def _penalty(loss: Composition) -> Explanation | None:
     """A term of the parameters alone: their squares or sizes."""
     mine, theirs = loss.reference, loss.candidate
-    for name, gradient in mine.outputs.items():
-        if relative_difference(gradient, theirs.outputs[name]) > LIMIT:
-            return None
-    there = {
-        name: gradient
-        for name, gradient in mine.parameters.items()
-        if gradient is not None and theirs.parameters.get(name) is not None
-    }
-    null = compare(there, {name: theirs.parameters[name] for name in there}).null
-    added = {
-        name: np.asarray(theirs.parameters[name]) - gradient
-        for name, gradient in there.items()
-        if name not in null and relative_difference(gradient, theirs.parameters[name]) > LIMIT
-    }
-    if not added:
+    if compare(mine.outputs, theirs.outputs).difference > LIMIT:
         return None
-    gradient = np.concatenate([change.ravel() for change in added.values()])
-    weights = np.concatenate([loss.parameters[name].ravel() for name in added])
+    apart_by = differences(mine.parameters, theirs.parameters)
+    names = [name for name, difference in apart_by.items() if difference > LIMIT]
+    if not names or any(_absent(total, name) for total in (mine, theirs) for name in names):
+        return None
+    added = _flat([theirs.parameters[name] for name in names])
+    added = added - _flat([mine.parameters[name] for name in names])
+    weights, more = _flat([loss.parameters[name] for name in names]), theirs.value - mine.value
     length = float(np.linalg.norm(weights))
     forms = {
         "squares": (length**2, 2.0 * weights),
         "sizes": (np.abs(weights).sum(), np.sign(weights)),
         "root of their sum of squares": (length, weights / length),
     }
-    more, trials = theirs.value - mine.value, []
     for words, (value, slope) in forms.items():
-        factor = float(gradient @ slope) / float(slope @ slope)
-        of_value = abs(more - factor * value) / (abs(more) or 1.0)
-        distance = max(relative_difference(gradient, factor * slope), of_value)
-        number = shown(float(f"{factor:.6g}"))
-        cause = f"a penalty on {', '.join(added)} added: {number} times their {words}"
-        trials.append(Trial(cause, {}, distance))
-    best = min(trials, key=lambda trial: max(trial.distance, EXACT))
-    return Explanation(best.cause, best.distance) if best.distance <= MATCH else None
+        factor = float(f"{added @ slope / (slope @ slope):.6g}")
+        made = np.append(factor * slope, factor * value)
+        away = relative_difference(np.append(added, more), made)
+        if away <= MATCH:
+            cause = f"a penalty on {', '.join(names)} added: {factor:g} times their {words}"
+            return Explanation(cause, away)
+    return None
+
+
+def _absent(total: Total, name: str) -> bool:
+    return total.parameters.get(name) is None
+
+
+def _flat(arrays: Sequence[Array | None]) -> Array:
+    return np.concatenate([np.ravel(np.asarray(array)) for array in arrays])

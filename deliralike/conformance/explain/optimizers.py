@@ -335,6 +335,7 @@ _NUMBERS = (
     ("beta1", "beta1", WEIGHT, _WEIGHTS, _BETAS),
     ("beta2", "beta2", WEIGHT, _WEIGHTS, (*_BETAS, "rmsprop", "adadelta")),
     ("eps", "eps", LOG, _DECADES, _ROOTS),
+    ("eps_root", "eps_root", LOG, _DECADES, _MOMENTS),
     ("start", "squares that start at", LOG, (1e-3, 0.1, 1.0, 10.0), _ROOTS),
 )
 _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of squares

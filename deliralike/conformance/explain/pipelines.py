@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,8 +44,8 @@ def field(
         plain: The reference's samples before augmentation.
     """
     if plain is not None and name in plain.fields:
-        sides = (_stacked(stream, name) for stream in (plain, reference, candidate))
-        if (found := augmentation(*sides, limit)) is not None:
+        before, one, two = (_stacked(stream, name) for stream in (plain, reference, candidate))
+        if (found := augmentation(before, one, two, limit)) is not None:
             return found
     wanted, came = alike(reference.samples(name), candidate.samples(name), first)
     of_values = sample_values.explain(wanted, came, limit)
@@ -68,7 +69,7 @@ def _order_of_field(
     if found is None:
         return None
     words = f"{name} shuffled against {others}: {found.cause}"
-    return Explanation(words, found.match, found.next_best)
+    return replace(found, cause=words)
 
 
 def alike(

@@ -10,29 +10,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import Explanation
+from deliralike.conformance.agreement import compare
+from deliralike.conformance.findings import MATCH, Explanation
 
 if TYPE_CHECKING:
     from deliralike.conformance.levels.probing import Probe, Seen, Side
 
 _TINY = 1e-150
-_SQUARED = (
-    1.5  # a power of the mean above which errors grow: two passes have about one, one pass has two
-)
-_EXACT = 1e-8
+_STEEP = 1.5  # two passes of a variance have errors of about the first power of the mean
 _SMALL = 1e-6  # of the largest tensor: smaller ones are not weighed by themselves
-Arrays = dict[str, np.ndarray]
+Arrays = Mapping[str, np.ndarray]
+Way = tuple[str, Arrays]  # a mistake in words, and what the reference gives with it
 
 
 def refusal(probe: Probe, one: Seen, two: Seen) -> str:
     """What one side refuses and the other does not, or in another way."""
-    if two.error is None and one.error is not None:
-        wraps = {"index": ", it wraps around or is clamped"}.get(probe.about, "")
-        values = {"one": " (one value per channel has no variance)"}.get(probe.about, "")
-        return f"no error where the reference raises {_said(one.error)}{values}{wraps}"
-    if one.error is None and two.error is not None:
+    if one.error is None:
         return f"{_said(two.error)} where the reference gives values"
-    return f"{_said(two.error)} where the reference raises {_said(one.error)}"
+    if two.error is not None:
+        return f"{_said(two.error)} where the reference raises {_said(one.error)}"
+    more = {
+        "index": ", it wraps around or is clamped",
+        "one": " (one value per channel has no variance)",
+    }
+    said = f"no error where the reference raises {_said(one.error)}"
+    return said + more.get(probe.about, "")
 
 
 def _said(error: Exception | None) -> str:
@@ -41,55 +43,85 @@ def _said(error: Exception | None) -> str:
 
 
 def values(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> Explanation | None:
-    """The known mistake whose tensors are nearest to the candidate's."""
-    tried = [
-        (_distance(tensors, two.tensors), cause)
-        for cause, tensors in _variants(probe, ours, one, two)
-    ]
-    tried += _powers(probe, ours, theirs)
-    tried = [(0.0 if far <= _EXACT else far, cause) for far, cause in tried if not np.isnan(far)]
-    tried.sort(key=lambda pair: pair[0])
-    if tried and tried[0][0] == 0.0:
-        return Explanation(tried[0][1], 0.0, next((far for far, _ in tried if far > 0.0), None))
+    """The known mistake with which the reference gives the candidate's tensors.
+
+    None where there is none, and nothing to be seen in the candidate's numbers either.
+    """
+    nearest = np.inf
+    for cause, tensors in _WAYS.get(probe.about, _nothing)(probe, ours, one, two):
+        away = _distance(tensors, two.tensors)
+        if away <= MATCH:
+            return Explanation(cause, away, nearest)
+        nearest = min(nearest, away)
+    seen = _seen(probe, ours, theirs, one, two)
+    return Explanation.seen(seen) if seen else None
+
+
+def _distance(wanted: Arrays, came: Arrays) -> float:
+    """Over all tensors that both have, each in units of its own size."""
+    shared = {name: value for name, value in wanted.items() if name in came}
+    its = {name: came[name] for name in shared}
+    return compare(shared, its, rounding=_SMALL * MATCH).difference
+
+
+def _seen(probe: Probe, ours: Side, theirs: Side, one: Seen, two: Seen) -> str:
+    """What the candidate's own numbers show; empty for nothing."""
     if not all(np.isfinite(value).all() for value in two.tensors.values()):
-        return Explanation(_no_number(probe), 0.0)
-    return Explanation(tried[0][1], tried[0][0]) if tried else None
+        return _NO_NUMBER.get(probe.about, "no number where the reference has one")
+    if probe.about == "far":
+        return _growth(probe, ours, theirs)
+    if probe.about == "huge" and "loss" in two.tensors:
+        mine, its = (float(side.tensors["loss"]) for side in (one, two))
+        words = "as log(p + epsilon) or clipped probabilities are"
+        return f"a loss that is bounded: {its:.6g} for {mine:.6g}, {words}" if its < mine else ""
+    return ""
 
 
-def _no_number(probe: Probe) -> str:
-    return {
-        "ignored": "NaN: divided by the number of labels that count, which is zero",
-        "huge": "no number: an overflow, as exponentials that are not taken relative to the largest have",
-        "one": "no number: the variance of one value",
-    }.get(probe.about, "no number where the reference has one")
+_NO_NUMBER = {
+    "ignored": "NaN: divided by the number of labels that count, which is zero",
+    "huge": (
+        "no number: an overflow, as exponentials that are not taken relative to the largest have"
+    ),
+    "one": "no number: the variance of one value",
+}
 
 
-def _variants(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[tuple[str, Arrays]]:
-    """Known mistakes, and what the reference would give with them."""
-    if probe.about in ("zeros", "outputs"):
-        yield from _sides_of_zero(probe, ours, two)
-    if probe.about == "ties":
-        yield from _order_of_ties(probe, ours, two)
-    if probe.about == "ignored":
-        yield from _counted(probe, ours)
-    if probe.about == "huge":
-        yield from _clipped(probe, ours, one, two)
-    if probe.about == "padding":
-        yield from _with_gradient_of_padding(one, two)
+def _growth(probe: Probe, ours: Side, theirs: Side) -> str:
+    """How the error grows with the mean: as its square where a variance is computed in one pass."""
+    errors = []
+    for shift in (0.0, -0.9e4):  # means of 1e4 and of 1e3 deviations
+        moved = replace(probe, batch=nest.map(partial(_shifted, shift), probe.batch))
+        errors.append(_distance(ours.see(moved).tensors, theirs.see(moved).tensors))
+    if not (all(errors) and np.isfinite(errors).all()):
+        return ""
+    power = float(np.log10(errors[0] / errors[1]))
+    words = f"the error grows with the mean to the power of {power:.2g}"
+    return f"one-pass variance, E[x²] - E[x]²: {words}" if power > _STEEP else ""
 
 
-def _sides_of_zero(probe: Probe, ours: Side, two: Seen) -> Iterator[tuple[str, Arrays]]:
+def _shifted(shift: float, leaf: Any) -> Any:
+    is_floating = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.size
+    return leaf + shift if is_floating and leaf.mean() > 5e3 else leaf
+
+
+# Known mistakes, and what the reference gives with them
+# -----------------------------------------------------------------------------
+
+
+def _nothing(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
+    return iter(())
+
+
+def _sides_of_zero(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
     """Derivatives at zero as they are beside it: all above, all below, and between the two."""
     what = "loss" if probe.about == "outputs" else "activation"
-    above, below = (ours.see(_beside_zero(probe, sign)).tensors for sign in (_TINY, -_TINY))
-    share = _share(below, above, two.tensors)
+    above, below = (ours.see(_beside_zero(probe, by)).tensors for by in (_TINY, -_TINY))
+    start = f"derivative at zero of the {what}"
+    yield f"{start} is the one above it: relu'(0) = 1, abs'(0) = 1", above
+    yield f"{start} is the one below it: relu'(0) = 0, abs'(0) = -1", below
+    share, between = _between(below, above, two.tensors)
     found = f"relu'(0) = {share:.4g}, abs'(0) = {2 * share - 1:.4g}"
-    yield f"derivative at zero of the {what} is the one above it: relu'(0) = 1, abs'(0) = 1", above
-    yield f"derivative at zero of the {what} is the one below it: relu'(0) = 0, abs'(0) = -1", below
-    yield (
-        f"derivative at zero of the {what} lies between those below and above: {found}",
-        _between(below, above, share),
-    )
+    yield f"{start} lies between those below and above: {found}", between
 
 
 def _beside_zero(probe: Probe, tiny: float) -> Probe:
@@ -97,21 +129,18 @@ def _beside_zero(probe: Probe, tiny: float) -> Probe:
     return replace(probe, offset=tiny) if probe.about == "outputs" else replace(probe, beside=tiny)
 
 
-def _order_of_ties(probe: Probe, ours: Side, two: Seen) -> Iterator[tuple[str, Arrays]]:
-    """Yield ties broken towards the last element, and between first and last.
+def _order_of_ties(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
+    """Ties broken towards the last element, and between first and last.
 
     A rising ramp before a maximum breaks them towards the last.
     """
     rising, falling = (
         ours.through(partial(_on_a_ramp, ours, size)).see(probe).tensors for size in (1e-10, -1e-10)
     )
-    share = _share(falling, rising, two.tensors)
     yield "the last of equal values taken as the largest, not the first", rising
+    share, between = _between(falling, rising, two.tensors)
     shares = f"{1 - share:.3g} to the first, {share:.3g} to the last"
-    yield (
-        f"equal values share the gradient of their maximum: {shares}",
-        _between(falling, rising, share),
-    )
+    yield f"equal values share the gradient of their maximum: {shares}", between
 
 
 def _on_a_ramp(
@@ -126,116 +155,51 @@ def _on_a_ramp(
     return call(*args, **kwargs)
 
 
-def _counted(probe: Probe, ours: Side) -> Iterator[tuple[str, Arrays]]:
+def _counted(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
     """Ignored labels taken for a class."""
     for label in range(64):
-        seen = ours.see(
-            replace(probe, batch=nest.map(lambda leaf, label=label: _all(leaf, label), probe.batch))
-        )
+        seen = ours.see(replace(probe, batch=nest.map(partial(_all, label), probe.batch)))
         if seen.error is not None:
             break
         yield f"ignored labels counted as class {label}", seen.tensors
 
 
-def _all(leaf: Any, label: int) -> Any:
+def _all(label: int, leaf: Any) -> Any:
     """Another label in the place of labels that are all ignored."""
     is_label = isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu" and leaf.size
     ignored = is_label and leaf.flat[0] in (-100, -1, 255) and bool((leaf == leaf.flat[0]).all())
     return np.full_like(leaf, label) if ignored else leaf
 
 
-def _clipped(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[tuple[str, Arrays]]:
-    """The logarithm of a probability with something added to it, or bounded from below."""
-    if float(two.tensors.get("loss", np.nan)) < float(one.tensors["loss"]):
-        yield (
-            f"a loss that is bounded: {float(two.tensors['loss']):.6g} for "
-            f"{float(one.tensors['loss']):.6g}, as log(p + epsilon) or clipped probabilities are",
-            {"loss": two.tensors["loss"]},
-        )
-
-
-def _with_gradient_of_padding(one: Seen, two: Seen) -> Iterator[tuple[str, Arrays]]:
+def _with_gradient_of_padding(probe: Probe, ours: Side, one: Seen, two: Seen) -> Iterator[Way]:
     """Only rows differ in which the reference's gradient is zero."""
     tensors = dict(one.tensors)
     for name, value in one.tensors.items():
         other = two.tensors.get(name)
         if value.ndim == 2 and other is not None and other.shape == value.shape:
-            zero = np.logical_not(value.any(axis=1))
-            tensors[name] = np.where(zero.reshape(-1, 1), other, value)
+            tensors[name] = np.where(value.any(axis=1, keepdims=True), value, other)
     yield "the row of the padding token gets a gradient", tensors
 
 
-def _powers(probe: Probe, ours: Side, theirs: Side) -> list[tuple[float, str]]:
-    """How the error grows with the mean: as its square where a variance is computed in one pass."""
-    if probe.about != "far":
-        return []
-    errors = []
-    for shift in (0.0, -0.9e4):  # means of 1e4 and of 1e3 deviations
-        moved = replace(
-            probe, batch=nest.map(lambda leaf, shift=shift: _shifted(leaf, shift), probe.batch)
+def _between(first: Arrays, second: Arrays, came: Arrays) -> tuple[float, dict[str, np.ndarray]]:
+    """Where the candidate's gradients are on the way from one to the other, and what is there."""
+    names = [name for name in first if name in second and name in came]
+    gradients = [name for name in names if name.startswith("gradient")]
+    share = 0.0
+    if gradients:
+        one, two, three = (
+            np.concatenate([np.ravel(side[name]) for name in gradients])
+            for side in (first, second, came)
         )
-        errors.append(_distance(ours.see(moved).tensors, theirs.see(moved).tensors))
-    power = (
-        float(np.log10(errors[0] / errors[1]))
-        if all(errors) and np.isfinite(errors).all()
-        else np.nan
-    )
-    if power > _SQUARED:
-        return [
-            (
-                0.0,
-                "one-pass variance, E[x²] - E[x]²: the error grows with the mean to the power of "
-                f"{power:.2g}",
-            )
-        ]
-    return [(errors[0], "the mean of the inputs: errors do not grow with its square")]
+        way = two - one
+        share = float(way @ (three - one)) / (float(way @ way) or 1.0)
+    return share, {name: first[name] + share * (second[name] - first[name]) for name in names}
 
 
-def _shifted(leaf: Any, shift: float) -> Any:
-    is_far = (
-        isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.size and leaf.mean() > 5e3
-    )
-    return leaf + shift if is_far else leaf
-
-
-# Tensors together
-# -----------------------------------------------------------------------------
-
-
-def _distance(wanted: Mapping[str, np.ndarray], came: Mapping[str, np.ndarray]) -> float:
-    """Over all tensors of both together, each in units of its own size."""
-    total = 0.0
-    for name in (name for name in wanted if name in came):
-        one, two = np.asarray(wanted[name], np.float64), np.asarray(came[name], np.float64)
-        if one.shape != two.shape:
-            return np.inf
-        if not (np.isfinite(one).all() and np.isfinite(two).all()):
-            return np.inf
-        scale = max(float(np.abs(one).max(initial=0.0)), _largest(wanted) * _SMALL)
-        total = max(total, float(np.abs(one - two).max(initial=0.0)) / scale if scale else 0.0)
-    return total
-
-
-def _largest(tensors: Mapping[str, np.ndarray]) -> float:
-    return max((float(np.abs(value).max(initial=0.0)) for value in tensors.values()), default=0.0)
-
-
-def _share(first: Arrays, second: Arrays, came: Mapping[str, np.ndarray]) -> float:
-    """Where the candidate is on the way from one to the other."""
-    names = [
-        name for name in first if name in second and name in came and name.startswith("gradient")
-    ]
-    if not names:
-        return 0.0
-    one, two, three = (
-        np.concatenate([np.ravel(each[name]) for name in names]) for each in (first, second, came)
-    )
-    way = two - one
-    length = float(way @ way)
-    return float(way @ (three - one)) / length if length else 0.0
-
-
-def _between(first: Arrays, second: Arrays, share: float) -> Arrays:
-    return {
-        name: first[name] + share * (second[name] - first[name]) for name in first if name in second
-    }
+_WAYS = {
+    "zeros": _sides_of_zero,
+    "outputs": _sides_of_zero,
+    "ties": _order_of_ties,
+    "ignored": _counted,
+    "padding": _with_gradient_of_padding,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _recognised(
         return None
     scale = float(rates[0]) or 1.0
 
-    def residual(values: list[float]) -> Rates:
+    def residual(values: Sequence[float]) -> Rates:
         return (_shaped(shape, rates[0], (values[0], values[1] * scale), steps) - rates) / scale
 
     values = improved(residual, [float(flat[-1] + 1), last / scale], [LOG, LINE], 40)

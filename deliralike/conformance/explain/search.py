@@ -112,16 +112,30 @@ class Search:
             return self._by_arrays(itself)
         itself = Trial((), family.formula, self.bench.reference, distances)
         trials: list[Trial] = []
-        for trial in self._trials(family):
-            trials.append(trial)
-            if self._explains(trial, itself, self.everything):
-                return self._found(trial, trials)
-            if time.monotonic() > self.end:
-                break
+        if (found := self.first(itself, trials)) is not None:
+            return found
         for trial in self._joined(trials, itself):
             if self._explains(trial, itself, self.everything):
                 return self._found(trial, trials)
         return self._in_part(trials, itself) or self._by_arrays(itself) or _nearest(trials, itself)
+
+    def first(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+        """The first known choice that gives what the candidate gave.
+
+        Args:
+            itself: What the reference gave.
+            trials: Where those go that were executed.
+        """
+        trials = [] if trials is None else trials
+        if self.family is None or not self._reproduces(self.family.formula):
+            return None
+        for trial in self._trials(self.family):
+            trials.append(trial)
+            if self._explains(trial, itself, self.everything):
+                return self._found(trial, trials)
+            if time.monotonic() > self.end:
+                return None
+        return None
 
     # What is executed
     # -------------------------------------------------------------------------

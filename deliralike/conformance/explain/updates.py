@@ -49,6 +49,7 @@ class Form:
         betas: The weights of the old means; the first one alone for rules with one mean.
         eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``,
             ``"unscaled"`` (beside the root of the mean before its bias correction).
+        eps_root: Added inside the root, beside an epsilon outside of it.
         corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
             ``"second"``.
         correction_dtype: The type that the corrections are computed in: ``"float64"`` or
@@ -86,6 +87,7 @@ class Form:
     beta2: Number = 0.999
     eps: Number = 1e-8
     eps_form: str = "outside"
+    eps_root: Number = 0.0
     corrected: str = "both"
     correction_dtype: str = "float64"
     amsgrad: str = ""
@@ -355,7 +357,7 @@ class _Run:
         """The root of a mean of squares, with its epsilon."""
         eps = self.form.eps
         return {
-            "outside": lambda: (square / correction) ** 0.5 + eps,
+            "outside": lambda: (square / correction + self.form.eps_root) ** 0.5 + eps,
             "root": lambda: (square / correction + eps) ** 0.5,
             "root squared": lambda: (square / correction + eps**2) ** 0.5,
             "unscaled": lambda: (square**0.5 + eps) / correction**0.5,

@@ -12,7 +12,7 @@ from deliralike.conformance.explain.arrays import Array, Way
 from deliralike.conformance.explain.relations import nearest
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
-_LEAST = 32  # elements from which on a spread says something
+_LEAST = 32  # elements from which on many numbers may be fitted
 
 
 def explain_weights(
@@ -58,7 +58,7 @@ def _explained(
     found = arrays.met(_fitted(value, came), came, limit)
     if found is not None:
         return Explanation(found.cause, found.match, apart)
-    return Explanation(_compared(value, came), np.inf)
+    return arrays.compared(value, came)
 
 
 def _ways(
@@ -84,15 +84,9 @@ def _rows(value: Array) -> Iterator[Way]:
     if rows.shape[-1] < 2:
         return
     sizes = np.linalg.norm(rows, axis=1, keepdims=True)
-    centred = rows - rows.mean(1, keepdims=True)
-    deviations = rows.std(1, keepdims=True)
-    ways = {
-        "each row divided by its norm (the scale of a weight norm is lost)": (rows, sizes),
-        "centred: the mean of each row subtracted": (centred, np.ones_like(sizes)),
-        "standardised: each row with mean 0 and deviation 1": (centred, deviations),
-    }
-    for words, (above, below) in ways.items():
-        yield words, (above / np.where(below > 0, below, 1.0)).reshape(value.shape)
+    if sizes.all():
+        words = "each row divided by its norm (the scale of a weight norm is lost)"
+        yield words, (rows / sizes).reshape(value.shape)
 
 
 def _fitted(value: Array, came: Array) -> Iterator[Way]:
@@ -124,23 +118,3 @@ def _fitted(value: Array, came: Array) -> Iterator[Way]:
         bits = np.ceil(np.log2(2 * levels + 1))
         words = f"quantised: rounded to whole steps of {step:.3g}, about {bits:.0f} bits"
         yield words, np.round(value / step) * step
-
-
-def _compared(value: Array, came: Array) -> str:
-    """What there is to look at where nothing is known: how large, how alike, where farthest."""
-    if value.shape != came.shape or not np.isfinite(came).all():
-        return f"shape {came.shape} instead of {value.shape}"
-    place = np.unravel_index(int(np.argmax(np.abs(came - value))), value.shape)
-    at = ", ".join(str(int(index)) for index in place)
-    said = f"[{at}] is {came[place]:.9g} instead of {value[place]:.9g}"
-    if value.size < _LEAST:
-        return said
-    relative = np.abs(came - value) / (np.abs(value) + np.abs(value).mean() + 1e-300)
-    if relative.max() <= 1e-5 and np.count_nonzero(came != value) > 0.5 * value.size:
-        return f"{said}; all differ by noise of about {float(np.median(relative)):.0e}, as other arithmetic gives"
-    if value.std() and came.std():
-        alike = float(np.corrcoef(value.ravel(), came.ravel())[0, 1])
-        spreads = f"spread {came.std():.3g} instead of {value.std():.3g}"
-        said += f"; {spreads}, correlation {alike:.2f}"
-        said += " (another start?)" if abs(alike) < 0.5 else ""
-    return said

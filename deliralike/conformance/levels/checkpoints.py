@@ -204,7 +204,7 @@ class _Way:
         except BackendUnavailable:
             raise
         except DeliralikeError as error:
-            yield _Difference("all tensors", "read", np.inf, Explanation(f"an error: {error}", 0.0))
+            yield _Difference("all tensors", "read", np.inf, Explanation.seen(f"an error: {error}"))
             return
         yield from _differences(held, read, {}, "written")
         there = {name: value for name, value in self._renamed(read).items() if name in before}
@@ -255,7 +255,7 @@ class _Way:
             try:
                 resumed = _resume(receiver, self._renamed(read["network"]), state, read["lr"])
             except DeliralikeError as error:
-                refused = Explanation(f"an error: {error}", 0.0)
+                refused = Explanation.seen(f"an error: {error}")
                 yield Finding(NAME, place, "resuming", np.inf, explanation=refused)
                 continue
             found += [] if found else _differences(state, resumed[1].neutral_state(), {}, "read")

@@ -273,7 +273,11 @@ def _of_parameters(
     }
     if match is not None:
         reached, names = match.to_reference(reached), {}
-        wanted = {name: value for name, value in wanted.items() if not name.endswith(COUNTER)}
+        wanted = {
+            name: value
+            for name, value in wanted.items()
+            if name in reached and not name.endswith(COUNTER)
+        }
     found = compare(wanted, {name: reached.get(names.get(name, name)) for name in wanted})
     if not found.difference <= LIMIT:
         yield Finding("L5", found.worst, f"value after {steps} steps", found.difference)

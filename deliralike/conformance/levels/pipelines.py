@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def _fields(one: Stream, two: Stream) -> Finding:
         if two.batches
         else "no batches at all"
     )
-    return Finding(NAME, "batch 0", "structure", np.inf, explanation=Explanation(came, 0.0))
+    return Finding(NAME, "batch 0", "structure", np.inf, explanation=Explanation.seen(came))
 
 
 def _sizes(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]:
@@ -107,7 +108,7 @@ def _sizes(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]
     )
     remark = f"{said}: {len(two)} samples altogether instead of {len(one)}."
     what = "size" if first < common else "number of batches"
-    explanation = Explanation(cause, 0.0, order.next_best if order else None)
+    explanation = Explanation.seen(cause) if order is None else replace(order, cause=cause)
     return [
         Finding(NAME, f"batch {first}", what, np.inf, explanation=explanation, remarks=(remark,))
     ]
@@ -120,7 +121,7 @@ def _types(one: Stream, two: Stream) -> list[Finding]:
         pairs = zip(one.batches, two.batches, strict=False)
         for number, (wanted, came) in enumerate((a[field].dtype, b[field].dtype) for a, b in pairs):
             if wanted != came and not _narrowed(two, wanted, came):
-                explanation = Explanation(f"dtype {came} instead of {wanted}", 0.0)
+                explanation = Explanation.seen(f"dtype {came} instead of {wanted}")
                 findings.append(
                     Finding(
                         NAME, f"batch {number}, {field}", "dtype", np.inf, explanation=explanation

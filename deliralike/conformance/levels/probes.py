@@ -40,6 +40,7 @@ from deliralike.conformance.levels.probing import (
 )
 from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
+from deliralike.conformance.matching.aligning import align
 from deliralike.conformance.subject import Subject
 
 TITLE = "probes: extreme numbers, exact ties, nothing at all"
@@ -386,9 +387,22 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     are_native = ours.is_native or theirs.is_native
     if one.error is not None or two.error is not None:
         return _judge_errors(probe, one, two, mode, are_native)
+    if are_native:
+        two = _in_names_of(one, two)
     if are_native and probe.about in ("far", "ignored"):
         return _as_notes(_judge_values(probe, ours, theirs, one, two, mode), ours, theirs)
     return _judge_values(probe, ours, theirs, one, two, mode)
+
+
+def _in_names_of(one: Seen, two: Seen) -> Seen:
+    """What a native network gave, in the names of the reference; buffers of its own are left out."""
+    outputs = [
+        {name: value for name, value in seen.tensors.items() if name.startswith("outputs")}
+        for seen in (one, two)
+    ]
+    given = align(*outputs).back(outputs[1], outputs[0])
+    tensors = {name: given.get(name, two.tensors.get(name)) for name in one.tensors}
+    return replace(two, tensors={name: v for name, v in tensors.items() if v is not None})
 
 
 def _as_notes(judged: Judged, ours: Side, theirs: Side) -> Judged:
@@ -396,8 +410,15 @@ def _as_notes(judged: Judged, ours: Side, theirs: Side) -> Judged:
     findings, figure, notes = judged
     if not (ours.is_native or theirs.is_native):
         return judged
-    said = [f"{one.what} is off by {one.difference:.0e}. {one.explanation}" for one in findings]
+    said = [_short(one) for one in findings]
     return [], {**figure, "difference": 0.0, "failed": []}, [*notes, *said]
+
+
+def _short(finding: Finding) -> str:
+    """A finding of a probe as a note, which names the probe if it was not in float64."""
+    where = f"{finding.place}: " if finding.place.endswith("float32") else ""
+    why = "" if finding.explanation is None else f". {finding.explanation}"
+    return f"{where}{finding.what} is off by {finding.difference:.0e}{why}"
 
 
 def _judge_values(
@@ -499,7 +520,8 @@ def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
         for group in (True, False)
     }
     found = {}
-    for name in (name for name in one if name in two or not _is_gradient(name)):
+    always = ("loss", "outputs")
+    for name in (name for name in one if name in two or name.startswith(always)):
         first, second = one[name], two.get(name)
         floor = max(NULL * largest[_is_gradient(name)], 1e-300)
         if second is not None and (_size(first) <= floor and _size(second) <= floor):

@@ -122,7 +122,7 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
             ROUNDING,
         ),
         "gradient of the input": compare(
-            _arrays("input", mine.inputs), _arrays("input", theirs.inputs), ROUNDING
+            _inputs(mine, correspondence), _inputs(theirs, correspondence), ROUNDING
         ),
         "statistics": compare(
             {n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}
@@ -145,6 +145,12 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     unmatched = correspondence.unmatched(mine.parameters, candidate.recording.parameters)
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
     return Mode(*sides, differences, layers, gradients, is_blind, effective)
+
+
+def _inputs(recording: Recording, correspondence: Correspondence) -> dict[str, Any]:
+    """The gradients of the arguments that go into the network."""
+    found = _arrays("input", recording.inputs)
+    return {path: found[path] for path in found if correspondence.is_input(f"args{path[5:]}")}
 
 
 def _without_gradients(one: Look) -> Look:

@@ -447,16 +447,16 @@ class _Run:
         place, (mine, its) = f"optimizer {self.name}", self.start
         found = []
         if self.rates_are_own and mine is not None and its is not None and _relative(mine, its):
-            cause = Explanation(
-                f"lr={its:g} instead of {mine:g} (learning rate times {_ratio(its, mine):g})", 0.0
+            cause = Explanation.seen(
+                f"lr={its:g} instead of {mine:g} (learning rate times {_ratio(its, mine):g})"
             )
             found.append(
                 Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
             )
         if self.drift is not None:
             step, mine, its = self.drift
-            cause = Explanation(
-                "a schedule of the candidate's own: its learning rate changes with the update", 0.0
+            cause = Explanation.seen(
+                "a schedule of the candidate's own: its learning rate changes with the update"
             )
             what = f"schedule: lr={its:g} instead of {mine:g} after step {step}"
             found.append(Finding("L4", place, what, _relative(mine, its), explanation=cause))

@@ -307,7 +307,7 @@ def _counts(
     counts = reference.count_parameters(), candidate.count_parameters()
     if counts[0] == counts[1] or found or _summed(match):
         return []
-    if match is not None and (match.left_out or not match.complete):
+    if match is not None and (match.left_out or match.together or not match.complete):
         return []
     return [_finding("", f"{counts[1]:,} parameters, in the reference {counts[0]:,}", _NOT_THERE)]
 
@@ -397,6 +397,8 @@ def _notes(
         )
         if match.left_out:
             yield f"Left out as was asked: {', '.join(match.left_out)}."
+        if match.together:
+            yield f"Held in another form, and compared by what they compute together: {', '.join(match.together)}."
         buffers = [name for name in match.missing if name not in match.parameters_left_over()]
         if buffers:
             yield f"Buffers of the reference alone, not compared: {_some(buffers)}."

@@ -38,6 +38,7 @@ class Match:
         reference, candidate: What was matched.
         corrections: What the user said.
         left_out: Tensors that the user said to have no counterpart.
+        together: Tensors of both sides that hold the same in another form, as outputs show.
     """
 
     names: tuple[Pair, ...]
@@ -48,6 +49,7 @@ class Match:
     candidate: Side = field(repr=False)
     corrections: Corrections = field(default_factory=dict, repr=False)
     left_out: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
 
     @property
     def ambiguous(self) -> tuple[Pair, ...]:

@@ -282,7 +282,8 @@ def moments(x):
 
 def batch_norm_train(x, weight, bias, eps=1e-5):
     """By the statistics of the batch, which are given as well."""
-    return (batch_norm(x, *moments(x), weight, bias, eps), *moments(x))
+    mean, var = moments(x)
+    return batch_norm(x, mean, var, weight, bias, eps), mean, var
 
 
 def group_norm(x, groups, weight, bias):

@@ -105,7 +105,7 @@ def _follows(
     register(Check("optimizers", level, title, function, needs))
 
 
-for _title, _settings in {
+_SETTINGS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "sgd with momentum": {"momentum": 0.9},
     "sgd with Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
@@ -120,7 +120,8 @@ for _title, _settings in {
     "adadelta": {},
     "lion": {"weight_decay": 0.1},
     "lamb": {"weight_decay": 0.1},
-}.items():
+}
+for _title, _settings in _SETTINGS.items():
     _follows(
         "L4",
         _title,
@@ -193,7 +194,8 @@ def hooks(backend: Backend) -> None:
 
     Before it, they get None for a parameter that took no part.
     """
-    optimizer, seen = _optimizer(backend, "sgd"), []
+    optimizer = _optimizer(backend, "sgd")
+    seen: list[Any] = []
     start, g = optimizer.network.neutral_state(), _GRADIENTS[0]
 
     def doubled(_: Any, found: dict[str, Any]) -> dict[str, Any]:

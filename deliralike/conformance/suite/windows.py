@@ -134,9 +134,9 @@ _row(
 )
 _row("interpolate, nearest", lambda x, size: x[..., [0, 0, 1, 1, 2, 3, 3, 4]], _LINE, 8)
 _row("interpolate, bilinear", _bilinear, _IMAGE, (7, 4), mode="bilinear")
-for _name, _size, _options in (
-    ("interpolate, linear", 8, {}),
-    ("interpolate, linear and smaller", 3, {}),
-    ("interpolate with align_corners", 8, {"align_corners": True}),
+for _name, _size, _corners in (
+    ("interpolate, linear", 8, False),
+    ("interpolate, linear and smaller", 3, False),
+    ("interpolate with align_corners", 8, True),
 ):
-    _row(_name, formulas.interpolate, _LINE, _size, mode="linear", **_options)
+    _row(_name, formulas.interpolate, _LINE, _size, mode="linear", align_corners=_corners)

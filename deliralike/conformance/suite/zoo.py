@@ -71,7 +71,8 @@ def _slope(name: str) -> Callable[[Backend], None]:
         found = backend.gradients(_scalar, network, x).parameters
         start = network.neutral_state()
         rng = np.random.default_rng(0)
-        direction = {key: rng.standard_normal(g.shape) for key, g in found.items() if g is not None}
+        gradients = {key: g for key, g in found.items() if g is not None}
+        direction = {key: rng.standard_normal(g.shape) for key, g in gradients.items()}
 
         def moved(by: float) -> float:
             state = {key: start[key] + by * step for key, step in direction.items()}
@@ -79,7 +80,7 @@ def _slope(name: str) -> Callable[[Backend], None]:
             with backend.evaluating():
                 return backend.number(_scalar(network, native(backend, x)))
 
-        slope = sum((found[key] * step).sum() for key, step in direction.items())
+        slope = sum((gradients[key] * step).sum() for key, step in direction.items())
         agree(f"{name}: slope in a random direction", slope, fourth_order(moved, 1e-5), 1e-6)
 
     return function

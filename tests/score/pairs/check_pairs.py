@@ -7,6 +7,8 @@ of the proof is used.
 ``python -m tests.score.pairs.check_pairs cnn resnet`` prints what is not as it should be.
 """
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import copy
@@ -32,49 +34,203 @@ RANDOM = {"vit"}  # dropout of the framework's own: nothing can be said of train
 
 # The port's layers by those of the reference, where the comparison loads the weights.
 NAMES = {
-    ("cnn", "chainer"): {"conv1": "conv1", "bn1": "norm1", "conv2": "conv2", "bn2": "norm2", "fc1": "l1", "fc2": "l2"},
+    ("cnn", "chainer"): {
+        "conv1": "conv1",
+        "bn1": "norm1",
+        "conv2": "conv2",
+        "bn2": "norm2",
+        "fc1": "l1",
+        "fc2": "l2",
+    },
     ("unet", "chainer"): {
-        "up1": "up", "reduce": "conv", "outc": "classify",
-        **{f"{a}.double_conv.{i}": f"{b}.{j}" for a, b in (("inc", "enc0"), ("down1", "enc1"), ("down2", "enc2"), ("conv1", "dec1"), ("conv2", "dec0")) for i, j in ((0, 0), (1, 1), (3, 2), (4, 3))},
+        "up1": "up",
+        "reduce": "conv",
+        "outc": "classify",
+        **{
+            f"{a}.double_conv.{i}": f"{b}.{j}"
+            for a, b in (
+                ("inc", "enc0"),
+                ("down1", "enc1"),
+                ("down2", "enc2"),
+                ("conv1", "dec1"),
+                ("conv2", "dec0"),
+            )
+            for i, j in ((0, 0), (1, 1), (3, 2), (4, 3))
+        },
     },
     ("vit", "chainer"): {
-        "patch_embed": "patch", "norm": "ln", "head": "out", "cls_token": "token", "pos_embed": "position",
-        **{f"blocks.{i}.{a}": f"layers.{i}.{b}" for i in (0, 1) for a, b in (("norm1", "ln_1"), ("norm2", "ln_2"), ("mlp.fc1", "l1"), ("mlp.fc2", "l2"), ("attn.out_proj", "attention.w_o"), ("attn.in_proj 0", "attention.w_q"), ("attn.in_proj 1", "attention.w_k"), ("attn.in_proj 2", "attention.w_v"))},
+        "patch_embed": "patch",
+        "norm": "ln",
+        "head": "out",
+        "cls_token": "token",
+        "pos_embed": "position",
+        **{
+            f"blocks.{i}.{a}": f"layers.{i}.{b}"
+            for i in (0, 1)
+            for a, b in (
+                ("norm1", "ln_1"),
+                ("norm2", "ln_2"),
+                ("mlp.fc1", "l1"),
+                ("mlp.fc2", "l2"),
+                ("attn.out_proj", "attention.w_o"),
+                ("attn.in_proj 0", "attention.w_q"),
+                ("attn.in_proj 1", "attention.w_k"),
+                ("attn.in_proj 2", "attention.w_v"),
+            )
+        },
     },
     ("gpt", "jax"): {
-        "wte": "tok", "wpe": "pos", "ln_f": "norm",
-        **{f"h.{i}.{a}": f"blocks.{i}.{b}" for i in (0, 1) for a, b in (("ln_1", "norm_attn"), ("ln_2", "norm_mlp"), ("attn.c_attn", "qkv"), ("attn.c_proj", "out"), ("mlp.c_fc", "up"), ("mlp.c_proj", "down"))},
+        "wte": "tok",
+        "wpe": "pos",
+        "ln_f": "norm",
+        **{
+            f"h.{i}.{a}": f"blocks.{i}.{b}"
+            for i in (0, 1)
+            for a, b in (
+                ("ln_1", "norm_attn"),
+                ("ln_2", "norm_mlp"),
+                ("attn.c_attn", "qkv"),
+                ("attn.c_proj", "out"),
+                ("mlp.c_fc", "up"),
+                ("mlp.c_proj", "down"),
+            )
+        },
+    },
+    ("autoencoder", "jax"): {
+        "encoder.0": "encoder.conv1",
+        "encoder.2": "encoder.conv2",
+        "fc_mu": "encoder.mu",
+        "fc_logvar": "encoder.logvar",
+        "decoder_input": "decoder.dense",
+        "decoder.0": "decoder.up1",
+        "decoder.2": "decoder.up2",
     },
     ("convnext_like", "jax"): {
-        "stem.0": "stem", "stem.1": "stem_ln", "downsample.0": "down_ln", "downsample.1": "down", "norm": "head_ln", "head": "head",
-        **{f"{s}.{a}": f"{t}.{b}" for s, t in (("stage1", "body"), ("stage2", "tail")) for a, b in (("dwconv", "depthwise"), ("norm", "ln"), ("pwconv1", "expand"), ("pwconv2", "project"), ("gamma", "layer_scale"))},
+        "stem.0": "stem",
+        "stem.1": "stem_ln",
+        "downsample.0": "down_ln",
+        "downsample.1": "down",
+        "norm": "head_ln",
+        "head": "head",
+        **{
+            f"{s}.{a}": f"{t}.{b}"
+            for s, t in (("stage1", "body"), ("stage2", "tail"))
+            for a, b in (
+                ("dwconv", "depthwise"),
+                ("norm", "ln"),
+                ("pwconv1", "expand"),
+                ("pwconv2", "project"),
+                ("gamma", "layer_scale"),
+            )
+        },
     },
     ("convnext_like", "chainer"): {
-        "stem.0": "conv0", "stem.1": "norm0", "downsample.0": "norm1", "downsample.1": "conv1", "norm": "norm2", "head": "fc",
-        **{f"{s}.{a}": f"{t}.{b}" for s, t in (("stage1", "block1"), ("stage2", "block2")) for a, b in (("dwconv", "conv"), ("norm", "norm"), ("pwconv1", "fc1"), ("pwconv2", "fc2"), ("gamma", "scale.W"))},
+        "stem.0": "conv0",
+        "stem.1": "norm0",
+        "downsample.0": "norm1",
+        "downsample.1": "conv1",
+        "norm": "norm2",
+        "head": "fc",
+        **{
+            f"{s}.{a}": f"{t}.{b}"
+            for s, t in (("stage1", "block1"), ("stage2", "block2"))
+            for a, b in (
+                ("dwconv", "conv"),
+                ("norm", "norm"),
+                ("pwconv1", "fc1"),
+                ("pwconv2", "fc2"),
+                ("gamma", "scale.W"),
+            )
+        },
     },
     ("resnet", "jax"): {
-        "conv1": "stem", "bn1": "stem_norm", "fc": "head", "layer2.0.downsample.0": "blocks.2.proj", "layer2.0.downsample.1": "blocks.2.proj_norm",
-        **{f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}" for i in range(4) for n in (1, 2) for a, b in (("conv", "conv"), ("bn", "norm"))},
+        "conv1": "stem",
+        "bn1": "stem_norm",
+        "fc": "head",
+        "layer2.0.downsample.0": "blocks.2.proj",
+        "layer2.0.downsample.1": "blocks.2.proj_norm",
+        **{
+            f"layer{1 + i // 2}.{i % 2}.{a}{n}": f"blocks.{i}.{b}_{n}"
+            for i in range(4)
+            for n in (1, 2)
+            for a, b in (("conv", "conv"), ("bn", "norm"))
+        },
     },
 }
+
+
+def both_heads(names):
+    """The autoencoder's two heads in one layer."""
+    return linear(
+        *(
+            torch.cat([getattr(names[head], kind) for head in ("fc_mu", "fc_logvar")])
+            for kind in ("weight", "bias")
+        )
+    )
+
+
+def columns_last(name):
+    """A layer behind a picture that is flattened channels last."""
+
+    def make(names):
+        weight = names[name].weight
+        return linear(
+            weight.unflatten(1, (6, 2, 3)).permute(0, 2, 3, 1).flatten(1), names[name].bias
+        )
+
+    return make
+
+
+def rows_last(names):
+    """The layer in front of a picture that was flattened channels last."""
+    layer = names["decoder_input"]
+    turned = [
+        value.unflatten(0, (6, 2, 3)).movedim(0, 2).flatten(0, 2)
+        for value in (layer.weight, layer.bias)
+    ]
+    return linear(*turned)
+
+
+def linear(weight, bias):
+    """A layer of these values."""
+    layer = torch.nn.Linear(*weight.shape[::-1])
+    layer.weight.data, layer.bias.data = weight.detach(), bias.detach()
+    return layer
 
 
 # The same for single ports that are cut otherwise; None where there is no such layer.
 OTHER = {
     ("vit", "chainer", "one projection for all three"): {
-        f"blocks.{i}.attn.in_proj{part}": None if part else f"layers.{i}.attention.w_qkv" for i in (0, 1) for part in ("", " 0", " 1", " 2")
+        f"blocks.{i}.attn.in_proj{part}": None if part else f"layers.{i}.attention.w_qkv"
+        for i in (0, 1)
+        for part in ("", " 0", " 1", " 2")
+    },
+    ("autoencoder", "jax", "one layer for mean and variance"): {
+        "fc_mu": ("encoder.stats", both_heads),
+        "fc_logvar": None,
+    },
+    ("autoencoder", "jax", "flattened channels last, both ways"): {
+        "fc_mu": ("encoder.mu", columns_last("fc_mu")),
+        "fc_logvar": ("encoder.logvar", columns_last("fc_logvar")),
+        "decoder_input": ("decoder.dense", rows_last),
     },
     ("gpt", "jax", "mask kept by the block"): {},
     ("convnext_like", "jax", "perceptron by convolutions of one pixel"): {},
     ("convnext_like", "chainer", "grouped convolution"): {},
     ("convnext_like", "chainer", "norm of Chainer on the pixels"): {},
     ("convnext_like", "chainer", "perceptron by convolutions of one pixel"): {},
-    ("convnext_like", "chainer", "layer scale as a parameter"): {f"stage{i}.gamma": f"block{i}.scale" for i in (1, 2)},
-    ("gpt", "jax", "head of its own with the embedding as its weight"): {"wte": None, "wte.weight": ".tok"},
+    ("convnext_like", "chainer", "layer scale as a parameter"): {
+        f"stage{i}.gamma": f"block{i}.scale" for i in (1, 2)
+    },
+    ("gpt", "jax", "head of its own with the embedding as its weight"): {
+        "wte": None,
+        "wte.weight": ".tok",
+    },
     ("gpt", "jax", "positions as a fresh table of zeros"): {"wpe": None, "wpe.weight": ".pos"},
     ("gpt", "jax", "three projections, the values first"): {
-        f"h.{i}.attn.c_attn{part}": name and f"blocks.{i}.{name}" for i in (0, 1) for part, name in (("", None), (" 0", "query"), (" 1", "key"), (" 2", "value"))
+        f"h.{i}.attn.c_attn{part}": name and f"blocks.{i}.{name}"
+        for i in (0, 1)
+        for part, name in (("", None), (" 0", "query"), (" 1", "key"), (" 2", "value"))
     },
 }
 
@@ -91,7 +247,7 @@ def source(pair, port, edits=()):
 def load(pair, port, edits=()):
     """The module of an edited port."""
     module = types.ModuleType(f"{pair}_{port}")
-    exec(compile(source(pair, port, edits), f"{pair}/{port}", "exec"), module.__dict__)  # noqa: S102
+    exec(compile(source(pair, port, edits), f"{pair}/{port}", "exec"), module.__dict__)
     return module
 
 
@@ -103,6 +259,10 @@ def leaves(value):
     """The arrays of a nest of outputs, in order."""
     if isinstance(value, dict):
         return [leaf for key in sorted(value) for leaf in leaves(value[key])]
+    if (
+        isinstance(value, tuple) and len(value) == 3 and value[0].ndim == 4
+    ):  # the autoencoder's, in the order of the dictionary
+        value = value[::-1]
     if isinstance(value, (tuple, list)):
         return [leaf for one in value for leaf in leaves(one)]
     return [value]
@@ -115,8 +275,12 @@ def square(arrays):
 
 def of_reference(reference):
     """What the reference computes."""
-    batch = [torch.tensor(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in reference.batch()]
-    loss = getattr(reference, "loss", lambda net, *b: torch.nn.functional.cross_entropy(net(*b[:-1]), b[-1]))
+    batch = [
+        torch.tensor(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in reference.batch()
+    ]
+    loss = getattr(
+        reference, "loss", lambda net, *b: torch.nn.functional.cross_entropy(net(*b[:-1]), b[-1])
+    )
     found = {}
     torch.manual_seed(0)
     net = reference.network().double()
@@ -166,16 +330,25 @@ class Flax:
         with jax.enable_x64(True):
             self.net = module.network(reference)
             for _, variable in nnx.iter_graph(self.net):
-                if hasattr(variable, "dtype") and getattr(variable, "param_dtype", None) is not None:
+                if (
+                    hasattr(variable, "dtype")
+                    and getattr(variable, "param_dtype", None) is not None
+                ):
                     variable.dtype = jnp.float64  # nnx.Embed is as wide as its table was at first
-                if isinstance(variable, nnx.Variable) and jnp.issubdtype(getattr(variable.get_value(), "dtype", jnp.int32), jnp.floating):
+                if isinstance(variable, nnx.Variable) and jnp.issubdtype(
+                    getattr(variable.get_value(), "dtype", jnp.int32), jnp.floating
+                ):
                     variable.set_value(jnp.asarray(np.asarray(variable.get_value()), jnp.float64))
 
     def layers(self):
         """Variables of each layer by name."""
         found = {}
         for path, module in nnx.iter_modules(self.net):
-            own = {k: v for k, v in vars(module).items() if isinstance(v, nnx.Variable) and not isinstance(v, nnx.RngState)}
+            own = {
+                k: v
+                for k, v in vars(module).items()
+                if isinstance(v, nnx.Variable) and not isinstance(v, nnx.RngState)
+            }
             found[".".join(map(str, path))] = (module, own)
         return found
 
@@ -184,7 +357,10 @@ class Flax:
 
     def write(self, variable, value):
         with jax.enable_x64(True):
-            assert variable.get_value().shape == value.shape, (variable.get_value().shape, value.shape)
+            assert variable.get_value().shape == value.shape, (
+                variable.get_value().shape,
+                value.shape,
+            )
             variable.set_value(jnp.asarray(value))
 
     def copied(self, layer, source):
@@ -204,7 +380,12 @@ class Flax:
         else:
             mean, var = w.get("running_mean"), w.get("running_var")
             values = {"scale": w["weight"], "mean": mean, "var": var}
-            values |= {"gamma": w["weight"], "beta": w["bias"], "running_mean": mean, "running_var": var}
+            values |= {
+                "gamma": w["weight"],
+                "beta": w["bias"],
+                "running_mean": mean,
+                "running_var": var,
+            }
         if "bias" in w:
             values["bias"] = w["bias"]
         return values
@@ -306,7 +487,9 @@ class Chainer:
         found = {}
         for path, link in self.net.namedlinks():
             own = {n: (link, n) for n in sorted(link._params)}
-            own |= {n: (link, n) for n in link._persistent if isinstance(getattr(link, n), np.ndarray)}
+            own |= {
+                n: (link, n) for n in link._persistent if isinstance(getattr(link, n), np.ndarray)
+            }
             found[path.strip("/").replace("/", ".")] = (link, own)
         return found
 
@@ -325,7 +508,12 @@ class Chainer:
         """Native values by name, of a layer of torch."""
         w = {k: v.detach().double().numpy() for k, v in source.state_dict().items()}
         if "Norm" in type(source).__name__:
-            return {"gamma": w["weight"], "beta": w["bias"], "avg_mean": w.get("running_mean"), "avg_var": w.get("running_var")}
+            return {
+                "gamma": w["weight"],
+                "beta": w["bias"],
+                "avg_mean": w.get("running_mean"),
+                "avg_var": w.get("running_var"),
+            }
         return {"W": w["weight"], "b": w.get("bias")}
 
     def _loss(self, net, *b):
@@ -362,7 +550,14 @@ class Chainer:
                 found["gradients"] = square([p.grad for p in net.params() if p.grad is not None])
                 if batch[0].dtype.kind == "f":
                     found["gradient of the input"] = inputs[0].grad
-                found["statistics"] = square([getattr(k, n) for k in net.links() for n in k._persistent if n in ("avg_mean", "avg_var", "running_mean", "running_var")])
+                found["statistics"] = square(
+                    [
+                        getattr(k, n)
+                        for k in net.links()
+                        for n in k._persistent
+                        if n in ("avg_mean", "avg_var", "running_mean", "running_var")
+                    ]
+                )
                 for name, make in getattr(self.module, "OPTIMIZERS", {}).items():
                     net = copy.deepcopy(self.net)
                     optimizer = make(net)
@@ -371,7 +566,9 @@ class Chainer:
                         net.cleargrads()
                         self._loss(net, *batch).backward()
                         optimizer.update()
-                    found[f"optimizer {name}"] = square([p.array - b for p, b in zip(net.params(), before)])
+                    found[f"optimizer {name}"] = square(
+                        [p.array - b for p, b in zip(net.params(), before)]
+                    )
         return found
 
 
@@ -407,7 +604,9 @@ def worst(first, second):
 def signature(side, entry):
     """What layers can be exchanged."""
     layer, own = entry
-    return type(layer).__name__, tuple((name, tuple(n for n in side.read(one).shape if n > 1)) for name, one in sorted(own.items()))
+    return type(layer).__name__, tuple(
+        (name, tuple(n for n in side.read(one).shape if n > 1)) for name, one in sorted(own.items())
+    )
 
 
 def fill(side, values):
@@ -427,7 +626,9 @@ def taken(side):
     groups = defaultdict(list)
     for entry in side.layers().values():
         if entry[1]:
-            groups[signature(side, entry)].append({n: np.array(side.read(v)) for n, v in entry[1].items()})
+            groups[signature(side, entry)].append(
+                {n: np.array(side.read(v)) for n, v in entry[1].items()}
+            )
     return groups
 
 
@@ -446,7 +647,7 @@ def run(side, batch, wanted=None):
             continue
         try:
             found.append(side.run(batch, last))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             errors.append(error)
     if not found:
         raise errors[-1]
@@ -462,7 +663,7 @@ def settle(side, values, batch, wanted):
         for last in (False, True):
             try:
                 found = side.run(batch, last, short=True)
-            except Exception:  # noqa: BLE001
+            except Exception:
                 continue
             if not worst({n: v for n, v in wanted.items() if "eval" in n}, found):
                 return
@@ -474,15 +675,19 @@ def copy_by_name(side, net, table):
     for a, b in table.items():
         if b is None:
             continue
+        b, make = b if isinstance(b, tuple) else (b, None)
         if b in layers:
             layer, own = layers[b]
-            new = side.copied(layer, part_of(names, a))
+            new = side.copied(layer, make(names) if make else part_of(names, a))
             for name, one in own.items():
                 side.write(one, new[name].reshape(side.read(one).shape))
             continue
         owner, _, b = b.rpartition(".")  # a parameter
         one = layers[owner][1][b]
-        side.write(one, dict(net.named_parameters())[a].detach().double().numpy().reshape(side.read(one).shape))
+        side.write(
+            one,
+            dict(net.named_parameters())[a].detach().double().numpy().reshape(side.read(one).shape),
+        )
 
 
 def part_of(names, path):
@@ -491,12 +696,14 @@ def part_of(names, path):
     if path in names and not part:
         return names[path]
     owner = names.get(path) or names[path.removesuffix(".in_proj")]
-    weight, bias = (owner.in_proj_weight, owner.in_proj_bias) if path not in names else (owner.weight, owner.bias)
+    weight, bias = (
+        (owner.in_proj_weight, owner.in_proj_bias)
+        if path not in names
+        else (owner.weight, owner.bias)
+    )
     if part:
         weight, bias = weight.chunk(3)[int(part)], bias.chunk(3)[int(part)]
-    layer = torch.nn.Linear(*weight.shape[::-1])
-    layer.weight.data, layer.bias.data = weight, bias
-    return layer
+    return linear(weight, bias)
 
 
 def made(pair, port, edits, reference, batch):
@@ -519,7 +726,12 @@ def check(pair, only=()):
     wanted = of_reference(reference)
     bad = 0
     bases, values = {}, {}
-    print(pair, sum(p.numel() for p in reference.network().parameters()), "parameters", {k: v.shape for k, v in wanted.items() if "eval" in k})
+    print(
+        pair,
+        sum(p.numel() for p in reference.network().parameters()),
+        "parameters",
+        {k: v.shape for k, v in wanted.items() if "eval" in k},
+    )
     for port in ("jax", "chainer"):
         net = reference.network()
         side = made(pair, port, (), net, batch)
@@ -545,7 +757,7 @@ def check(pair, only=()):
                 else:
                     copy_by_name(side, reference.network(), NAMES[pair, case.port] | other)
             off = worst(wanted, run(side, batch, wanted))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             off = {f"{type(error).__name__}: {str(error)[:150]}": np.inf}
         if mistake:
             seen = any(n.startswith("eval") or ":" in n for n in off)
@@ -559,7 +771,11 @@ def check(pair, only=()):
             bad += 1
     names = [(hasattr(c, "places"), c.port, c.name) for c in (*edits.RIGHT, *edits.MISTAKES)]
     assert len(set(names)) == len(names), "a name twice"
-    count = {(kind, port): sum(n[:2] == (kind == "mistakes", port) for n in names) for kind in ("mistakes", "right") for port in ("jax", "chainer")}
+    count = {
+        (kind, port): sum(n[:2] == (kind == "mistakes", port) for n in names)
+        for kind in ("mistakes", "right")
+        for port in ("jax", "chainer")
+    }
     print(f"  {count}, {bad} bad")
     return bad
 

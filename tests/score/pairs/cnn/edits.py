@@ -1,5 +1,7 @@
 """What people do otherwise in these ports, wrongly or rightly."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 MISTAKES = (
@@ -32,7 +34,7 @@ MISTAKES = (
         "jax",
         ((" * n / (n - 1))", ")"),),
         ("bn1", "bn2"),
-        (r"biased",),
+        (r"(?<!un)biased",),
         False,
     ),
     Mistake(
@@ -67,7 +69,12 @@ MISTAKES = (
     Mistake(
         "default slope",
         "jax",
-        (("jax.nn.leaky_relu(self.norm_b(self.conv_b(x)), 0.1)", "jax.nn.leaky_relu(self.norm_b(self.conv_b(x)))"),),
+        (
+            (
+                "jax.nn.leaky_relu(self.norm_b(self.conv_b(x)), 0.1)",
+                "jax.nn.leaky_relu(self.norm_b(self.conv_b(x)))",
+            ),
+        ),
         ("", "fc1"),
         (r"leaky|slope", r"0\.01|0\.1"),
         True,
@@ -83,7 +90,12 @@ MISTAKES = (
     Mistake(
         "no smoothing",
         "jax",
-        (("labels = optax.smooth_labels(jax.nn.one_hot(y, 5), 0.1)", "labels = jax.nn.one_hot(y, 5)"),),
+        (
+            (
+                "labels = optax.smooth_labels(jax.nn.one_hot(y, 5), 0.1)",
+                "labels = jax.nn.one_hot(y, 5)",
+            ),
+        ),
         ("loss",),
         (r"smooth", r"0\.1|0\.0|=0\b|without|no "),
         False,
@@ -145,7 +157,7 @@ MISTAKES = (
         ((", cover_all=False", ""),),
         ("", "conv2"),
         (r"cover_all|ceil|incomplete|partial|kept",),
-        True,
+        None,
     ),
     Mistake(
         "default slope",
@@ -252,7 +264,7 @@ RIGHT = (
         "jax",
         (
             (
-                "        self.conv_a = nnx.Conv(3, 6, (3, 3), padding=\"SAME\", rngs=rngs)\n",
+                '        self.conv_a = nnx.Conv(3, 6, (3, 3), padding="SAME", rngs=rngs)\n',
                 "        self.seen = nnx.Variable(jnp.zeros((), jnp.int32))\n"
                 "        self.out = nnx.Linear(20, num_classes, rngs=rngs)\n"
                 "        self.hidden = nnx.Linear(8 * 3 * 2, 20, rngs=rngs)\n"
@@ -328,7 +340,10 @@ RIGHT = (
                 "                L.Convolution2D(6, 8, 3, 2, 1), L.BatchNormalization(8, eps=1e-5))\n",
             ),
             ("h = F.relu(self.norm1(self.conv1(x)))", "h = self.stem(x)"),
-            ("F.leaky_relu(self.norm2(self.conv2(h)), slope=0.1)", "F.leaky_relu(self.body(h), slope=0.1)"),
+            (
+                "F.leaky_relu(self.norm2(self.conv2(h)), slope=0.1)",
+                "F.leaky_relu(self.body(h), slope=0.1)",
+            ),
         ),
     ),
     Right(

@@ -12,9 +12,7 @@ class BatchNorm(nnx.BatchNorm):
     """As torch has it: flax keeps the biased variance for evaluation."""
 
     def __init__(self, features, rngs):
-        super().__init__(
-            features, momentum=0.9, epsilon=1e-5, use_fast_variance=False, rngs=rngs
-        )
+        super().__init__(features, momentum=0.9, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
 
     def __call__(self, x):
         kept = self.momentum * self.var.get_value()

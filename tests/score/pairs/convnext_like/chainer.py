@@ -1,8 +1,8 @@
 """The same in Chainer, channels first throughout; perceptrons are convolutions of one pixel."""
 
-from deliralike.backends.chainer.arrays import chainer
-
 import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
 
 F, L = chainer.functions, chainer.links
 

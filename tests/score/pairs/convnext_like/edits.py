@@ -1,5 +1,7 @@
 """What people do otherwise in these ports, wrongly or rightly."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 STAGES = ("stage1", "stage2")
@@ -53,7 +55,10 @@ MISTAKES = (
         "norm in front of the pooling",
         "jax",
         (
-            ("        x = jnp.mean(x, axis=(1, 2))\n        return self.head(self.head_ln(x))\n", "        x = jnp.mean(self.head_ln(x), axis=(1, 2))\n        return self.head(x)\n"),
+            (
+                "        x = jnp.mean(x, axis=(1, 2))\n        return self.head(self.head_ln(x))\n",
+                "        x = jnp.mean(self.head_ln(x), axis=(1, 2))\n        return self.head(x)\n",
+            ),
         ),
         ("", "norm", "head"),
         (r"norm|before|order|mean|pool",),
@@ -94,7 +99,12 @@ MISTAKES = (
     Mistake(
         "borders wrapped around",
         "jax",
-        (("feature_group_count=dim, rngs=rngs)", 'feature_group_count=dim, padding="CIRCULAR", rngs=rngs)'),),
+        (
+            (
+                "feature_group_count=dim, rngs=rngs)",
+                'feature_group_count=dim, padding="CIRCULAR", rngs=rngs)',
+            ),
+        ),
         tuple(f"{one}.dwconv" for one in STAGES),
         (r"pad|circular|wrap|border",),
         True,
@@ -104,7 +114,10 @@ MISTAKES = (
         "jax",
         (
             ("import jax.numpy as jnp\n", "import jax\nimport jax.numpy as jnp\n"),
-            ("        y = self.project(y)\n", "        y = jax.lax.stop_gradient(self.project(y))\n"),
+            (
+                "        y = self.project(y)\n",
+                "        y = jax.lax.stop_gradient(self.project(y))\n",
+            ),
         ),
         (*STAGES, *(f"{one}.pwconv2" for one in STAGES)),
         (r"gradient|detach|stop",),
@@ -197,8 +210,14 @@ RIGHT = (
         "perceptron by convolutions of one pixel",
         "jax",
         (
-            ("self.expand = nnx.Linear(dim, 4 * dim, rngs=rngs)", "self.expand = nnx.Conv(dim, 4 * dim, (1, 1), rngs=rngs)"),
-            ("self.project = nnx.Linear(4 * dim, dim, rngs=rngs)", "self.project = nnx.Conv(4 * dim, dim, (1, 1), rngs=rngs)"),
+            (
+                "self.expand = nnx.Linear(dim, 4 * dim, rngs=rngs)",
+                "self.expand = nnx.Conv(dim, 4 * dim, (1, 1), rngs=rngs)",
+            ),
+            (
+                "self.project = nnx.Linear(4 * dim, dim, rngs=rngs)",
+                "self.project = nnx.Conv(4 * dim, dim, (1, 1), rngs=rngs)",
+            ),
         ),
     ),
     Right(
@@ -210,14 +229,20 @@ RIGHT = (
         "the norm shared by a helper",
         "jax",
         (
-            ("        x = self.stem_ln(self.stem(x))\n        x = self.body(x)\n        x = self.down(self.down_ln(x))\n", "        for first, second in ((self.stem, self.stem_ln), (self.body, self.down_ln)):\n            x = second(first(x))\n        x = self.down(x)\n"),
+            (
+                "        x = self.stem_ln(self.stem(x))\n        x = self.body(x)\n        x = self.down(self.down_ln(x))\n",
+                "        for first, second in ((self.stem, self.stem_ln), (self.body, self.down_ln)):\n            x = second(first(x))\n        x = self.down(x)\n",
+            ),
         ),
     ),
     Right(
         "outputs with features beside them",
         "jax",
         (
-            ("return self.head(self.head_ln(x))", "return self.head(self.head_ln(x)), {\"features\": x}"),
+            (
+                "return self.head(self.head_ln(x))",
+                'return self.head(self.head_ln(x)), {"features": x}',
+            ),
             ("log_softmax(network(x))", "log_softmax(network(x)[0])"),
         ),
     ),
@@ -225,7 +250,12 @@ RIGHT = (
     Right(
         "grouped convolution",
         "chainer",
-        (("L.DepthwiseConvolution2D(dim, 1, 5, pad=2)", "L.Convolution2D(dim, dim, 5, pad=2, groups=dim)"),),
+        (
+            (
+                "L.DepthwiseConvolution2D(dim, 1, 5, pad=2)",
+                "L.Convolution2D(dim, dim, 5, pad=2, groups=dim)",
+            ),
+        ),
     ),
     Right(
         "norm of Chainer on the pixels",
@@ -253,7 +283,10 @@ RIGHT = (
         "layer scale as a parameter",
         "chainer",
         (
-            ("self.scale = L.Scale(W_shape=(dim,))", "self.scale = chainer.Parameter(1e-6, (dim,))"),
+            (
+                "self.scale = L.Scale(W_shape=(dim,))",
+                "self.scale = chainer.Parameter(1e-6, (dim,))",
+            ),
             ("return x + self.scale(y)", "return x + F.scale(y, self.scale, axis=1)"),
         ),
     ),
@@ -261,8 +294,14 @@ RIGHT = (
         "links of the network in alphabetical order",
         "chainer",
         (
-            ("            self.conv0 = L.Convolution2D(3, 6, 2, stride=2)\n            self.norm0 = ChannelNorm(6)\n            self.block1 = ConvNeXtBlock(6)\n", "            self.block1 = ConvNeXtBlock(6)\n            self.conv0 = L.Convolution2D(3, 6, 2, stride=2)\n"),
-            ("            self.norm1 = ChannelNorm(6)\n            self.conv1", "            self.norm1 = ChannelNorm(6)\n            self.norm0 = ChannelNorm(6)\n            self.conv1"),
+            (
+                "            self.conv0 = L.Convolution2D(3, 6, 2, stride=2)\n            self.norm0 = ChannelNorm(6)\n            self.block1 = ConvNeXtBlock(6)\n",
+                "            self.block1 = ConvNeXtBlock(6)\n            self.conv0 = L.Convolution2D(3, 6, 2, stride=2)\n",
+            ),
+            (
+                "            self.norm1 = ChannelNorm(6)\n            self.conv1",
+                "            self.norm1 = ChannelNorm(6)\n            self.norm0 = ChannelNorm(6)\n            self.conv1",
+            ),
         ),
     ),
 )

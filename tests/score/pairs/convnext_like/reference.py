@@ -46,7 +46,9 @@ class Block(nn.Module):
 class ConvNeXt(nn.Module):
     def __init__(self, dims=(6, 10), num_classes=5):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, dims[0], kernel_size=2, stride=2), LayerNorm2d(dims[0]))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, dims[0], kernel_size=2, stride=2), LayerNorm2d(dims[0])
+        )
         self.stage1 = Block(dims[0])
         self.downsample = nn.Sequential(
             LayerNorm2d(dims[0]), nn.Conv2d(dims[0], dims[1], kernel_size=2, stride=2)

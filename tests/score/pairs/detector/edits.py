@@ -5,7 +5,7 @@ from tests.score.case import Mistake, Right
 
 OUTSIDE = ("", "the network", "output", "the output", "output['boxes']", "output boxes", "box_head")
 SCORES = ("", "the network", "output", "the output", "output['scores']", "cls_head")
-SUM = ("the input of fpn.smooth", "fpn")
+SUM = ("the input of fpn.smooth", "the input of smooth", "fpn")
 
 MISTAKES = (
     Mistake(
@@ -176,6 +176,7 @@ MISTAKES = (
         (("h2 = F.relu(self.gn2(self.conv2(h1)))", "h2 = self.gn2(self.conv2(h1))"),),
         (
             "the input of fpn.lateral2",
+            "the input of lateral2",
             "backbone",
             "fpn.lateral2",
             "output of backbone",

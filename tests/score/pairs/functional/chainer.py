@@ -2,9 +2,9 @@
 
 import math
 
-from deliralike.backends.chainer.arrays import chainer
-
 import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
 
 F = chainer.functions
 

@@ -1,6 +1,8 @@
 """What people do otherwise in these ports, wrongly or rightly. All code is that of the network itself, so most places
 are; the names of functions and parameters next to it are as good."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 NETWORK = ("", "the network")
@@ -66,7 +68,12 @@ MISTAKES = (
     Mistake(
         "gate and value of the perceptron swapped",
         "jax",
-        (('jax.nn.silu(y @ p["mlp"]["gate"]) * (y @ p["mlp"]["up"])', '(y @ p["mlp"]["gate"]) * jax.nn.silu(y @ p["mlp"]["up"])'),),
+        (
+            (
+                'jax.nn.silu(y @ p["mlp"]["gate"]) * (y @ p["mlp"]["up"])',
+                '(y @ p["mlp"]["gate"]) * jax.nn.silu(y @ p["mlp"]["up"])',
+            ),
+        ),
         (*NETWORK, "silu", "w_gate", "w_up"),
         (r"silu|swap|exchang|gate|w_up",),
         True,
@@ -82,7 +89,12 @@ MISTAKES = (
     Mistake(
         "filters turned around",
         "jax",
-        (('jnp.transpose(t["filters"], (2, 1, 0))', 'jnp.transpose(t["filters"], (2, 1, 0))[::-1]'),),
+        (
+            (
+                'jnp.transpose(t["filters"], (2, 1, 0))',
+                'jnp.transpose(t["filters"], (2, 1, 0))[::-1]',
+            ),
+        ),
         (*NETWORK, "filters", "conv1d"),
         (r"flip|turned|revers|mirror",),
         True,
@@ -133,7 +145,12 @@ MISTAKES = (
     Mistake(
         "epsilon of Chainer's link in the layer norm",
         "chainer",
-        (("F.layer_normalization(h, self.norm_scale, self.norm_shift, eps=1e-5)", "F.layer_normalization(h, self.norm_scale, self.norm_shift, eps=1e-6)"),),
+        (
+            (
+                "F.layer_normalization(h, self.norm_scale, self.norm_shift, eps=1e-5)",
+                "F.layer_normalization(h, self.norm_scale, self.norm_shift, eps=1e-6)",
+            ),
+        ),
         (*NETWORK, "layer_norm", "norm_scale", "norm_shift"),
         (r"eps", r"1e-0?6|0\.000001"),
         True,
@@ -206,7 +223,10 @@ RIGHT = (
                 '    q = jnp.dot(x, p["q"])\n    k = jnp.dot(x, p["k"])\n    v = jnp.dot(x, p["v"])\n',
                 '    q, k, v = jnp.split(jnp.dot(x, p["qkv"]), (6, 12), axis=-1)\n',
             ),
-            ('{"q": t["wq"], "k": t["wk"], "v": t["wv"]}', '{"qkv": jnp.concatenate([t["wq"], t["wk"], t["wv"]], axis=1)}'),
+            (
+                '{"q": t["wq"], "k": t["wk"], "v": t["wv"]}',
+                '{"qkv": jnp.concatenate([t["wq"], t["wk"], t["wv"]], axis=1)}',
+            ),
         ),
     ),
     Right(
@@ -249,7 +269,10 @@ RIGHT = (
         "each sample by itself",
         "jax",
         (
-            ("def banded_attention(p, x, window=2):\n", "@jax.vmap\ndef take_max(x):\n    return jnp.max(x, axis=0)\n\n\ndef banded_attention(p, x, window=2):\n"),
+            (
+                "def banded_attention(p, x, window=2):\n",
+                "@jax.vmap\ndef take_max(x):\n    return jnp.max(x, axis=0)\n\n\ndef banded_attention(p, x, window=2):\n",
+            ),
             ("jax.nn.softplus(h.max(axis=1))", "jnp.logaddexp(take_max(h), 0.0)"),
         ),
     ),
@@ -265,8 +288,14 @@ RIGHT = (
         "parameters in a flat dictionary of other names",
         "jax",
         (
-            ('h = h + banded_attention(p["attention"], h)', 'h = h + banded_attention({"q": p["a"], "k": p["b"], "v": p["c"]}, h)'),
-            ('        "attention": {"q": t["wq"], "k": t["wk"], "v": t["wv"]},\n', '        "b": t["wk"],\n        "a": t["wq"],\n        "c": t["wv"],\n'),
+            (
+                'h = h + banded_attention(p["attention"], h)',
+                'h = h + banded_attention({"q": p["a"], "k": p["b"], "v": p["c"]}, h)',
+            ),
+            (
+                '        "attention": {"q": t["wq"], "k": t["wk"], "v": t["wv"]},\n',
+                '        "b": t["wk"],\n        "a": t["wq"],\n        "c": t["wv"],\n',
+            ),
         ),
     ),
     Right("as it is", "chainer"),
@@ -277,7 +306,7 @@ RIGHT = (
             ("    return F.tensordot(x, w, axes=1)", "    return F.linear(x, w, n_batch_axes=2)"),
             (
                 "{name: value.numpy() for name, value in reference.state_dict().items()}",
-                "{n: v.numpy().T if n[:2] in (\"w_\", \"wq\", \"wk\", \"wv\") else v.numpy() for n, v in reference.state_dict().items()}",
+                '{n: v.numpy().T if n[:2] in ("w_", "wq", "wk", "wv") else v.numpy() for n, v in reference.state_dict().items()}',
             ),
         ),
     ),
@@ -294,7 +323,12 @@ RIGHT = (
     Right(
         "SiLU by Chainer",
         "chainer",
-        (("gate * F.sigmoid(gate) * up", "F.swish(gate, np.ones((), x.dtype).reshape(()) * np.ones(gate.shape[1:], x.dtype)) * up"),),
+        (
+            (
+                "gate * F.sigmoid(gate) * up",
+                "F.swish(gate, np.ones((), x.dtype).reshape(()) * np.ones(gate.shape[1:], x.dtype)) * up",
+            ),
+        ),
     ),
     Right(
         "GELU by the error function",
@@ -304,7 +338,12 @@ RIGHT = (
     Right(
         "unit length by hand",
         "chainer",
-        (("h = F.normalize(h, eps=0)", "h = h / F.broadcast_to(F.sqrt(F.sum(h * h, axis=1, keepdims=True)), h.shape)"),),
+        (
+            (
+                "h = F.normalize(h, eps=0)",
+                "h = h / F.broadcast_to(F.sqrt(F.sum(h * h, axis=1, keepdims=True)), h.shape)",
+            ),
+        ),
     ),
     Right(
         "maximum through pooling",

@@ -59,7 +59,10 @@ class Classifier(nnx.Module):
         self.params = nnx.data(jax.tree.map(nnx.Param, params))
 
     def __call__(self, x):
-        return apply(jax.tree.map(lambda p: p[...], self.params, is_leaf=lambda p: isinstance(p, nnx.Param)), x)
+        return apply(
+            jax.tree.map(lambda p: p[...], self.params, is_leaf=lambda p: isinstance(p, nnx.Param)),
+            x,
+        )
 
 
 def convert(sd):

@@ -68,5 +68,7 @@ def loss(network, x, y):
 
 
 OPTIMIZERS = {
-    "momentum": lambda network: torch.optim.SGD(network.parameters(), lr=0.02, momentum=0.9, nesterov=True)
+    "momentum": lambda network: torch.optim.SGD(
+        network.parameters(), lr=0.02, momentum=0.9, nesterov=True
+    )
 }

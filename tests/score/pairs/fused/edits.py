@@ -3,13 +3,14 @@
 
 from tests.score.case import Mistake, Right
 
-NORM = ("bn", "conv", "the input of block", "the input of block.wide")
+NORM = ("bn", "conv", "the input of block", "the input of block.wide", "the input of wide")
 PARALLEL = (
     "block",
     "block.narrow",
     "block.wide",
     "the input of attention",
     "the input of attention.query",
+    "the input of query",
 )
 ATTENTION = (
     "attention",
@@ -17,6 +18,7 @@ ATTENTION = (
     "attention.key",
     "attention.value",
     "the input of attention.proj",
+    "the input of proj",
 )
 
 MISTAKES = (

@@ -1,8 +1,8 @@
 """The language model in Chainer, with an AdamW as torch has it; copied by hand."""
 
-from deliralike.backends.chainer.arrays import chainer
-
 import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
 
 F, L = chainer.functions, chainer.links
 
@@ -55,7 +55,9 @@ class Block(chainer.Chain):
         q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
         score = F.matmul(q, k.transpose(0, 1, 3, 2)) / np.sqrt(q.shape[3])
         future = np.triu(np.ones((t, t), bool), 1)
-        score = F.where(np.broadcast_to(future, score.shape), np.full(score.shape, -1e30, score.dtype), score)
+        score = F.where(
+            np.broadcast_to(future, score.shape), np.full(score.shape, -1e30, score.dtype), score
+        )
         y = F.matmul(F.softmax(score, axis=3), v)
         return self.o(y.transpose(0, 2, 1, 3).reshape(b * t, -1))
 

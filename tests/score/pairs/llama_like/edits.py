@@ -6,14 +6,18 @@ from tests.score.case import Mistake, Right
 ATTENTION = (
     "layers.0.attention",
     "the input of layers.0.attention.wo",
+    "the input of wo",
     "layers.1.attention",
     "the input of layers.1.attention.wo",
+    "the input of wo",
 )
 FORWARD = (
     "layers.0.feed_forward",
     "the input of layers.0.feed_forward.w2",
+    "the input of w2",
     "layers.1.feed_forward",
     "the input of layers.1.feed_forward.w2",
+    "the input of w2",
 )
 NORMS = (
     "layers.0.attention_norm",
@@ -165,8 +169,10 @@ MISTAKES = (
         (
             "layers.0",
             "the input of layers.0.ffn_norm",
+            "the input of ffn_norm",
             "layers.1",
             "the input of layers.1.ffn_norm",
+            "the input of ffn_norm",
         ),
         (r"shortcut|residual|sum|\+|add|output of", r"norm"),
         True,
@@ -259,7 +265,7 @@ MISTAKES = (
                 "        for _ in self.blocks:\n            h = self.blocks[1](h)\n",
             ),
         ),
-        ("layers.0", "the input of layers.1", "", "the network"),
+        ("layers.0", "the input of layers.1", "the input of 1", "", "the network"),
         (r"layers\.1|twice|same|blocks?\.1|shared|instead of layers\.0|exchang",),
         True,
     ),

@@ -135,7 +135,7 @@ MISTAKES = (
         "sentences reversed",
         "chainer",
         (("self.embed(sentence)", "self.embed(sentence[::-1])"),),
-        ("the input of embed", "the input of lstm", "lstm", "embed", "", "the network"),
+        ("the input of embed", "the input of lstm", "lstm", "", "the network"),
         (r"revers|backward|flip|last to first|order of (the )?(steps|time|words)",),
         True,
     ),
@@ -165,7 +165,7 @@ MISTAKES = (
             ),
         ),
         ("lstm.bias_hh_l0", "lstm"),
-        (r"bias", r"zero|\b0(\.0)?\b|bias_hh|missing|without|value"),
+        (r"zero|\b0(\.0)?\b|missing|without|left out|no bias",),
         True,
     ),
 )

@@ -1,8 +1,8 @@
 """The residual network in Chainer; the weights are copied by hand."""
 
-from deliralike.backends.chainer.arrays import chainer
-
 import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
 
 F, L = chainer.functions, chainer.links
 
@@ -11,7 +11,7 @@ WEIGHTS = "judge"
 
 class BasicBlock(chainer.Chain):
     def __init__(self, n_in, n_out, stride=1):
-        super(BasicBlock, self).__init__()
+        super().__init__()
         self.project = stride != 1 or n_in != n_out
         with self.init_scope():
             self.conv1 = L.Convolution2D(n_in, n_out, 3, stride, 1, nobias=True)
@@ -32,7 +32,7 @@ class BasicBlock(chainer.Chain):
 
 class ResNetSmall(chainer.Chain):
     def __init__(self, n_class=6):
-        super(ResNetSmall, self).__init__()
+        super().__init__()
         with self.init_scope():
             self.conv1 = L.Convolution2D(3, 4, 3, 1, 1, nobias=True)
             self.bn1 = L.BatchNormalization(4, eps=1e-5)

@@ -35,7 +35,13 @@ class BN(nnx.Module):
 def conv(cin, cout, k, stride=1, *, rngs):
     pad = k // 2
     return nnx.Conv(
-        cin, cout, (k, k), strides=stride, padding=((pad, pad), (pad, pad)), use_bias=False, rngs=rngs
+        cin,
+        cout,
+        (k, k),
+        strides=stride,
+        padding=((pad, pad), (pad, pad)),
+        use_bias=False,
+        rngs=rngs,
     )
 
 

@@ -101,7 +101,7 @@ class Cosine:
 
     name = "Cosine"
     call_for_each_param = False
-    timing = "pre"
+    timing = "post"
 
     def __call__(self, optimizer):
         optimizer.lr = 0.1 * 0.5 * (1 + math.cos(math.pi * min(optimizer.t, 20) / 20))

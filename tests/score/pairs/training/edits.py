@@ -351,6 +351,16 @@ RIGHT = (
         ),
     ),
     Right(
+        "rate set just before the update",
+        "chainer",
+        (
+            (
+                '    name = "Cosine"\n    call_for_each_param = False\n    timing = "post"\n',
+                '    name = "Cosine"\n    call_for_each_param = False\n    timing = "pre"\n',
+            ),
+        ),
+    ),
+    Right(
         "decay as a hook of its own",
         "chainer",
         (

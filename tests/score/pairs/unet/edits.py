@@ -1,5 +1,7 @@
 """What people do otherwise in these ports, wrongly or rightly."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 STAGES = ("inc", "down1", "down2", "conv1", "conv2")
@@ -35,7 +37,12 @@ MISTAKES = (
     Mistake(
         "epsilon of flax",
         "jax",
-        (("self.n2 = nnx.GroupNorm(cout, num_groups=2, epsilon=1e-5, rngs=rngs)", "self.n2 = nnx.GroupNorm(cout, num_groups=2, rngs=rngs)"),),
+        (
+            (
+                "self.n2 = nnx.GroupNorm(cout, num_groups=2, epsilon=1e-5, rngs=rngs)",
+                "self.n2 = nnx.GroupNorm(cout, num_groups=2, rngs=rngs)",
+            ),
+        ),
         SECOND_NORMS,
         (r"eps", r"1e-0?6|0\.000001"),
         True,
@@ -43,7 +50,12 @@ MISTAKES = (
     Mistake(
         "one group",
         "jax",
-        (("self.n1 = nnx.GroupNorm(cout, num_groups=2,", "self.n1 = nnx.GroupNorm(cout, num_groups=1,"),),
+        (
+            (
+                "self.n1 = nnx.GroupNorm(cout, num_groups=2,",
+                "self.n1 = nnx.GroupNorm(cout, num_groups=1,",
+            ),
+        ),
         FIRST_NORMS,
         (r"group", r"\b1\b|one"),
         True,
@@ -165,8 +177,14 @@ RIGHT = (
         "channels first at the door",
         "jax",
         (
-            ("        skip1 = self.enc1(x)\n", "        skip1 = self.enc1(x.transpose(0, 2, 3, 1))\n"),
-            ("        return self.head(y)\n", "        return self.head(y).transpose(0, 3, 1, 2)\n"),
+            (
+                "        skip1 = self.enc1(x)\n",
+                "        skip1 = self.enc1(x.transpose(0, 2, 3, 1))\n",
+            ),
+            (
+                "        return self.head(y)\n",
+                "        return self.head(y).transpose(0, 3, 1, 2)\n",
+            ),
         ),
     ),
     Right(
@@ -237,7 +255,12 @@ RIGHT = (
     Right(
         "norm called functionally",
         "chainer",
-        (("h = F.relu(norm1(conv1(x)))", "h = F.relu(F.group_normalization(conv1(x), 2, norm1.gamma, norm1.beta, eps=1e-5))"),),
+        (
+            (
+                "h = F.relu(norm1(conv1(x)))",
+                "h = F.relu(F.group_normalization(conv1(x), 2, norm1.gamma, norm1.beta, eps=1e-5))",
+            ),
+        ),
     ),
     Right(
         "joined by hstack",

@@ -58,7 +58,13 @@ def _set(param, value):
 def network(reference):
     sd = {k: v.numpy() for k, v in reference.state_dict().items()}
     net = UNet(nnx.Rngs(0))
-    blocks = {"inc": net.enc1, "down1": net.enc2, "down2": net.bottom, "conv1": net.dec2, "conv2": net.dec1}
+    blocks = {
+        "inc": net.enc1,
+        "down1": net.enc2,
+        "down2": net.bottom,
+        "conv1": net.dec2,
+        "conv2": net.dec1,
+    }
     for name, block in blocks.items():
         key = f"{name}.double_conv"
         _set(block.c1.kernel, sd[f"{key}.0.weight"].transpose(2, 3, 1, 0))

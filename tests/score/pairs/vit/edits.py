@@ -1,5 +1,7 @@
 """What people do otherwise in these ports, wrongly or rightly."""
 
+# ruff: noqa: E501
+
 from tests.score.case import Mistake, Right
 
 BLOCKS = ("blocks.0", "blocks.1")
@@ -100,7 +102,12 @@ MISTAKES = (
     Mistake(
         "epsilon of torch's default",
         "jax",
-        (("self.final = nnx.LayerNorm(dim, rngs=rngs)", "self.final = nnx.LayerNorm(dim, epsilon=1e-5, rngs=rngs)"),),
+        (
+            (
+                "self.final = nnx.LayerNorm(dim, rngs=rngs)",
+                "self.final = nnx.LayerNorm(dim, epsilon=1e-5, rngs=rngs)",
+            ),
+        ),
         ("norm",),
         (r"eps", r"1e-0?5|0\.00001"),
         True,
@@ -116,7 +123,11 @@ MISTAKES = (
                 "        copy_linear(mine.attention.qkv, w[kqv], b[kqv])",
             ),
         ),
-        (*ATTENTION, *(f"{one}.in_proj_weight" for one in ATTENTION), *(f"{one}.in_proj_bias" for one in ATTENTION)),
+        (
+            *ATTENTION,
+            *(f"{one}.in_proj_weight" for one in ATTENTION),
+            *(f"{one}.in_proj_bias" for one in ATTENTION),
+        ),
         (r"swap|exchang|order|permut|quer|key",),
         True,
     ),
@@ -130,14 +141,23 @@ MISTAKES = (
                 "        mine.attention.proj.kernel.set_value(jnp.asarray(theirs.attn.out_proj.weight.detach().numpy()))\n",
             ),
         ),
-        (*ATTENTION, *(f"{one}.out_proj" for one in ATTENTION), *(f"{one}.out_proj.weight" for one in ATTENTION)),
+        (
+            *ATTENTION,
+            *(f"{one}.out_proj" for one in ATTENTION),
+            *(f"{one}.out_proj.weight" for one in ATTENTION),
+        ),
         (r"transpos",),
         True,
     ),
     Mistake(
         "ReLU for GELU",
         "chainer",
-        (("h = gelu(self.l1(each(self.ln_2, x), n_batch_axes=2))", "h = F.relu(self.l1(each(self.ln_2, x), n_batch_axes=2))"),),
+        (
+            (
+                "h = gelu(self.l1(each(self.ln_2, x), n_batch_axes=2))",
+                "h = F.relu(self.l1(each(self.ln_2, x), n_batch_axes=2))",
+            ),
+        ),
         (*(f"{one}.act" for one in MLP), *MLP, *BLOCKS),
         (r"relu",),
         True,
@@ -145,7 +165,12 @@ MISTAKES = (
     Mistake(
         "epsilon of torch's default",
         "chainer",
-        (("self.ln_2 = L.LayerNormalization(n_units)", "self.ln_2 = L.LayerNormalization(n_units, eps=1e-5)"),),
+        (
+            (
+                "self.ln_2 = L.LayerNormalization(n_units)",
+                "self.ln_2 = L.LayerNormalization(n_units, eps=1e-5)",
+            ),
+        ),
         SECOND_NORMS,
         (r"eps", r"1e-0?5|0\.00001"),
         True,
@@ -212,7 +237,10 @@ RIGHT = (
                 "        self.k = nnx.Linear(dim, dim, rngs=rngs)\n"
                 "        self.v = nnx.Linear(dim, dim, rngs=rngs)\n",
             ),
-            ("q, k, v = jnp.split(self.qkv(x), 3, axis=-1)", "q, k, v = self.q(x), self.k(x), self.v(x)"),
+            (
+                "q, k, v = jnp.split(self.qkv(x), 3, axis=-1)",
+                "q, k, v = self.q(x), self.k(x), self.v(x)",
+            ),
             (
                 "        copy_linear(mine.attention.qkv, theirs.attn.in_proj_weight, theirs.attn.in_proj_bias)\n",
                 "        parts = zip(theirs.attn.in_proj_weight.chunk(3), theirs.attn.in_proj_bias.chunk(3))\n"
@@ -252,7 +280,12 @@ RIGHT = (
     Right(
         "only the class token through the last norm",
         "jax",
-        (("        x = self.final(x)\n        return self.classifier(x[:, 0])\n", "        return self.classifier(self.final(x[:, 0]))\n"),),
+        (
+            (
+                "        x = self.final(x)\n        return self.classifier(x[:, 0])\n",
+                "        return self.classifier(self.final(x[:, 0]))\n",
+            ),
+        ),
     ),
     Right(
         "position of the token added to the token",
@@ -269,7 +302,12 @@ RIGHT = (
     Right(
         "GELU by the error function",
         "jax",
-        (("h = nnx.gelu(self.wi(h), approximate=False)", "h = self.wi(h)\n        h = h * (1 + jax.lax.erf(h / math.sqrt(2))) / 2"),),
+        (
+            (
+                "h = nnx.gelu(self.wi(h), approximate=False)",
+                "h = self.wi(h)\n        h = h * (1 + jax.lax.erf(h / math.sqrt(2))) / 2",
+            ),
+        ),
     ),
     Right("as it is", "chainer"),
     Right(
@@ -295,7 +333,12 @@ RIGHT = (
     Right(
         "queries scaled, not scores",
         "chainer",
-        (("a = F.matmul(q, k, transb=True) / (q.shape[-1] ** 0.5)", "a = F.matmul(q * q.shape[-1] ** -0.5, k, transb=True)"),),
+        (
+            (
+                "a = F.matmul(q, k, transb=True) / (q.shape[-1] ** 0.5)",
+                "a = F.matmul(q * q.shape[-1] ** -0.5, k, transb=True)",
+            ),
+        ),
     ),
     Right(
         "links in the order of the sentence that names them",
@@ -320,8 +363,14 @@ RIGHT = (
         "token and position as rows of one parameter's size",
         "chainer",
         (
-            ("chainer.initializers.Normal(0.02), (1, 1, n_units))", "chainer.initializers.Normal(0.02), (n_units,))"),
-            ("chainer.initializers.Normal(0.02), (1, 7, n_units))", "chainer.initializers.Normal(0.02), (7, n_units))"),
+            (
+                "chainer.initializers.Normal(0.02), (1, 1, n_units))",
+                "chainer.initializers.Normal(0.02), (n_units,))",
+            ),
+            (
+                "chainer.initializers.Normal(0.02), (1, 7, n_units))",
+                "chainer.initializers.Normal(0.02), (7, n_units))",
+            ),
         ),
     ),
 )

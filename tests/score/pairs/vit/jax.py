@@ -1,5 +1,7 @@
 """The transformer in flax: one projection for queries, keys and values, and attention written out."""
 
+# ruff: noqa: E501
+
 import math
 
 import jax

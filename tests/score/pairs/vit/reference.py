@@ -28,8 +28,7 @@ class Block(nn.Module):
     def forward(self, x):
         y = self.norm1(x)
         x = x + self.attn(y, y, y, need_weights=False)[0]
-        x = x + self.mlp(self.norm2(x))
-        return x
+        return x + self.mlp(self.norm2(x))
 
 
 class VisionTransformer(nn.Module):

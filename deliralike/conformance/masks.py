@@ -1,0 +1,189 @@
+"""The masks of the frameworks' own dropout, made equal on both sides of a comparison.
+
+The first call of dropout in a run gets the first mask on either side, the second one the second. A
+mask is drawn for the reference's shape, and turned for a candidate with its channels elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from deliralike import random
+from deliralike.backends.base import Backend
+from deliralike.network.base import AbstractNetwork
+
+REFERENCE, CANDIDATE = 0, 1
+_MOST_AXES = 5  # of which all orders are tried
+
+
+@dataclass(frozen=True)
+class Drop:
+    """One call of dropout: the shape of its mask, its rate, and the path of the block that calls."""
+
+    shape: tuple[int, ...]
+    rate: float
+    path: str = ""
+
+
+@dataclass
+class _Run:
+    """A run in progress: its stream, its side if it is known, and its calls so far."""
+
+    stream: Any = None
+    side: int | None = None
+    is_of_loss: bool = False
+    calls: list[Drop] = field(default_factory=list)
+
+
+class Masks:
+    """The masks of one comparison.
+
+    Attributes:
+        drops: The calls of each side in its first run with any.
+        rate_of_reference: Whether a candidate drops as often as the reference, whatever it says.
+        is_misfit: Whether a candidate made a call whose mask does not fit the reference's.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Draw masks by a seed."""
+        self.seed = seed
+        self.drops: dict[int, list[Drop]] = {}
+        self.rate_of_reference = False
+        self.is_misfit = False
+        self._running = threading.local()
+        self._path = ""
+        self._part: list[Drop] = []  # the reference's calls in the block that ran last
+
+    @contextmanager
+    def forced(self, reference: Backend, candidate: Backend) -> Iterator[None]:
+        """Let every dropout of these backends take its mask from here."""
+        sides = {reference: REFERENCE, candidate: CANDIDATE} if reference is not candidate else {}
+        with ExitStack() as stack:
+            for backend in {reference, candidate}:
+                side = sides.get(backend)
+                stack.enter_context(backend.dropping_by(partial(self._factors, side)))
+                stack.enter_context(self._own_dropped(backend, side))
+            yield
+
+    def loss(self, loss: Callable[..., Any], side: int) -> Callable[..., Any]:
+        """A loss in which calls are counted from the first one on, as those of a side."""
+
+        def counted(network: Any, *batch: Any) -> Any:
+            run = self._running.value = _Run(random.current(), side, is_of_loss=True)
+            result = loss(network, *batch)
+            if run.calls:
+                self.drops.setdefault(side, run.calls)
+            self._running.value = _Run()
+            return result
+
+        return counted
+
+    def _factors(self, side: int | None, shape: tuple[int, ...], rate: float) -> np.ndarray:
+        """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
+        run = self._run(side)
+        wanted = self._wanted(run)
+        if self.rate_of_reference and run.side == CANDIDATE and wanted is not None:
+            rate = wanted.rate
+        mask = self._mask(run, shape, rate, wanted)
+        return mask / (1.0 - rate) if rate < 1.0 else np.zeros(mask.shape)
+
+    def differing_rates(self) -> list[tuple[int, Drop, Drop]]:
+        """The calls, by number, for which the sides' rates differ."""
+        pairs = zip(self.drops.get(REFERENCE, ()), self.drops.get(CANDIDATE, ()), strict=False)
+        return [(at, one, two) for at, (one, two) in enumerate(pairs)
+                if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0)]  # fmt: skip
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many calls either side makes."""
+        return len(self.drops.get(REFERENCE, ())), len(self.drops.get(CANDIDATE, ()))
+
+    @contextmanager
+    def located(self, network: AbstractNetwork) -> Iterator[None]:
+        """Note the path of the block that makes each call, from now on."""
+
+        def around(path: str, block: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            before, self._path = self._path, path
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._path = before
+
+        with network.backend.called_through(network, around):
+            yield
+
+    def _run(self, side: int | None) -> _Run:
+        """The run in progress; outside of a loss each stream of random numbers begins a new one."""
+        run = getattr(self._running, "value", None)
+        stream = random.current()
+        if run is None or (not run.is_of_loss and run.stream is not stream):
+            run = self._running.value = _Run(stream, side)
+            if side == REFERENCE:
+                self._part = run.calls
+        return run
+
+    def _wanted(self, run: _Run) -> Drop | None:
+        """The reference's call for the next one of a candidate: in the loss, or in the same block."""
+        drops = self.drops.get(REFERENCE, []) if run.is_of_loss else self._part
+        is_known = run.side == CANDIDATE and len(run.calls) < len(drops)
+        return drops[len(run.calls)] if is_known else None
+
+    def _mask(
+        self, run: _Run, shape: tuple[int, ...], rate: float, wanted: Drop | None
+    ) -> np.ndarray:
+        number = len(run.calls)
+        run.calls.append(Drop(shape, rate, self._path))
+        if wanted is None:
+            return self._drawn(number, shape, rate)
+        is_moved = sorted(shape) == sorted(wanted.shape)
+        like = wanted.shape if is_moved else (shape[0], *wanted.shape[1:])
+        mask = _fitted(self._drawn(number, like, rate), shape)
+        if mask is None:
+            self.is_misfit = True
+            return self._drawn(number, shape, rate)
+        return mask
+
+    def _drawn(self, number: int, shape: tuple[int, ...], rate: float) -> np.ndarray:
+        stream = random.current()
+        first = stream.first_sample if stream is not None else 0
+        first = first if isinstance(first, int) else 0
+        return random.keep_mask(self.seed, f"dropout {number}", 0, first, shape, rate)
+
+    @contextmanager
+    def _own_dropped(self, backend: Backend, side: int | None) -> Iterator[None]:
+        """The same for the layers of `nn`, which would draw by their paths."""
+        functions = type(backend.nn)
+        before = vars(functions).get("keep_mask")
+
+        def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
+            run = self._run(side)
+            return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
+
+        functions.keep_mask = keep_mask
+        try:
+            yield
+        finally:
+            if before is None:
+                del functions.keep_mask
+            else:
+                functions.keep_mask = before
+
+
+def _fitted(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A mask in another shape: as it is, with axes in another order, or flattened."""
+    if mask.shape == shape:
+        return mask
+    if mask.ndim == len(shape) <= _MOST_AXES:
+        channels_moved = [np.moveaxis(mask, 1, -1), np.moveaxis(mask, -1, 1)]
+        others = (mask.transpose(axes) for axes in permutations(range(mask.ndim)))
+        return next((one for one in (*channels_moved, *others) if one.shape == shape), None)
+    return mask.reshape(shape) if mask.size == math.prod(shape) else None

@@ -1,0 +1,182 @@
+"""The frameworks' own dropout: the same masks on both sides, so that all else can be judged."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch.nn import functional as F
+
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance import compare
+from deliralike.errors import ProofFailed
+from deliralike.network import Network
+
+L, CF = chainer.links, chainer.functions
+QUICK = ("L0", "L1", "L3")
+GENERATOR = np.random.default_rng(0)
+PICTURES = GENERATOR.normal(size=(5, 1, 6, 6)), np.arange(5) % 3
+
+
+class OnTorch(torch.nn.Module):
+    """Drops by a layer, and by a function."""
+
+    def __init__(self, layer=0.1, function=0.3):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 3, padding=1)
+        self.drop, self.rate = torch.nn.Dropout(layer), function
+        self.fc, self.out = torch.nn.Linear(144, 5), torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = self.drop(torch.relu(self.conv(x)))
+        y = torch.tanh(self.fc(y.flatten(1)))
+        return self.out(F.dropout(y, self.rate, self.training))
+
+
+class OnFlax(nnx.Module):
+    """The same with channels last."""
+
+    def __init__(self, layer=0.1, function=0.3, factor=1.0):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(1, 4, (3, 3), padding=1, rngs=rngs)
+        self.drop, self.other = nnx.Dropout(layer, rngs=rngs), nnx.Dropout(function, rngs=rngs)
+        self.fc, self.out = nnx.Linear(144, 5, rngs=rngs), nnx.Linear(5, 3, rngs=rngs)
+        self.factor = factor
+
+    def dropped(self, y):
+        return self.other(y)
+
+    def __call__(self, x):
+        y = self.drop(jax.nn.relu(self.conv(x)))
+        y = jnp.tanh(self.fc(y.transpose(0, 3, 1, 2).reshape(len(x), -1)) * self.factor)
+        return self.out(self.dropped(y))
+
+
+class OnChainer(chainer.Chain):
+    """The same by functions alone."""
+
+    def __init__(self, extra=False, factor=1.0):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(1, 4, 3, pad=1)
+            self.fc, self.out = L.Linear(144, 5), L.Linear(5, 3)
+        self.extra, self.factor = extra, factor
+
+    def forward(self, x):
+        y = CF.dropout(CF.relu(self.conv(x)), 0.1)
+        y = CF.dropout(CF.tanh(self.fc(y) * self.factor), 0.3)
+        return self.out(CF.dropout(y) if self.extra else y)
+
+
+class Once(Network):
+    """The same, written once."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.drop = self.nn.Conv2d(1, 4, 3, padding=1), self.nn.Dropout(0.1)
+        self.fc, self.other = self.nn.Linear(144, 5), self.nn.Dropout(0.3)
+        self.out = self.nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = self.drop(self.nn.relu(self.conv(x)))
+        y = self.nn.tanh(self.fc(self.nn.reshape(y, (len(y), 144))))
+        return self.out(self.other(y))
+
+
+class ByHand(OnFlax):
+    """Draws a mask by its own means, which nothing can force."""
+
+    def __init__(self, factor=1.0):
+        super().__init__(factor=factor)
+        self.rngs = nnx.Rngs(3)
+
+    def dropped(self, y):
+        if self.other.deterministic:
+            return y
+        return jnp.where(jax.random.bernoulli(self.rngs(), 0.7, y.shape), y / 0.7, 0)
+
+
+def proof(reference, candidate, **options):
+    """A comparison with the reference's weights."""
+    options = {"levels": QUICK, **options}
+    return compare(reference, candidate, PICTURES, weights="load", **options)
+
+
+@pytest.mark.parametrize("candidate", [OnTorch, OnFlax, OnChainer])
+def test_a_right_port_is_proved_in_training_too(candidate):
+    levels = ("L0", "L1", "L2", "L5")
+    found = proof(OnTorch(), candidate(), levels=levels)
+    assert found.proved, found
+    note = "Dropout had the same masks on both sides: 2 calls of it in training."
+    assert note in found.level("L1").notes
+
+
+@pytest.mark.parametrize("candidate", [OnTorch, OnFlax])
+def test_so_is_one_of_a_network_that_was_written_once(candidate):
+    found = proof(Once.on("chainer")(), candidate())
+    assert found.proved, found
+
+
+def test_the_functions_are_the_frameworks_own_again():
+    before = F.dropout, CF.dropout, nnx.Dropout.__call__
+    proof(OnTorch(), OnChainer())
+    with pytest.raises(ProofFailed, match="unexpected"):
+        proof(OnTorch(), OnFlax(), loss=raising)
+    assert before == (F.dropout, CF.dropout, nnx.Dropout.__call__)
+
+
+def raising(network, x, labels):
+    """A loss that cannot be computed."""
+    raise ValueError("unexpected")
+
+
+@pytest.mark.parametrize(
+    ("rates", "place", "cause"),
+    [
+        ({"layer": 0.3}, "drop (Dropout), forward, train", "dropout p=0.3 instead of 0.1"),
+        (
+            {"function": 0.7},
+            "the network (OnTorch), forward, train",
+            "dropout p=0.7 instead of 0.3, the fraction that is kept in the place of that",
+        ),
+    ],
+)
+def test_another_rate_is_named(rates, place, cause):
+    found = proof(OnTorch(), OnFlax(**rates))
+    assert found.headline.startswith(f"DIVERGES at {place}")
+    (finding,) = found.level("L3").findings
+    assert cause in finding.explanation.cause
+    assert 0.0 < finding.explanation.match < 1e-12
+    assert "No effect on evaluation outputs" in found.headline
+
+
+def test_a_mistake_beside_dropout_is_found_at_its_place():
+    """With another rate, too, of which no match is claimed then."""
+    found = proof(OnTorch(), OnFlax(factor=1.1))
+    (finding,) = found.level("L3").findings
+    assert (finding.place, finding.what) == ("", "the input of out"), found
+    both = proof(OnTorch(), OnFlax(layer=0.3, factor=1.1)).level("L3").findings
+    assert [(one.place, one.what) for one in both] == [("", "the input of out"), ("drop", "output")]
+    assert both[1].explanation is None
+    assert both[1].remarks == ("There is dropout p=0.3 instead of 0.1.",)
+
+
+def test_a_dropout_that_one_side_alone_has_is_counted():
+    found = proof(OnTorch(), OnChainer(extra=True))
+    (finding,) = found.level("L3").findings
+    assert finding.remarks == (
+        "It is called 2 times in the reference and 3 times in the candidate.",
+    )
+
+
+def test_where_masks_cannot_be_forced_evaluation_is_judged():
+    found = proof(OnTorch(), ByHand())
+    assert found.verdict == "undecided"
+    assert "is not deterministic: two equal runs in train mode differ" in str(
+        found.level("L1").notes
+    )
+    found = proof(OnTorch(), ByHand(factor=1.1))
+    assert found.diverges
+    assert {finding.mode for finding in found.findings} == {"eval"}
+    assert found.level("L3").findings[0].what == "the input of out"
