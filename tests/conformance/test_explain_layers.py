@@ -10,6 +10,7 @@ from scipy.special import erf
 
 from deliralike import backends
 from deliralike.conformance.explain import explain
+from deliralike.conformance.findings import Accused, Observed
 from tests.conformance.accusing import accused, explained, numbers
 
 
@@ -929,3 +930,52 @@ def test_losses_of_the_vocabulary():
         explained("mse_loss", {}, (FLAT, FLAT * 0.3), lambda w, x, y: 0.5 * ((x - y) ** 2).mean()),
         "halved",
     )
+
+
+# Blocks of classes of their own
+# -----------------------------------------------------------------------------
+
+
+def of_own_class(right, wrong, state):
+    """A block that no table knows by its name, forward alone."""
+    parameters = dict.fromkeys(state)
+    sides = (Observed(right, parameters=parameters), Observed(wrong, parameters=parameters))
+    block = Accused("norm", "Own", {}, state, (TOKENS,), {}, None, True, *sides)
+    return explain(block, backends.get("torch"))
+
+
+def rms(x, weight, eps, outside=False):
+    squares = (x * x).mean(-1, keepdims=True)
+    return x / (np.sqrt(squares) + eps if outside else np.sqrt(squares + eps)) * weight
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"eps": 1e-5}, "eps=1e-05 instead of 1e-06"),
+        ({"eps": 1e-6, "outside": True}, "eps outside of the root"),
+    ],
+)
+def test_a_root_mean_square_norm_is_known_by_what_it_gives(how, words):
+    weight = AFFINE["weight"]
+    right = rms(TOKENS, weight, 1e-6)
+    found = of_own_class(right, rms(TOKENS, weight, **how), {"scale": weight})
+    known(found, words)
+
+
+def test_an_activation_is_known_by_what_it_gives():
+    right = 0.5 * TOKENS * (1 + erf(TOKENS / np.sqrt(2)))
+    found = of_own_class(right, gelu_tanh(TOKENS), {})
+    known(found, "gelu (tanh approximation) instead of gelu")
+    assert [(one.value, one.usual) for one in found.causes] == [
+        ("gelu (tanh approximation)", "gelu")
+    ]
+
+
+def test_a_far_guess_is_not_printed_as_a_near_one():
+    def made(w, x):
+        y = x @ w["weight"].T + w["bias"]
+        return np.sqrt(y * y + 0.3) - 0.1 * y * y
+
+    found = explained("Linear", {"in_features": 4, "out_features": 4}, (FLAT[:, :4],), made)
+    assert found is None or "nearest" not in str(found)

@@ -32,19 +32,20 @@ _BILINEAR = ("Conv", "Linear", "conv", "linear")
 
 def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
     """Conventions for a block's own formula, the likely ones first."""
-    yield Convention("computed in", TYPES, _computed_in)
     if accused.reference.parameters:  # in the reference they come from all places that share one
         words = "this layer's own use alone: those of what is tied to it do not arrive"
         yield Convention("gradients of", {words: None}, _alone)
     weights = [name for name in accused.reference.parameters if name in given]
+    for name in weights:
+        missing = {"missing" if "bias" in name else "without effect": _times(0.0)}
+        twice = {"added twice": _times(2.0), "taken for one (no scale)": _one}
+        yield array(name, name, missing | twice if given[name].ndim == 1 else missing)
+    yield Convention("computed in", TYPES, _computed_in)
     for place, name in enumerate(name for name in names(accused.kind) if name not in weights):
         if _is_floating(given.get(name)):
             words = "input (or weight)" if accused.kind.startswith(_BILINEAR) else "input"
             yield from _changes(name if place else words, partial(_at, name), given[name], place)
     for name in weights:
-        missing = {"missing" if "bias" in name else "without effect": _times(0.0)}
-        twice = {"added twice": _times(2.0), "taken for one (no scale)": _one}
-        yield array(name, name, missing | twice if given[name].ndim == 1 else missing)
         yield from _changes(name, partial(_at, name), given[name], 1)
     alike = (pair for pair in combinations(weights, 2) if _are_alike(given, *pair))
     yield Convention("exchanged:", {" and ".join(pair): pair for pair in alike}, _exchanged)

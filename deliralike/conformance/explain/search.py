@@ -255,8 +255,9 @@ class Search:
     def _related(self, trial: Trial, name: str) -> tuple[Cause, float] | None:
         """A known relation between a trial's array and the candidate's."""
         mine, its = trial.tensors.get(name), self.bench.wanted.get(name)
-        if self.bench.distances(self.bench.reference)[name] <= LIMIT:
-            return Cause(name, "as in the reference"), 0.0
+        apart = self.bench.distances(self.bench.reference)[name]
+        if apart <= LIMIT:
+            return Cause(name, "as in the reference"), apart
         found = relations.nearest(mine, its)
         if found is None or found.distance > _limit(trial.distances.get(name, np.inf)):
             return None

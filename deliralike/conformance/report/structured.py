@@ -13,7 +13,8 @@ A proof is a mapping with
   ``figures`` and ``findings``.
 
 A level's ``findings`` are a list of mappings: the fields of `Finding`, and ``text``, its sentence;
-``explanation`` is None or has the fields of `Explanation`, and ``text``.
+``explanation`` is None or has the fields of `Explanation`, and ``text``; its ``causes`` are the
+same as data, each with ``setting``, ``value`` and ``usual``.
 
 Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs":
 [...]}``. JSON has no word for numbers that are not finite: they are the texts ``"NaN"``,
@@ -31,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.proof_data import P, ProofData, ProofsData
 from deliralike.errors import SettingError
@@ -134,6 +136,8 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
+    if isinstance(value, Cause):
+        return _fields(value)
     if isinstance(value, Level | Finding | Explanation):
         return _fields(value) | ({} if isinstance(value, Level) else {"text": str(value)})
     if isinstance(value, float) and not math.isfinite(value):
@@ -182,8 +186,9 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
-    match, following, limit = (_number(values[name]) for name in ("match", "next_best", "limit"))
-    return Explanation(values["cause"], match, following, limit, values["observed"])
+    numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
+    causes = tuple(Cause(**cause) for cause in values["causes"])
+    return Explanation(values["cause"], *numbers, observed=values["observed"], causes=causes)
 
 
 def _number(value: Any) -> Any:
