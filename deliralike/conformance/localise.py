@@ -48,6 +48,7 @@ from deliralike.conformance.taps import (
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
+_AS_INFINITE = 1e9  # scores of this size mask
 NETWORK = "the network"  # the name of the network's own call, seen from the loss
 
 Allowed = Mapping[str, float]  # by tensor
@@ -372,7 +373,7 @@ class _Search:
         allowed: Mapping[str, Allowed],
     ) -> Iterator[Place]:
         """The unit itself, where its own code differs."""
-        mine, theirs = expected.observed[UNIT], found.observed[UNIT]
+        mine, theirs = (_with_masks(one.observed[UNIT]) for one in (expected, found))
         order = [name for name in found.observed if name != UNIT]
         differing = _differing(mine, theirs, order)
         what, difference = (
@@ -816,6 +817,21 @@ def _as_function(
                 right[path], theirs[path] = gradient, wiring.gradients[source][1]
                 break
     return Observed(call.output, right), Observed(wrong, theirs)
+
+
+def _with_masks(observed: Observed) -> Observed:
+    """What a unit hands on, with infinities in the place of numbers that stand for them.
+
+    Scores are masked by minus infinity, or by a number that is as good; beside such a number every
+    difference of the others would be small.
+    """
+
+    def masked(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
+            return leaf
+        return np.where(np.abs(leaf) >= _AS_INFINITE, np.sign(leaf) * np.inf, leaf)
+
+    return replace(observed, outputs=nest.map(masked, observed.outputs))
 
 
 def _blocks_of(calls: Mapping[str, Call]) -> dict[str, Call]:
