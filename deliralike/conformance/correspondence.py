@@ -163,8 +163,30 @@ SAME = Correspondence()
 
 # Functions that stand for no step of their own, so that namesakes need not be the same one.
 _ELEMENTARY = frozenset(
-    "abs clip concatenate cos erf exp log matmul max mean min pad prod select sin sqrt stack sum "
-    "tril triu var where".split()
+    [
+        "abs",
+        "clip",
+        "concatenate",
+        "cos",
+        "erf",
+        "exp",
+        "log",
+        "matmul",
+        "max",
+        "mean",
+        "min",
+        "pad",
+        "prod",
+        "select",
+        "sin",
+        "sqrt",
+        "stack",
+        "sum",
+        "tril",
+        "triu",
+        "var",
+        "where",
+    ]
 )
 
 

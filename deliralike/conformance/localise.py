@@ -392,7 +392,11 @@ class _Search:
             tuple(
                 Differing(name, mine.values()[name], theirs.values()[name]) for name, _ in differing
             ),
-            {name: (call.args, call.kwargs) for name, call in told.items()},
+            {
+                name: (call.args, call.kwargs)
+                for name, call in told.items()
+                if name in taps or self.correspondence.counts_functions
+            },
             {name: _made(unit, call, name) for name, call in found.beyond.items()},
             tuple(name for name in order if name in told),
             tuple(_uses(calls, weights)),
@@ -400,6 +404,12 @@ class _Search:
         substitutes = ()
         if not what.startswith("gradient"):
             substitutes = tuple(self._substitutes(unit, calls, taps, path, mine, theirs))
+        within = _within(calls, what)
+        if within:
+            path, kind = (
+                joined(path, within),
+                type(dict(unit.network.named_blocks())[within]).__name__,
+            )
         instead = _instead_of(calls, what, mine, theirs, found)
         if instead is None:
             yield Place(
@@ -819,6 +829,12 @@ def _as_function(
     return Observed(call.output, right), Observed(wrong, theirs)
 
 
+def _within(calls: Mapping[str, Call], what: str) -> str:
+    """The block that hands on an array to a tap, where that is a block within the unit."""
+    found = re.match(r"output\['the input of (.+?)'\]", what)
+    return calls[found[1]].within if found and found[1] in calls else ""
+
+
 def _with_masks(observed: Observed) -> Observed:
     """What a unit hands on, with infinities in the place of numbers that stand for them.
 
@@ -839,12 +855,16 @@ def _blocks_of(calls: Mapping[str, Call]) -> dict[str, Call]:
     return {name: call for name, call in calls.items() if call.path is not None}
 
 
-def _remarks(calls: Mapping[str, Call], found: Forced, with_functions: bool) -> Iterator[str]:
+def _remarks(calls: Mapping[str, Call], found: Forced, counts_functions: bool) -> Iterator[str]:
     """Which taps one side has and the other has not, and whether they come in another order."""
     met = [name for name in found.observed if name in calls]
     if missing := [name for name in calls if name not in found.observed]:
-        yield f"The candidate does not call {', '.join(missing)}."
-    others = found.others if with_functions else tuple(_blocks_of(found.beyond))
+        names = ", ".join(missing)
+        if counts_functions:
+            yield f"The candidate does not call {names}."
+        else:
+            yield f"No call of the candidate corresponds to {names}."
+    others = found.others if counts_functions else tuple(_blocks_of(found.beyond))
     if others:
         yield f"Only the candidate calls {', '.join(others)}."
     order = [name for name in calls if name in found.observed]

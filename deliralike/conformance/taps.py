@@ -118,6 +118,7 @@ class Call:
         path: The block's path in the network that was followed; None for a function.
         same: For each leaf of the arguments the first one that is the very same array: layers may
             ask for that.
+        within: The path of the innermost block that makes the call and is no tap itself.
     """
 
     path: str | None
@@ -125,6 +126,7 @@ class Call:
     kwargs: dict[str, Any]
     output: Any
     same: tuple[int, ...] = ()
+    within: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,10 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
         ) -> Any:
             given, same = _copied(network, (args, kwargs)), _same(network, (args, kwargs))
             output = call(*args, **kwargs)
-            calls[name] = (path, *given, _copied(network, output), same)
+            calls[name] = (path, *given, _copied(network, output), same, within[-1])
             return output
 
-        with _tapped(unit, network, tap):
+        with _tapped(unit, network, tap) as within:
             output = unit.output(network, inputs)
         return _scalar(network, output, weight), _copied(network, output), calls
 
@@ -496,10 +498,13 @@ def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[None]:
-    """Route each call that is a tap through a function, but no call inside of such a call."""
+def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[list[str]]:
+    """Route each call that is a tap through a function, but no call inside of such a call.
+
+    Yields the paths of the blocks that are being called and are no taps, the innermost one last.
+    """
     counts: Counter[str] = Counter()
-    inside = False
+    inside, within = False, [""]
 
     def through(
         name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
@@ -517,8 +522,16 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
     def around_block(
         path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
-        name = None if inside else unit.tapped(path)
-        return call(*args, **kwargs) if name is None else through(name, path, call, args, kwargs)
+        if inside:
+            return call(*args, **kwargs)
+        name = unit.tapped(path)
+        if name is not None:
+            return through(name, path, call, args, kwargs)
+        within.append(path)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            within.pop()
 
     def around_function(
         name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict
@@ -539,7 +552,7 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
         stack.enter_context(functions_called_through(backend.nn, around_function))
         if unit.functions and _is_native(network):
             stack.enter_context(backend.native_functions_called_through(network, around_native))
-        yield
+        yield within
 
 
 def _is_native(network: AbstractNetwork) -> bool:

@@ -29,7 +29,8 @@ def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Expla
     pairs = [(mine, candidate[name]) for name, mine in reference.items() if name in candidate]
     arrays = [(np.asarray(x), np.asarray(y)) for x, y in pairs if is_number(x) and is_number(y)]
     differing = [(x, y) for x, y in arrays if _is_floating(x, y) and not np.array_equal(x, y)]
-    if bad := sum(max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum())) for x, y in differing):
+    unmasked = [(x, y) for x, y in differing if not np.isinf(x).any()]
+    if bad := sum(max(0, int(np.isfinite(x).sum() - np.isfinite(y).sum())) for x, y in unmasked):
         size = sum(y.size for _, y in differing)
         return Explanation.seen(
             f"overflow or an undefined operation: {bad} of {size} numbers are not finite"
