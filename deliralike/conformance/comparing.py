@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -42,6 +43,7 @@ from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
+from deliralike.conformance.seen import called
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
 from deliralike.conformance.subject import Subject
 from deliralike.errors import (
@@ -84,6 +86,8 @@ _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
 _NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
 
 _OP_BY_OP = ("L3", "L1", "L5", "L7")  # levels of which each program would run a few times
+
+_NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
 Progress = Callable[[str, float], None]
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
@@ -185,6 +189,7 @@ def compare(
         for backend in {side.network.backend for side in sides}:
             stack.enter_context(backend.undisturbed())
             stack.enter_context(backend.compiling_quickly())
+        sides = [_with_shapes(side, batch) for side in sides]
         batch = _on_host(batch, sides)
         masks = Masks(seed)
         if any(not isinstance(side.network, Network) for side in sides):
@@ -642,7 +647,14 @@ class _Comparison:
             found += [] if explanation is None else [explanation]
             if found and found[-1].known:
                 return found[-1]
-        return min(found, key=lambda one: one.match, default=None)
+        nearest = min(found, key=lambda one: one.match, default=None)
+        # what is hardly nearer than the reference itself is no hint
+        is_far = (
+            nearest is not None
+            and np.isfinite(nearest.match)
+            and nearest.match > _NEAR * place.difference
+        )
+        return None if is_far else nearest
 
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         backend = backends.of(self.reference.network)
@@ -776,6 +788,17 @@ def in_words(seconds: float) -> str:
 def _masked(side: Subject, masks: Masks, which: str) -> Subject:
     """A side whose loss draws the masks that both sides share."""
     return side.but(loss=masks.loss(side.loss, which))
+
+
+def _with_shapes(side: Subject, batch: tuple[Any, ...]) -> Subject:
+    """A side whose parameters have their shapes; of a network that finds them when it is called, a copy."""
+    try:
+        side.network.neutral_state()
+    except StateError:
+        network = deepcopy(side.network)
+        called(side.but(network=network), side.network.backend.to_numpy(batch))
+        return side.but(network=network)
+    return side
 
 
 def _explains(finding: Finding) -> bool:

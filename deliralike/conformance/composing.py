@@ -50,8 +50,13 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     if mine is None or its is None:
         return None
     functions = record(unit).calls
-    around = cotangents(unit, functions)
-    terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
+    try:
+        around = cotangents(unit, functions)
+    except Exception:  # noqa: BLE001  # a native function may forbid gradients of an argument
+        around = {}
+    weighted = {name: one.output for name, one in around.items()}
+    known = {name: functions[name] for name in weighted}
+    terms = tuple(_terms(unit, known, weighted))
     targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
     return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
 

@@ -557,6 +557,9 @@ def _tapping(within: Correspondence, block: AbstractNetwork) -> Callable[[str], 
         if path and (block.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
     }
 
+    shared = [path for path, _ in block.named_blocks() if within.tap(path)]
+    layers = {path for path in layers if not any(one.startswith(f"{path}.") for one in shared)}
+
     def tap(path: str) -> str | None:
         return within.tap(path) or (path if path in layers else None)
 

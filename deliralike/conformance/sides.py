@@ -135,6 +135,7 @@ def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
     others = [name for name in match.reference.tensors if name not in mine]
     others += [name for name in match.candidate.tensors if name not in theirs]
     owners = {name.rpartition(".")[0] for name in others}
+    owners -= {name.rpartition(".")[0] for name in (*mine, *theirs)}
     blocks = {
         mine: its
         for mine, its in block_paths.between(match.reference, match.candidate, kept).items()

@@ -435,7 +435,7 @@ def is_telling(value: np.ndarray | None) -> bool:
     return (
         value is not None
         and value.size > 1
-        and bool(np.isfinite(value).all() and np.ptp(value) > 0)
+        and bool(np.isfinite(value).all() and np.ptp(value.astype(np.float64)) > 0)
     )
 
 

@@ -49,7 +49,8 @@ def settle(match: Match, merit: Callable[[Match], tuple[bool, Any]]) -> Settled:
     """
     agrees, best = merit(match)
     groups = [list(islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
-    exhausted = all(len(group) <= _MOST_OPTIONS for group in groups)
+    # Of several groups each is tried beside the best of the others, not beside all of them.
+    exhausted = len(groups) <= 1 and all(len(group) <= _MOST_OPTIONS for group in groups)
     tries, improved = 0, True
     while improved and not agrees:
         improved = False
