@@ -373,7 +373,9 @@ class _Search:
         allowed: Mapping[str, Allowed],
     ) -> Iterator[Place]:
         """The unit itself, where its own code differs."""
-        mine, theirs = (_with_masks(one.observed[UNIT]) for one in (expected, found))
+        mine, theirs = expected.observed[UNIT], found.observed[UNIT]
+        if not self.correspondence.counts_functions:
+            mine, theirs = _with_masks(mine), _with_masks(theirs)
         order = [name for name in found.observed if name != UNIT]
         differing = _differing(mine, theirs, order)
         what, difference = (
@@ -848,7 +850,7 @@ def _with_masks(observed: Observed) -> Observed:
     def masked(leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
             return leaf
-        return np.where(np.abs(leaf) >= _AS_INFINITE, np.sign(leaf) * np.inf, leaf)
+        return np.where(np.abs(leaf) >= _AS_INFINITE, np.copysign(np.inf, leaf), leaf)
 
     return replace(observed, outputs=nest.map(masked, observed.outputs))
 

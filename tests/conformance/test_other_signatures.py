@@ -1,0 +1,282 @@
+"""Ports whose layouts, signatures, names or tensors are others than the original's: right ones are
+proved, and a mistake is found where it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch import nn
+from torch.nn import functional as F
+
+from deliralike.conformance import compare
+from deliralike.errors import UnknownName
+
+QUICK = ("L0", "L1", "L3")
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def labels(count, classes):
+    return np.random.default_rng(1).integers(0, classes, count)
+
+
+def proof(reference, candidate, *inputs, classes=4, **options):
+    torch.manual_seed(0)
+    network = reference()
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    batch = (*inputs, labels(len(inputs[0]), classes))
+    return compare(network, candidate, batch, weights="load", levels=QUICK, **options)
+
+
+# Layouts, one by one
+# -----------------------------------------------------------------------------
+
+
+class NormBetween(nn.Module):
+    """A layer norm with the channels last between convolutions with the channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.c1, self.ln = nn.Conv2d(3, 8, 3, padding=1), nn.LayerNorm(8)
+        self.c2, self.fc = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.ln(self.c1(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.fc(F.gelu(self.c2(x)).mean((2, 3)))
+
+
+class FlaxNormBetween(nnx.Module):
+    """The channels last throughout, and the names of the original."""
+
+    def __init__(self, epsilon=1e-5, approximate=False):
+        rngs = nnx.Rngs(0)
+        self.c1, self.c2 = (nnx.Conv(n, 8, (3, 3), rngs=rngs) for n in (3, 8))
+        self.ln, self.fc = nnx.LayerNorm(8, epsilon=epsilon, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
+        self.approximate = approximate
+
+    def __call__(self, x):
+        x = nnx.gelu(self.c2(self.ln(self.c1(x))), approximate=self.approximate)
+        return self.fc(x.mean((1, 2)))
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 8, 8), (8, 3, 8, 8)])
+def test_axes_of_one_size_between_layouts(shape):
+    pictures = normal(*shape)
+    assert proof(NormBetween, FlaxNormBetween(), pictures).proved
+    norm = proof(NormBetween, FlaxNormBetween(epsilon=1e-3), pictures).findings[0]
+    assert (norm.place, norm.what) == ("ln", "output")
+    assert "eps=0.001 instead of 1e-05" in norm.explanation.cause
+    gelu = proof(NormBetween, FlaxNormBetween(approximate=True), pictures).findings[0]
+    assert gelu.kind == "gelu"
+    assert "tanh" in gelu.explanation.cause
+
+
+# Signatures
+# -----------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.rnn = nn.Embedding(11, 6), nn.LSTM(6, 7, batch_first=True)
+        self.head = nn.Linear(7, 4)
+
+    def forward(self, x):
+        outputs, _ = self.rnn(self.emb(x))
+        return self.head(outputs[:, -1])
+
+
+class Loop(nnx.Module):
+    """A loop over a cell, which gives its carry and takes it first."""
+
+    def __init__(self, change=lambda x: x):
+        rngs = nnx.Rngs(0)
+        self.emb, self.cell = nnx.Embed(11, 6, rngs=rngs), nnx.OptimizedLSTMCell(6, 7, rngs=rngs)
+        self.head, self.change = nnx.Linear(7, 4, rngs=rngs), change
+
+    def __call__(self, x):
+        x = self.emb(x)
+        carry = (jnp.zeros((len(x), 7)), jnp.zeros((len(x), 7)))
+        for step in range(x.shape[1]):
+            carry, y = self.cell(carry, self.change(x[:, step]))
+        return self.head(y)
+
+
+def test_a_loop_over_a_cell_for_a_recurrent_layer():
+    words = np.random.default_rng(2).integers(0, 11, (5, 6))
+    assert proof(Recurrent, Loop(), words).proved
+    found = proof(Recurrent, Loop(jnp.tanh), words).findings[0]
+    assert found.place == "rnn"
+    assert "tanh" in found.explanation.cause
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn, self.n = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = self.n(x)
+        return self.head((x + self.attn(h, h, h)[0]).mean(1))
+
+
+class Fused(nnx.Module):
+    """Attention by hand, with one projection for queries, keys and values."""
+
+    def __init__(self, scale=0.5):
+        rngs = nnx.Rngs(0)
+        self.n, self.qkv = nnx.LayerNorm(8, epsilon=1e-5, rngs=rngs), nnx.Linear(8, 24, rngs=rngs)
+        self.proj, self.head = nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
+        self.scale = scale
+
+    def __call__(self, x):
+        parts = jnp.split(self.qkv(self.n(x)), 3, -1)
+        q, k, v = (p.reshape(*x.shape[:2], 2, 4).transpose(0, 2, 1, 3) for p in parts)
+        weights = jax.nn.softmax(q @ k.transpose(0, 1, 3, 2) * self.scale, -1)
+        out = (weights @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        return self.head((x + self.proj(out)).mean(1))
+
+
+def test_attention_by_hand_for_a_layer():
+    tokens = normal(5, 6, 8)
+    assert proof(Attending, Fused(), tokens).proved
+    found = proof(Attending, Fused(scale=1.0), tokens).findings[0]
+    assert found.place == "attn"
+    assert "scale" in found.explanation.cause
+
+
+# Names and tensors
+# -----------------------------------------------------------------------------
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.c(torch.relu(self.b(torch.relu(self.a(x)))))
+
+
+class Reversed(nnx.Module):
+    """Layers of one shape that are made in reverse order, under names that say nothing."""
+
+    def __init__(self, change=nnx.relu):
+        rngs = nnx.Rngs(0)
+        self.z, self.y, self.x = (nnx.Linear(6, n, rngs=rngs) for n in (4, 6, 6))
+        self.change = change
+
+    def __call__(self, x):
+        return self.z(nnx.relu(self.y(self.change(self.x(x)))))
+
+
+def test_the_order_of_calls_tells_layers_of_one_shape_apart():
+    assert proof(Two, Reversed(), normal(5, 6)).proved
+    found = proof(Two, Reversed(change=lambda x: x), normal(5, 6)).findings[0]
+    assert "relu" in found.explanation.cause
+    assert found.explanation.known
+
+
+class Masked(Two):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.tril(torch.ones(6, 6)))
+        self.pos = nn.Parameter(torch.zeros(2, 3))  # is not used
+
+    def forward(self, x):
+        return super().forward(x @ self.mask)
+
+
+class Written(Reversed):
+    """The mask is made where it is needed."""
+
+    def __call__(self, x):
+        return super().__call__(x @ jnp.tril(jnp.ones((6, 6))))
+
+
+def test_tensors_that_one_side_alone_has():
+    found = proof(Masked, Written(), normal(5, 6))
+    assert found.proved
+    assert "mask" in str(found)
+    assert proof(Masked, Written(), normal(5, 6), names={"pos": None}).proved
+    with pytest.raises(UnknownName, match="'poss': None"):
+        proof(Masked, Written(), normal(5, 6), names={"poss": None})
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(3)])
+        self.c = nn.Linear(6, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.tanh(block(x))
+        return self.c(x)
+
+
+class Scanned(nnx.Module):
+    """One parameter for all layers, with square matrices as (in, out)."""
+
+    def __init__(self):
+        self.kernel, self.bias = nnx.Param(jnp.zeros((3, 6, 6))), nnx.Param(jnp.zeros((3, 6)))
+        self.c = nnx.Linear(6, 4, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        def layer(x, weights):
+            return jnp.tanh(x @ weights[0] + weights[1]), None
+
+        return self.c(jax.lax.scan(layer, x, (self.kernel[...], self.bias[...]))[0])
+
+
+def test_layers_that_are_scanned_over():
+    assert proof(Stack, Scanned(), normal(5, 6)).proved
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.bn(self.conv(x))).mean((2, 3)))
+
+
+class Folded(nnx.Module):
+    """The norm is part of the convolution."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.conv, self.fc = nnx.Conv(3, 4, (3, 3), rngs=rngs), nnx.Linear(4, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(nnx.relu(self.conv(x)).mean((1, 2)))
+
+
+def test_a_norm_that_is_folded_into_a_convolution():
+    found = proof(Normed, Folded(), normal(5, 3, 8, 9))
+    assert found.proved
+    assert "train" not in found.level("L1").figures["differences"]
+
+
+class Unlike(nnx.Module):
+    """Nothing says what its parameter is."""
+
+    def __init__(self):
+        self.everything = nnx.Param(jnp.zeros((6, 4)))
+
+    def __call__(self, x):
+        return x @ self.everything[...]
+
+
+def test_what_cannot_be_matched_is_not_decided():
+    found = proof(Two, Unlike(), normal(5, 6))
+    assert found.verdict == "undecided"
+    assert "names=" in found.headline
