@@ -424,9 +424,12 @@ def test_a_candidate_that_raises_is_quoted(backend):
 
 def test_networks_that_cannot_be_matched_are_not_decided(backend):
     for sides in ((Plain, Deep), (Deep, Plain)):
-        found = proof(made(sides[0]), made(sides[1], backend))
+        networks = made(sides[0]), made(sides[1], backend)
+        found = proof(*networks, weights="load")
         assert found.verdict == "undecided"
         assert "does not match" in notes(found)
+        # Weights that are judged are the candidate's own, and so are the outputs that they give.
+        assert proof(*networks).verdict == "diverges"
 
 
 # Batches, losses and options
