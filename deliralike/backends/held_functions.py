@@ -148,7 +148,7 @@ def _is_of_user(name: str) -> bool:
         return True
     module = sys.modules.get(name)
     path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-    return bool(path) and not _is_framework(name) and not path.startswith(_INSTALLED)
+    return path is not None and not _is_framework(name) and not path.startswith(_INSTALLED)
 
 
 _FRAMEWORKS = frozenset(

@@ -193,7 +193,7 @@ def compare(
         batch = _on_host(batch, sides)
         masks = Masks(seed)
         if any(not isinstance(side.network, Network) for side in sides):
-            stack.enter_context(masks.forced(*[side.network.backend for side in sides]))
+            stack.enter_context(masks.forced(sides[0].network.backend, sides[1].network.backend))
         return _Comparison((sides[0], sides[1]), batch, settings, masks).proof()
 
 
@@ -410,7 +410,7 @@ class _Comparison:
         self.candidate = _masked(sides.candidate, self.masks, CANDIDATE)
         start = time.perf_counter()
         with self._running("L1"):
-            self.modes = dict(self._modes())
+            self.modes: dict[str, semantics.Mode] = dict(self._modes())
         self.seconds_a_pass = (time.perf_counter() - start) / _PASSES["L1"]
         self._leave_training_of_folded(sides)
         found = semantics.level(self.modes)
@@ -785,7 +785,7 @@ def in_words(seconds: float) -> str:
     return f"about {round(seconds / 60)} minutes"
 
 
-def _masked(side: Subject, masks: Masks, which: str) -> Subject:
+def _masked(side: Subject, masks: Masks, which: int) -> Subject:
     """A side whose loss draws the masks that both sides share."""
     return side.but(loss=masks.loss(side.loss, which))
 

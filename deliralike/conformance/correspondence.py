@@ -393,8 +393,8 @@ class Matched(Correspondence):
         calls = {}
         for name, call in recording.calls.items():
             path, number, count = name.partition("#")
-            own = f"{names[path]}{number}{count}" if path in names else None
-            if own in reference.calls:
+            own = f"{names.get(path, path)}{number}{count}"
+            if path in names and own in reference.calls:
                 calls[own] = replace(
                     call, output=self._like(call.output, reference.calls[own].output)
                 )

@@ -403,7 +403,7 @@ class _Search:
             tuple(name for name in order if name in told),
             tuple(_uses(calls, weights)),
         )
-        substitutes = ()
+        substitutes: tuple[Substitute, ...] = ()
         if not what.startswith("gradient"):
             substitutes = tuple(self._substitutes(unit, calls, taps, path, mine, theirs))
         within = _within(calls, what)
@@ -455,7 +455,8 @@ class _Search:
         for name, call in calls.items():
             if name in taps or (call.path is None and not arguments.is_known(bare_name(name))):
                 continue
-            where, kind, known = path, bare_name(name), {}
+            where, kind = path, bare_name(name)
+            known: Mapping[str, Any] = {}
             if call.path is not None:
                 block = blocks[call.path]
                 where, own = joined(path, call.path), (type(block).__name__, settings(block))

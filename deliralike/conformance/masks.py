@@ -64,7 +64,7 @@ class Masks:
         self._part: list[Drop] = []  # the reference's calls in the block that ran last
 
     @contextmanager
-    def forced(self, reference: Backend, candidate: Backend) -> Iterator[None]:
+    def forced(self, reference: Any, candidate: Any) -> Iterator[None]:
         """Let every dropout of these backends take its mask from here."""
         sides = {reference: REFERENCE, candidate: CANDIDATE} if reference is not candidate else {}
         with ExitStack() as stack:
@@ -168,14 +168,14 @@ class Masks:
             run = self._run(side)
             return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
 
-        functions.keep_mask = keep_mask
+        functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
             if before is None:
                 del functions.keep_mask
             else:
-                functions.keep_mask = before
+                functions.keep_mask = before  # type: ignore[method-assign]
 
 
 def _fitted(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:

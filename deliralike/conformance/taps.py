@@ -217,11 +217,12 @@ def listen(unit: Unit) -> dict[str, Call]:
         name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
         same = _same(network, (args, kwargs))
-        given = backend.to_numpy(_copied(network, (args, kwargs)))
-        calls[name] = Call(path, *given, None, same)  # all that is known if it raises
+        own_args, own_kwargs = backend.to_numpy(_copied(network, (args, kwargs)))
+        # All that is known if it raises.
+        calls[name] = Call(path, own_args, own_kwargs, None, same)
         output = call(*args, **kwargs)
         result = backend.to_numpy(_copied(network, output))
-        calls[name] = Call(path, *given, result, same)
+        calls[name] = Call(path, own_args, own_kwargs, result, same)
         return output
 
     try:

@@ -67,11 +67,11 @@ def dropping_by(factors: Callable[[tuple[int, ...], float], np.ndarray]) -> Iter
             shape[dim] = 1
         return inputs * jnp.asarray(factors(tuple(shape), layer.rate), inputs.dtype)
 
-    nnx.Dropout.__call__ = dropout  # type: ignore[method-assign]
+    nnx.Dropout.__call__ = dropout
     try:
         yield
     finally:
-        nnx.Dropout.__call__ = own  # type: ignore[method-assign]
+        nnx.Dropout.__call__ = own
 
 
 def state(network: Any) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
         return
     y, c = (np.asarray(side[0]) for side in sides)
     first = accused.args[0] if accused.args else None
-    if _is_floating(first) and first.shape == c.shape:
+    if isinstance(first, np.ndarray) and _is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": False}, _straight)
         yield factor("the input added to the output, times", _residual, usual=None)
         yield Convention("gradient", {"of the identity (straight through)": True}, _straight)

@@ -208,7 +208,9 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
     heads, whole = given["num_heads"], given["embed_dim"]
     masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
     ignored = {f"{name} ignored": {name: None} for name in masks}
-    inverted = {f"{name} inverted": {"inverted": (name,)} for name in masks}
+    inverted: dict[str, dict[str, Any]] = {
+        f"{name} inverted": {"inverted": (name,)} for name in masks
+    }
     # A row that is forbidden altogether has no numbers with minus infinity.
     floors = [(name, least) for name in masks for least in (-1e4, -1e9, -30.0)]
     inverted |= {

@@ -91,8 +91,12 @@ def _reductions(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[s
     several = (axes for axes in ((2, 3), (1,), (2,)) if len(axes) + len(to) == len(shape))
     for axes in several:
         if tuple(size for axis, size in enumerate(shape) if axis not in axes) == to:
-            yield f"the mean over axes {axes}", partial(np.mean, axis=axes), True
-            yield f"the maximum over axes {axes}", partial(np.max, axis=axes), False
+            yield f"the mean over axes {axes}", partial(_over, np.mean, axes), True
+            yield f"the maximum over axes {axes}", partial(_over, np.max, axes), False
+
+
+def _over(reduce: Callable[..., Any], axes: tuple[int, ...], array: np.ndarray) -> np.ndarray:
+    return np.asarray(reduce(array, axis=axes))
 
 
 def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:

@@ -131,7 +131,7 @@ def instead(words: str, alternatives: Any, **how: Any) -> Convention:
 
 def factor(words: str, apply: Callable[[Formula, Any, Arguments, float], Any], **how: Any) -> Any:
     """A number that is searched for and that a formula has no name for; 1 is the usual one."""
-    given = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
+    given: dict[str, Any] = {"alternatives": (0.5, 2.0), "usual": 1.0} | how
     return Convention(words, apply=apply, free=True, **given)
 
 

@@ -239,33 +239,6 @@ def _move(nn: Any, given: Arguments) -> None:
             after[name] = after.get(name, given[name]) * (1.0 - share) + new[name] * share
 
 
-def _source(training: bool, tracked: bool) -> list[Convention]:
-    """Which statistics are used, and whether the running ones move."""
-    batch, running = {"source": "batch"}, {"source": "running"}
-    moving, resting = {"moves": True}, {"moves": False}
-    if not tracked:
-        return []
-    if not training:
-        known = {
-            "batch statistics in evaluation": {**batch, **resting},
-            "running statistics updated in evaluation": moving,
-            "batch statistics in evaluation, and running ones updated": {**batch, **moving},
-        }
-        return [rules("", known)]
-    known = {
-        "never updated (not moved, momentum=0)": resting,
-        "frozen: used in training, none moved": {**running, **resting},
-        "used in training, though moved": running,
-        "moved first, then used": {"source": "updated"},
-        "updated twice": {"times": 2},
-        "of which the mean alone is updated, the running variance not": {
-            "moved": ("running_mean",)
-        },
-        "of which the variance alone is updated, the running mean not": {"moved": ("running_var",)},
-    }
-    return [rules("running statistics", known)]
-
-
 def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
     """Batch norm with or without running statistics."""
     x, training = given["x"], given["training"]
@@ -381,7 +354,8 @@ def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None
         eps = _eps_of(x, given["usual"], [given[name] for name in names], centred)
         if eps is None:
             continue
-        usual = {"axes": (x.ndim - 1,), "centred": centred, "eps": eps, "learned": None}
+        axes = (x.ndim - 1,)
+        usual: dict[str, Any] = {"axes": axes, "centred": centred, "eps": eps, "learned": None}
 
         def formula(nn: Any, given: Arguments, usual: Arguments = usual) -> Any:
             return _own(nn, {**usual, **given, **{name: given[own[name]] for name in own}})
@@ -390,7 +364,7 @@ def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None
         return formula, [
             *_rules({**usual, "x": x}),
             rules("mean", {other: {"centred": not centred}}),
-            _over(usual["axes"], x.ndim, {}),
+            _over(axes, x.ndim, {}),
         ]
     return None
 

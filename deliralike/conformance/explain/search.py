@@ -185,7 +185,9 @@ class Search:
         if trial.within(bench.outputs) > MATCH or bench.reshaped or not bench.gradients:
             return trial
         tensors = bench.everything(formula, cause)
-        return tensors and Trial(choices, formula, tensors, bench.distances(tensors))
+        if tensors is None:
+            return None
+        return Trial(choices, formula, tensors, bench.distances(tensors))
 
     def _joined(self, trials: Sequence[Trial], itself: Trial) -> Iterator[Trial]:
         """The nearest one for what is computed and the nearest one for buffers, executed together."""

@@ -103,7 +103,7 @@ def convolution(given: Arguments) -> list[Convention]:
     others = _paddings(given, pads, (kernel, stride, dilation))
     wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
     modes = {f"{mode} padding": (pads, mode) for mode in _MODES if any(map(any, pads))}
-    values = {value: (pads, "constant", value) for value in (1.0, -1.0)}
+    values: dict[Any, Any] = {value: (pads, "constant", value) for value in (1.0, -1.0)}
     found = [
         Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
         array("kernel", "weight", _kernels(weight.shape)),
@@ -139,7 +139,7 @@ def _picked(order: np.ndarray) -> Change:
 def _kernels(shape: tuple[int, ...]) -> dict[str, Change]:
     """The kernels reversed or with their axes exchanged."""
     spatial = tuple(range(2, len(shape)))
-    found = {"flipped": partial(_flipped, axes=spatial)}
+    found: dict[str, Change] = {"flipped": partial(_flipped, axes=spatial)}
     if len(spatial) == 2 and shape[2] == shape[3]:
         found["transposed (height and width exchanged)"] = partial(_exchanged, 2, 3)
         words = "rotated by a quarter turn (transposed, then flipped along axis {})"
@@ -393,7 +393,7 @@ def interpolate(given: Arguments) -> list[Convention]:
         out = geometry.per_axis(given["size"], n, "size")
     else:
         scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
-        out = tuple(map(geometry.resized, size, scales))
+        out = tuple(geometry.resized(*pair) for pair in zip(size, scales, strict=True))  # type: ignore[arg-type]
     corners = f"linear, align_corners={given['align_corners']}"
     usual = _FLOOR if given["mode"] == "nearest" else corners
 

@@ -396,11 +396,11 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
 
 def _in_names_of(one: Seen, two: Seen) -> Seen:
     """What a native network gave, in the names of the reference; buffers of its own are left out."""
-    outputs = [
+    mine, theirs = (
         {name: value for name, value in seen.tensors.items() if name.startswith("outputs")}
         for seen in (one, two)
-    ]
-    given = align(*outputs).back(outputs[1], outputs[0])
+    )
+    given = align(mine, theirs).back(theirs, mine)
     tensors = {name: given.get(name, two.tensors.get(name)) for name in one.tensors}
     return replace(two, tensors={name: v for name, v in tensors.items() if v is not None})
 

@@ -164,6 +164,8 @@ class _Search:
         first, second = side.tensors[one.source], side.tensors[two.source]
         if first.tie == second.tie:
             return True
+        if first.value is None or second.value is None:
+            return False
         return two.whole and is_telling(first.value) and np.array_equal(first.value, second.value)
 
     # Corrections

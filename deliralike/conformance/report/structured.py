@@ -186,9 +186,11 @@ def _finding(values: Mapping[str, Any]) -> Finding:
 
 
 def _explanation(values: Mapping[str, Any]) -> Explanation:
-    numbers = (_number(values[name]) for name in ("match", "next_best", "limit"))
+    match, next_best, limit = (_number(values[name]) for name in ("match", "next_best", "limit"))
     causes = tuple(Cause(**cause) for cause in values["causes"])
-    return Explanation(values["cause"], *numbers, observed=values["observed"], causes=causes)
+    return Explanation(
+        values["cause"], match, next_best, limit, observed=values["observed"], causes=causes
+    )
 
 
 def _number(value: Any) -> Any:
