@@ -45,7 +45,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.seen import called
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.errors import (
     BatchError,
     CapabilityError,
@@ -787,7 +787,8 @@ def in_words(seconds: float) -> str:
 
 def _masked(side: Subject, masks: Masks, which: int) -> Subject:
     """A side whose loss draws the masks that both sides share."""
-    return side.but(loss=masks.loss(side.loss, which))
+    loss = with_changed_function(side.loss, lambda own: masks.loss(own, which))
+    return side.but(loss=loss)
 
 
 def _with_shapes(side: Subject, batch: tuple[Any, ...]) -> Subject:

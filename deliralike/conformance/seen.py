@@ -15,7 +15,7 @@ from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.matching.layouts import NEAR, Transform, channels_first
-from deliralike.conformance.subject import Subject
+from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
 
 Axes = tuple[int, ...]
@@ -41,8 +41,10 @@ class Layout:
     given: frozenset[str] = frozenset()
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """A loss that sees its network in the reference's layout."""
+        """A loss that sees its network, or each replica, in the reference's layout."""
+        return with_changed_function(loss, self._seeing)
 
+    def _seeing(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         def of_seen(network: Any, *batch: Any) -> Any:
             if isinstance(network, Listener):
                 return loss(network.through(lambda own: Seen(own, self)), *batch)

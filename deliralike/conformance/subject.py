@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.optim.loss import LossFunction
+from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import classification_loss
 
@@ -41,3 +41,12 @@ class Subject:
         """``"ResNet on torch"``."""
         native = getattr(self.network, "native", self.network)
         return f"{type(native).__name__} on {self.network.backend.name}"
+
+
+def with_changed_function(
+    loss: LossFunction, change: Callable[[LossFunction], LossFunction]
+) -> LossFunction:
+    """Return a loss whose function is changed; one that replicas compute stays one of replicas."""
+    if isinstance(loss, Loss):
+        return replace(loss, function=change(loss.function))
+    return change(loss)

@@ -155,9 +155,9 @@ def test_a_mistake_beside_dropout_is_found_at_its_place():
     """With another rate, too, of which no match is claimed then."""
     found = proof(OnTorch(), OnFlax(factor=1.1))
     (finding,) = found.level("L3").findings
-    assert (finding.place, finding.what) == ("", "the input of out"), found
+    assert (finding.place, finding.what) == ("", "the input of tanh()"), found
     both = proof(OnTorch(), OnFlax(layer=0.3, factor=1.1)).level("L3").findings
-    assert [(one.place, one.what) for one in both] == [("", "the input of out"), ("drop", "output")]
+    assert [(one.place, one.what) for one in both] == [("", "the input of tanh()"), ("drop", "output")]
     assert both[1].explanation is None
     assert both[1].remarks == ("There is dropout p=0.3 instead of 0.1.",)
 
@@ -179,4 +179,4 @@ def test_where_masks_cannot_be_forced_evaluation_is_judged():
     found = proof(OnTorch(), ByHand(factor=1.1))
     assert found.diverges
     assert {finding.mode for finding in found.findings} == {"eval"}
-    assert found.level("L3").findings[0].what == "the input of out"
+    assert found.level("L3").findings[0].what == "the input of tanh()"
