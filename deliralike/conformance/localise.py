@@ -42,6 +42,7 @@ from deliralike.conformance.taps import (
     cotangents,
     force,
     handed_on,
+    listen,
     record,
     stops,
 )
@@ -345,9 +346,10 @@ class _Search:
             call=_call,
             args=args,
             kwargs=kwargs,
-            tapped=_tapping(deeper, block),
+            tapped=deeper.tap,
             same=call.same,
         )
+        mine = replace(mine, tapped=_tapping(deeper, mine))
         given = tap.given
         args, kwargs = _filled(other.network, (given.args, given.kwargs))
         theirs = _as_network(other.network, partner)
@@ -552,16 +554,24 @@ def _leads_astray(
     return any(what.startswith(start) for what in differing)
 
 
-def _tapping(within: Correspondence, block: AbstractNetwork) -> Callable[[str], str | None]:
-    """The taps of a block of the reference: what both sides have, and layers that `nn` has."""
+def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
+    """The taps of a unit of the reference: what both sides have, and layers that `nn` has.
+
+    A layer that calls blocks that both sides have is looked into instead.
+    """
+    network = unit.network
     layers = {
         path
-        for path, inner in block.named_blocks()
-        if path and (block.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
+        for path, inner in network.named_blocks()
+        if path and (network.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
     }
-
-    shared = [path for path, _ in block.named_blocks() if within.tap(path)]
-    layers = {path for path in layers if not any(one.startswith(f"{path}.") for one in shared)}
+    shared = [path for path, _ in network.named_blocks() if within.tap(path)]
+    divided = {path for path in layers if any(one.startswith(f"{path}.") for one in shared)}
+    if divided:
+        # a layer may hold blocks of which it takes the weights alone
+        called = [call.path or "" for call in listen(unit).values()]
+        divided = {path for path in divided if any(one.startswith(f"{path}.") for one in called)}
+    layers -= divided
 
     def tap(path: str) -> str | None:
         return within.tap(path) or (path if path in layers else None)

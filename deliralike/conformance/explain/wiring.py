@@ -174,7 +174,8 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     if not (_is_array(mine) and _is_array(theirs)):
         return Explanation(f"{place(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
     beyond = _beyond(wiring, sources)
-    found, right = _found(wiring, sources, beyond, mine, theirs), nearest(sources, mine)
+    right = nearest(sources, mine)
+    found = _found(wiring, sources, beyond, right, mine, theirs)
     if found.formula is None or not math.isfinite(found.off):
         return None
     formula, instead, notes = found.formula, "", list(_of_calls(wiring))
@@ -187,12 +188,20 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     )
 
 
-def _found(wiring: Wiring, sources: Sources, beyond: Sources, mine: Any, theirs: Any) -> Found:
-    """The candidate's formula: of what it has called itself, then of what the reference has."""
+def _found(
+    wiring: Wiring, sources: Sources, beyond: Sources, right: Found, mine: Any, theirs: Any
+) -> Found:
+    """The candidate's formula: of what it has called itself, then of what the reference has.
+
+    ``right`` is the reference's formula.
+    """
     own = {**{name: array for name, array in sources.items() if _is_called(wiring, name)}, **beyond}
+    terms = right.formula.terms if right.formula is not None and right.off <= MATCH else {}
+    same = {name: array for name, array in sources.items() if name in terms}
 
     def stages() -> Iterator[Any]:
         yield scaled(own, theirs)
+        yield scaled(same, theirs)  # the reference's formula with another factor
         yield masks(sources, mine, theirs)
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)

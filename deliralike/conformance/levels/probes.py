@@ -70,7 +70,8 @@ def level(
 
     Networks written once must be equal at each probe. With native ones it is the frameworks' affair
     what they refuse, which of equal numbers gets the gradient, and how exact a norm is far from
-    zero: such differences are notes.
+    zero: such differences are notes. A single sample is evaluated by all, so that a candidate that
+    cannot do that differs.
 
     Args:
         reference, candidate: In float64, with equal weights; they stay as they are.
@@ -480,15 +481,18 @@ def _judge_values(
 def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str, are_native: bool) -> Judged:
     """Judge a probe that one side refuses: the other must refuse it for the same kind of reason.
 
-    For an empty batch, and for native networks, a difference is noted only.
+    For an empty batch, and for native networks, a difference is noted only, unless the candidate
+    alone cannot evaluate a single sample.
     """
     if are_native and one.error is not None and two.error is not None:
         return [], {"error": type(one.error).__name__}, []
     kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
     if kinds[0] == kinds[1]:
         return [], {"error": kinds[0].__name__ if kinds[0] else ""}, []
-    # Frameworks differ in what they refuse, and no rule says which one is right.
-    if probe.about == "empty" or are_native:
+    # Frameworks differ in what they refuse, and no rule says which one is right. None refuses to
+    # evaluate a single sample: that is the candidate's own doing.
+    fails_alone = probe.about == "one" and mode == "eval" and one.error is None
+    if probe.about == "empty" or (are_native and not fails_alone):
         return [], {"error": ""}, [explaining.refusal(probe, one, two)]
     explanation = Explanation(explaining.refusal(probe, one, two), 0.0)
     finding = Finding("L7", probe.name, "error", np.inf, mode=mode, explanation=explanation)
