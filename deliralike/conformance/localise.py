@@ -302,7 +302,7 @@ class _Search:
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]
         kind = type(block).__name__
-        layer = unit.backend.neutral_layer(block) or (kind, settings(block))
+        layer = _layer(unit, block)
         inner = list(self._inside(unit, other, suspect.tap, weight, where))
         whole = layer[0] in LAYERS or not _has_blocks(unit, call)
         is_layer = whole and not any(place.path != where for place in inner)
@@ -461,8 +461,8 @@ class _Search:
             known: Mapping[str, Any] = {}
             if call.path is not None:
                 block = blocks[call.path]
-                where, own = joined(path, call.path), (type(block).__name__, settings(block))
-                kind, known = unit.backend.neutral_layer(block) or own
+                where = joined(path, call.path)
+                kind, known = _layer(unit, block)
             pair = Observed(call.output), Observed()
             suspect = _Suspect(
                 name, self.correspondence.alone(name, call), Around([], []), "", 0.0, pair
@@ -775,6 +775,22 @@ def settings(block: Any) -> dict[str, Any]:
     found = {name: given.get(name, getattr(block, name, inspect.Parameter.empty)) for name in names}
     plain = {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
     return {n: v is not None if n == "bias" and n not in given else v for n, v in plain.items()}
+
+
+def _layer(unit: Unit, block: Any) -> tuple[str, Mapping[str, Any]]:
+    """The layer of `nn` that a block is, with its settings; else its class.
+
+    A class of a user's own may have a layer's name, but not what such a layer is made with.
+    """
+    known = unit.backend.neutral_layer(block)
+    if known is not None:
+        return known
+    kind, found = type(block).__name__, settings(block)
+    parameters = inspect.signature(LAYERS[kind].__init__).parameters if kind in LAYERS else {}
+    wanted = [one for one in parameters.values() if one.default is one.empty and one.name != "self"]
+    if any(one.name not in found and one.kind is one.POSITIONAL_OR_KEYWORD for one in wanted):
+        return f"own {kind}", {}
+    return kind, found
 
 
 def _as_network(within: AbstractNetwork, block: Any) -> AbstractNetwork:
