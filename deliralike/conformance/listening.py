@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,28 @@ class Listener:
 
 
 class _Heard(Exception):
-    """The network was called: nothing more is to be computed."""
+    """The network was called with this: nothing more is to be computed."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__()
+        self.given = given
+
+
+class _Hearing:
+    """A network in whose place it is called, until the first call.
+
+    It is no `Listener`: where a loss sees its network in another layout, this is what is seen, and
+    hears what the network itself would be given.
+    """
+
+    def __init__(self, network: AbstractNetwork) -> None:
+        self._network = network
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise _Heard(args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
 
 
 def handed(
@@ -53,16 +73,11 @@ def handed(
         loss: ``loss(network, *batch)``; it gets no further than that call.
         batch: As the network's backend wants it.
     """
-    calls: list[tuple[Any, Any]] = []
-
-    class Hearing(Listener):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            calls.append((args, kwargs))
-            raise _Heard
-
-    with contextlib.suppress(_Heard):
-        loss(Hearing(network), *batch)
-    return calls[0] if calls else None
+    try:
+        loss(_Hearing(network), *batch)
+    except _Heard as heard:
+        return heard.given
+    return None
 
 
 def evaluated(

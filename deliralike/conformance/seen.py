@@ -125,14 +125,22 @@ class Fit:
     merit: tuple[bool, int, float]
 
 
-def fit(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> Fit:
+def fit(
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    mine: Evaluation | None = None,
+) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
 
     Tried are the inputs as they are, with the channels last, and with the first two axes exchanged.
     Where none agrees, the one in which most blocks give what blocks of the reference give; where
     the candidate runs in none, the one in which most of its blocks ran.
+
+    Args:
+        mine: What `evaluate` gave of the reference, where it is known.
     """
-    mine = _run(reference, batch, Layout())
+    mine = mine or evaluate(reference, batch)
     given = frozenset(_reaching(batch, mine.given))
     has_own_loss = candidate.loss is not reference.loss
     found: list[Fit] = []
@@ -174,12 +182,12 @@ def called(subject: Subject, batch: tuple[Any, ...]) -> list[str]:
         if len(run.paths) > len(paths):
             paths = run.paths
         if run.loss is not None:
-            return list(dict.fromkeys(run.paths))
+            return run.order
     return list(dict.fromkeys(paths))
 
 
 @dataclass
-class _Run:
+class Evaluation:
     """One evaluation: the loss (None after an error), outputs of the network and of its blocks.
 
     Paths of blocks stand in the order in which their calls began.
@@ -191,11 +199,21 @@ class _Run:
     paths: list[str] = field(default_factory=list)
     given: list[np.ndarray] = field(default_factory=list)
 
+    @property
+    def order(self) -> list[str]:
+        """The paths of the blocks in the order of their first calls."""
+        return list(dict.fromkeys(self.paths))
 
-def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> _Run:
+
+def evaluate(subject: Subject, batch: tuple[Any, ...]) -> Evaluation:
+    """Run a side in evaluation, with the inputs as they are."""
+    return _run(subject, batch, Layout())
+
+
+def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> Evaluation:
     """Run a side in evaluation; the layout learns how its outputs lie."""
     network, backend = subject.network, subject.network.backend
-    run, orders = _Run(), Orders(list(layout.inputs.values()))
+    run, orders = Evaluation(), Orders(list(layout.inputs.values()))
 
     def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         run.paths.append(path)

@@ -15,7 +15,7 @@ from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import settle
-from deliralike.conformance.seen import Fit, Layout, called, fit
+from deliralike.conformance.seen import Fit, Layout, called, evaluate, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 
@@ -65,10 +65,14 @@ def bring_together(
     if _written_once(given) and tensors[0] == tensors[1] and not names:
         _load(candidate, reference.network.neutral_state(), strict=True)
         return Sides(reference, candidate)
-    order = called(reference, batch), called(candidate, batch)
-    match = matching.propose(reference.network, candidate.network, names, called=order)
+    mine = evaluate(reference, batch)
+    order: tuple[Sequence[str], Sequence[str]] = ((), ())
+    match = matching.propose(reference.network, candidate.network, names)
+    if match.ambiguous or not match.complete:  # else there is nothing that an order could decide
+        order = mine.order, called(candidate, batch)
+        match = matching.propose(reference.network, candidate.network, names, called=order)
     if weights == "judge":
-        own = fit(reference, candidate, batch)
+        own = fit(reference, candidate, batch, mine)
         as_it_is = match
         if own.agrees or not match.complete:
             as_it_is = _together(match, reference, candidate)
@@ -80,11 +84,12 @@ def bring_together(
         constants = folding.left_out(folds, match.reference.tensors)
         corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
         match = matching.propose(reference.network, candidate.network, corrections, called=order)
+        mine = evaluate(reference, batch)
     fits: dict[int, tuple[Match, Fit]] = {}  # by the match, which is kept so that its number stays
 
     def merit(tried: Match) -> tuple[bool, Any]:
         _load(candidate, tried.to_candidate(reference.network.neutral_state()))
-        found = fit(reference, candidate, batch)
+        found = fit(reference, candidate, batch, mine)
         fits[id(tried)] = (tried, found)
         return found.agrees, found.merit
 

@@ -3,11 +3,15 @@ told."""
 
 from functools import partial
 
+import jax
 import numpy as np
 import pytest
+import torch
+from flax import nnx
 
 from deliralike import DataParallel, Network, in_replicas
 from deliralike.backends.base import Backend
+from deliralike.conformance import compare
 from deliralike.conformance.explain.running import of_running_statistics
 from deliralike.conformance.explain.shares import Shares
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
@@ -46,6 +50,30 @@ def right(backend="torch", loss="in replicas, by a denominator"):
     return planted.subject(backend, LOSSES[loss]())
 
 
+class OnTorch(torch.nn.Module):
+    """Channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = torch.nn.Conv2d(2, 3, 3, padding=1), torch.nn.Linear(90, 4)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).flatten(1))
+
+
+class OnFlax(nnx.Module):
+    """The same with channels last, and other names."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.first = nnx.Conv(2, 3, (3, 3), padding=1, rngs=rngs)
+        self.last = nnx.Linear(90, 4, rngs=rngs)
+
+    def __call__(self, x):
+        y = jax.nn.relu(self.first(x)).transpose(0, 3, 1, 2)
+        return self.last(y.reshape(len(x), 90))
+
+
 def causes(found):
     return [
         each.explanation.cause
@@ -56,6 +84,14 @@ def causes(found):
 
 # Right replicas
 # -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_right_port_of_another_layout_is_proved_over_replicas(loss):
+    batch = np.random.default_rng(0).normal(size=(7, 2, 5, 6)), np.arange(7) % 4
+    options = {"loss": LOSSES[loss](), "weights": "load", "levels": ("L0", "L1", "L6")}
+    found = compare(OnTorch(), OnFlax(), batch, replicas=(2,), **options)
+    assert found.proved, found
 
 
 @pytest.mark.parametrize("loss", LOSSES)
