@@ -788,7 +788,8 @@ def _layer(unit: Unit, block: Any) -> tuple[str, Mapping[str, Any]]:
     kind, found = type(block).__name__, settings(block)
     parameters = inspect.signature(LAYERS[kind].__init__).parameters if kind in LAYERS else {}
     wanted = [one for one in parameters.values() if one.default is one.empty and one.name != "self"]
-    if any(one.name not in found and one.kind is one.POSITIONAL_OR_KEYWORD for one in wanted):
+    lacking = any(one.name not in found for one in wanted if one.kind is one.POSITIONAL_OR_KEYWORD)
+    if lacking or (kind not in LAYERS and arguments.plain(kind) != kind):
         return f"own {kind}", {}
     return kind, found
 
