@@ -225,13 +225,13 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _hooks_on_each(optimizer: AbstractOptimizer) -> None:
-    _, *others = optimizer.pre_update_hooks
+    others = optimizer.pre_update_hooks[1:]
     optimizer.pre_update_hooks = [HookedEach(optimizer.network, others)]
 
 
 def _hooks_first(optimizer: AbstractOptimizer) -> None:
-    accumulate, *others = optimizer.pre_update_hooks
-    optimizer.pre_update_hooks = [*others, accumulate]
+    hooks = optimizer.pre_update_hooks
+    optimizer.pre_update_hooks = [*hooks[1:], *hooks[:1]]
 
 
 def _no_hooks(optimizer: AbstractOptimizer) -> None:
