@@ -68,7 +68,7 @@ def bring_together(
     mine = evaluate(reference, batch)
     order: tuple[Sequence[str], Sequence[str]] = ((), ())
     match = matching.propose(reference.network, candidate.network, names)
-    if match.ambiguous or not match.complete:  # else there is nothing that an order could decide
+    if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
     if weights == "judge":
@@ -149,6 +149,12 @@ def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
     return replace(
         match, names=kept, missing={}, unexpected={}, blocks=blocks, together=tuple(others)
     )
+
+
+def _without_choice(match: Match) -> bool:
+    """Whether there is nothing that the order of calls could decide: whole tensors, all certain."""
+    straight = all(pair.straight and pair.decided != "order" for pair in match.names)
+    return straight and match.complete and not match.ambiguous
 
 
 def matched_by_names(given: Sequence[Subject], names: Mapping[str, Any]) -> Match | None:
