@@ -143,3 +143,12 @@ def test_flattened_pixels():
     np.testing.assert_allclose(first, last, rtol=1e-12)
     assert flattenings((6, 60), [7, 1]) == ()
     assert isinstance(forward, Transform)
+
+
+def test_an_array_that_differs_by_a_factor_keeps_its_layout():
+    scores = np.random.default_rng(0).normal(size=(3, 2, 6, 6))
+    orders = Orders()
+    orders.remember((0, 1, 3, 2))
+    for factor in (2.0, -0.5):
+        alignment = align(scores, factor * scores, orders)
+        assert alignment.leaves[0].transform.axes == (0, 1, 2, 3)

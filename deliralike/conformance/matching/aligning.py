@@ -272,11 +272,22 @@ def _long(shape: Shape) -> list[int]:
 def _likeliest(
     array: np.ndarray, value: np.ndarray, options: Sequence[Transform], orders: Orders
 ) -> Transform:
-    """The option whose values are close; else the one in an order that was seen."""
+    """The option whose values are close, up to a factor; else the one in an order that was seen."""
     if len(options) == 1:
         return options[0]
-    distances = [relative_difference(option.apply(array), value) for option in options]
+    distances = [_up_to_a_factor(option.apply(array), value) for option in options]
     nearest, following = sorted(distances)[:2]
     if nearest <= _CLOSE and following > _LEAD * nearest:
         return options[distances.index(nearest)]
     return orders.preferred(options)
+
+
+def _up_to_a_factor(array: np.ndarray, value: np.ndarray) -> float:
+    """How far a value is from an array, or from its multiple that is nearest."""
+    plain_distance = relative_difference(array, value)
+    if array.dtype.kind != "f" or not array.any():
+        return plain_distance
+    factor = float(np.vdot(array, value) / np.vdot(array, array))
+    if not np.isfinite(factor):
+        return plain_distance
+    return min(plain_distance, relative_difference(factor * array, value))
