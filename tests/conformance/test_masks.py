@@ -157,7 +157,8 @@ def test_a_mistake_beside_dropout_is_found_at_its_place():
     (finding,) = found.level("L3").findings
     assert (finding.place, finding.what) == ("", "the input of tanh()"), found
     both = proof(OnTorch(), OnFlax(layer=0.3, factor=1.1)).level("L3").findings
-    assert [(one.place, one.what) for one in both] == [("", "the input of tanh()"), ("drop", "output")]
+    places = [(one.place, one.what) for one in both]
+    assert places == [("", "the input of tanh()"), ("drop", "output")]
     assert both[1].explanation is None
     assert both[1].remarks == ("There is dropout p=0.3 instead of 0.1.",)
 
