@@ -700,9 +700,12 @@ class _Comparison:
             "L7": lambda: probes.level(*sides, self.batch, self.match, settings.thorough),
             "checkpoints": lambda: self._checkpoints(names),
         }
+        if self.match is not None and (self.match.together or self.match.summed):
+            del makers["L5"]
+            self._leave_out("weights in another form do not change alike", "L5")
         if self.match is not None and self.match.together:
-            del makers["L5"], makers["L7"]
-            self._leave_out("weights in another form do not change alike", "L5", "L7")
+            del makers["L7"]
+            self._leave_out("weights in another form cannot be changed alike", "L7")
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
@@ -757,7 +760,8 @@ class _Comparison:
         """The candidate's name of each parameter by the reference's, where one is one."""
         slots = self.reference.network.neutral_slots()
         found = {name: match.candidate_names(name) for name in slots if slots[name].is_parameter}
-        return {name: names[0] for name, names in found.items() if len(names) == 1}
+        straight = [name for name in found if name not in match.summed]
+        return {name: found[name][0] for name in straight if len(found[name]) == 1}
 
     def _leave_out(self, why: str, *names: str) -> None:
         wanted = [

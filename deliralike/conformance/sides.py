@@ -50,9 +50,8 @@ def bring_together(
 ) -> Sides:
     """Copy both sides in float64, match them, and give the candidate the reference's weights.
 
-    A candidate whose weights are to be judged keeps its own where its outputs agree with them, or
-    where tensors have no counterpart: it may hold in another form what the reference holds, such as
-    scales that are folded into kernels.
+    A candidate whose weights are to be judged keeps its own where tensors have no counterpart: it
+    may hold in another form what the reference holds, such as scales that are folded into kernels.
 
     Raises:
         DeliralikeError: There is no copy in float64; a correction does not fit; or the weights do
@@ -71,13 +70,16 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
-    if weights == "judge":
+    if weights == "judge" and not match.complete:
         own = fit(reference, candidate, batch, mine)
-        as_it_is = match
-        if own.agrees or not match.complete:
-            as_it_is = _together(match, reference, candidate)
-        if as_it_is is not match:
-            return _sides(reference, candidate, as_it_is, own.layout, (), True)
+        return _sides(
+            reference,
+            candidate,
+            _together(match, reference, candidate, batch),
+            own.layout,
+            (),
+            True,
+        )
     folds = [] if match.complete else folding.folds(match, reference.network, order[0])
     if folds:
         folding.fold(reference.network, folds)
@@ -115,32 +117,34 @@ def _sides(
     return Sides(reference, seen, correspondence, match, folded, settled)
 
 
-def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
+def _together(
+    match: Match, reference: Subject, candidate: Subject, batch: tuple[Any, ...]
+) -> Match:
     """The match without the tensors that one side holds in another form.
 
-    They are those without a counterpart, and those whose values differ. The match itself where
-    there are none.
+    They are those without a counterpart, and those whose values differ, if the batch makes use of
+    most that differs: outputs say nothing of a row of an embedding that no sample asks for.
     """
     wanted, own = reference.network.neutral_state(), candidate.network.neutral_state()
-    found = match.to_reference(own)
-    apart = {
-        name
-        for name, value in found.items()
-        if value is not None and relative_difference(wanted[name], value) > NEAR
-    }
+    found, used = match.to_reference(own), _used(reference, batch)
+    apart = set()
+    for name, value in found.items():
+        if value is None or relative_difference(wanted[name], value) <= NEAR:
+            continue
+        differs = ~np.isclose(wanted[name], value, rtol=NEAR, atol=0.0)
+        if name not in used or used[name][differs].mean() > 0.5:
+            apart.add(name)
     kept = tuple(
         pair
         for pair in match.names
         if not apart.intersection(unit.source for unit in pair.reference)
     )
-    if len(kept) == len(match.names) and match.complete:
-        return match
     mine = {unit.source for pair in kept for unit in pair.reference}
     theirs = {unit.source for pair in kept for unit in pair.candidate}
     others = [name for name in match.reference.tensors if name not in mine]
     others += [name for name in match.candidate.tensors if name not in theirs]
     owners = {name.rpartition(".")[0] for name in others}
-    owners -= {name.rpartition(".")[0] for name in (*mine, *theirs)}
+    owners -= {"", *(name.rpartition(".")[0] for name in (*mine, *theirs))}
     blocks = {
         mine: its
         for mine, its in block_paths.between(match.reference, match.candidate, kept).items()
@@ -149,6 +153,17 @@ def _together(match: Match, reference: Subject, candidate: Subject) -> Match:
     return replace(
         match, names=kept, missing={}, unexpected={}, blocks=blocks, together=tuple(others)
     )
+
+
+def _used(side: Subject, batch: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """Of each parameter, which of its numbers the loss of a batch depends on in evaluation."""
+    with side.network.training_mode(False):
+        found = side.network.backend.gradients(side.loss, side.network, *batch).parameters
+    state = side.network.neutral_state()
+    return {
+        name: np.zeros(state[name].shape, bool) if gradient is None else gradient != 0.0
+        for name, gradient in found.items()
+    }
 
 
 def _without_choice(match: Match) -> bool:

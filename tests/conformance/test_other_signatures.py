@@ -280,3 +280,38 @@ def test_what_cannot_be_matched_is_not_decided():
     found = proof(Two, Unlike(), normal(5, 6))
     assert found.verdict == "undecided"
     assert "names=" in found.headline
+
+
+class Words(nn.Module):
+    """An embedding of which a batch uses some rows, and a buffer that a port lacks."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb, self.fc = nn.Embedding(11, 6), nn.Linear(6, 4)
+        self.extra = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return self.fc(self.emb(x).mean(1))
+
+
+class FewerWords(nn.Module):
+    def __init__(self, original):
+        super().__init__()
+        self.emb, self.fc = nn.Embedding(11, 6), nn.Linear(6, 4)
+        state = original.state_dict()
+        self.load_state_dict({name: state[name] for name in self.state_dict()})
+
+    def forward(self, x):
+        return self.fc(self.emb(x).mean(1))
+
+
+def test_a_weight_that_the_batch_does_not_use_is_judged_all_the_same():
+    torch.manual_seed(0)
+    original = Words()
+    batch = (np.random.default_rng(0).integers(0, 10, (5, 6)), labels(5, 4))
+    port = FewerWords(original)
+    assert compare(original, port, batch, levels=QUICK).proved
+    port.emb.weight.data[10, 3] += 1.0  # a row that no sample asks for
+    found = compare(original, port, batch, levels=QUICK)
+    assert found.diverges
+    assert "emb.weight" in found.headline

@@ -168,12 +168,7 @@ def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
 
 def _summed(match: Match | None) -> set[str]:
     """The reference's tensors that are sums of several, or summands."""
-    pairs = (
-        ()
-        if match is None
-        else (pair for pair in match.names if len(pair.reference) + len(pair.candidate) > 2)
-    )
-    return {unit.source for pair in pairs for unit in pair.reference}
+    return set() if match is None else set(match.summed)
 
 
 def _counters(own: Mapping[str, Weight], back: Mapping[str, str]) -> Iterator[tuple[str, Weight]]:

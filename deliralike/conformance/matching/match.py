@@ -57,6 +57,12 @@ class Match:
         return tuple(pair for pair in self.names if not pair.certain)
 
     @property
+    def summed(self) -> frozenset[str]:
+        """The reference's tensors that are sums of several of the candidate's, or summands of one."""
+        pairs = [p for p in self.names if len(p.reference) + len(p.candidate) > 2]
+        return frozenset(unit.source for pair in pairs for unit in pair.reference)
+
+    @property
     def complete(self) -> bool:
         """Whether every tensor of both has its place."""
         return not (self.missing or self.unexpected)
