@@ -10,6 +10,7 @@ from deliralike.conformance.proof import Proof
 from tests.score import __main__ as command
 from tests.score import sources
 from tests.score.case import Mistake, Right
+from tests.score import pool
 from tests.score.judging import RAISED, Said, judge, said
 from tests.score.pool import run_all
 from tests.score.report import COLUMNS, Score, result
@@ -218,7 +219,8 @@ def test_a_small_pair_goes_through_the_real_thing():
     assert mistake.misses == []
 
 
-def test_a_case_that_takes_too_long_is_stopped():
+def test_a_case_that_takes_too_long_is_stopped(monkeypatch):
+    monkeypatch.setattr(pool, "_PATIENCE", 0.0)  # no case ends before it is first looked at
     (task,) = [task for task in tasks("mlp") if task.name == "mlp/chainer/right: as it is"]
     ((_, found),) = run_all([task], workers=1, limit=0.0)
     assert (found.verdict, found.headline) == (RAISED, "stopped after 0 s")

@@ -246,7 +246,7 @@ def _nearest(names: Sequence[str], where: str) -> str:
 
 def _properties(name: str, ours: Weight, theirs: Weight, same_names: bool) -> Iterator[Finding]:
     yield from _shape_findings(name, ours, theirs)
-    if ours.usual != theirs.usual or (
+    if (ours.usual != theirs.usual and ours.dtype != theirs.dtype) or (
         ours.value.dtype.kind != theirs.value.dtype.kind and same_names
     ):
         yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}", _NOT_THERE)
