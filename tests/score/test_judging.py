@@ -8,9 +8,8 @@ import pytest
 from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
 from deliralike.conformance.proof import Proof
 from tests.score import __main__ as command
-from tests.score import sources
+from tests.score import pool, sources
 from tests.score.case import Mistake, Right
-from tests.score import pool
 from tests.score.judging import RAISED, Said, judge, said
 from tests.score.pool import run_all
 from tests.score.report import COLUMNS, Score, result
