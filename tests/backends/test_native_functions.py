@@ -616,3 +616,12 @@ def test_padding_words_are_those_of_tensorflow():
     assert native_calls.padding_of("SAME", (5,), (3,), (2,)) == [(1, 1)]
     assert native_calls.padding_of("SAME", (6,), (3,), (2,)) == [(0, 1)]
     assert native_calls.padding_of("VALID", (6,), (3,), (2,)) == [(0, 0)]
+
+
+def test_the_class_of_arrays_is_found_in_a_trace():
+    from deliralike.backends.jax import native_functions
+
+    native_functions._array_classes.cache_clear()
+    found = []
+    jax.jit(lambda x: found.append(native_functions._array_classes()) or x)(1.0)
+    assert type(jax.numpy.zeros(())) in found[0]

@@ -69,7 +69,9 @@ def _optax() -> list[Any]:
 
 @cache
 def _array_classes() -> list[type]:
-    return [jax.core.Tracer, type(jnp.zeros(()))]
+    with jax.ensure_compile_time_eval():  # an array, also where this is asked for in a trace
+        array = jnp.zeros(())
+    return [jax.core.Tracer, type(array)]
 
 
 def _known() -> dict[int, tuple[Any, Callable[..., Any]]]:
