@@ -154,7 +154,7 @@ class Side:
         state = {**self.state, **_zeroed(self.state, probe)}
         batch = probe.batch
         if rounded is not None:
-            state = {name: shaken(value, rounded, unit) for name, value in state.items()}
+            state = _shaken(state, rounded, unit)
             batch = (
                 batch if probe.ties else nest.map(lambda leaf: shaken(leaf, rounded, unit), batch)
             )
@@ -222,3 +222,13 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
         name: np.full_like(state[name], size if name in powers else 0.0)
         for name, size in sizes.items()
     }
+
+
+def _shaken(state: Arrays, generator: np.random.Generator, unit: float) -> Arrays:
+    """A state with errors in the last bit; tensors that are equal, as tied ones are, stay equal."""
+    found: Arrays = {}
+    for name, value in state.items():
+        twins = (other for other in found if np.array_equal(state[other], value))
+        twin = next(twins, None)
+        found[name] = shaken(value, generator, unit) if twin is None else found[twin]
+    return found
