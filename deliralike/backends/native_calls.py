@@ -94,11 +94,6 @@ class Neutral:
         return replace(self, pick=pick, put=put)
 
 
-# What a table turns into the layout of `nn`; all others have the layout of the code around them.
-LAID_OUT = frozenset(
-    {"attention", "avg_pool", "conv", "conv_transpose", "cross_entropy", "interpolate", "max_pool"}
-)
-
 Table = Mapping[Any, tuple[str, Callable[..., Neutral | None] | None]]
 
 

@@ -85,7 +85,7 @@ _THOROUGH_PASSES = {"L2": 14, "L7": 150}
 _PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
 _NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
 
-_OP_BY_OP = ("L3", "L1", "L5", "L7")  # levels of which each program would run a few times
+_OP_BY_OP = ("L1", "L5", "L7")  # levels of which each program would run a few times
 
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 

@@ -13,7 +13,16 @@ from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.taps import UNIT, Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.taps import (
+    UNIT,
+    Call,
+    Unit,
+    bare,
+    cotangents,
+    force,
+    function_of,
+    record,
+)
 
 _OUTPUT = "the output of "
 
@@ -91,7 +100,7 @@ def _terms(
     state = unit.network.neutral_state()
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
-        function = name.partition("(")[0]
+        function = function_of(name)
         if call.path is not None or not arguments.is_known(function):
             continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(

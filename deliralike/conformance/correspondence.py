@@ -21,6 +21,7 @@ from deliralike.conformance.taps import (
     Recording,
     Unit,
     force,
+    function_of,
     listen,
     record,
 )
@@ -274,18 +275,14 @@ class Matched(Correspondence):
         """
         left = {n: c for n, c in calls.items() if c.path is None and n not in taps}
         own = {name: call for name, call in beyond.items() if call.path is None}
-        free, found = list(own), {}
-        for name, call in left.items():
-            tap = self._function(name, call, own, free)
-            if tap is not None:
-                found[name] = tap
+        found = dict(self._shared(left, own))
         if found:
             return found
         for name, call in left.items():
-            if _function_of(name) in _ELEMENTARY or self._is_made(call, own):
+            if function_of(name) in _ELEMENTARY or self._is_made(call, own):
                 continue  # other code may put it together in another way, and rightly so
-            namesakes = [other for other in own if _function_of(other) == _function_of(name)]
-            count = sum(_function_of(other) == _function_of(name) for other in left)
+            namesakes = [other for other in own if function_of(other) == function_of(name)]
+            count = sum(function_of(other) == function_of(name) for other in left)
             if len(namesakes) == count and wrong(name):
                 tap = self._tap(namesakes[0], call, own[namesakes[0]])
                 return {} if tap is None else {name: tap}
@@ -330,8 +327,8 @@ class Matched(Correspondence):
     ) -> Tap | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
-            if _function_of(other) == _function_of(name):
-                tap = self._tap(other, call, own[other], _function_of(name) in _WINDOWS)
+            if function_of(other) == function_of(name):
+                tap = self._tap(other, call, own[other], function_of(name) in _WINDOWS)
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
                     return tap
@@ -510,11 +507,6 @@ _Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
 
 # Functions whose settings say how large the result is: they are the same with other settings.
 _WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_pool"})
-
-
-def _function_of(name: str) -> str:
-    """Return the function of a tap: ``"relu"`` of ``"relu()#2"``."""
-    return name.partition("(")[0]
 
 
 def _roots(call: Call) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from deliralike.conformance.taps import (
     bare,
     cotangents,
     force,
+    function_of,
     handed_on,
     listen,
     record,
@@ -290,7 +291,7 @@ class _Search:
         call, what, difference = suspect.tap.mine, suspect.what, suspect.difference
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
-            function = suspect.name.partition("(")[0]
+            function = function_of(suspect.name)
             yield Place(
                 path,
                 function,
@@ -430,7 +431,7 @@ class _Search:
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
         tap = Correspondence().alone(name, calls[name])
         suspect = _Suspect(name, tap, weights[name], what, difference, pair)
-        function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
+        function = self._accused(unit, path, function_of(name), {}, suspect)
         yield Place(
             path,
             function.kind,
@@ -455,9 +456,9 @@ class _Search:
         forced = {name: tap.mine for name, tap in taps.items()}
         blocks = dict(unit.network.named_blocks())
         for name, call in calls.items():
-            if name in taps or (call.path is None and not arguments.is_known(bare_name(name))):
+            if name in taps or (call.path is None and not arguments.is_known(function_of(name))):
                 continue
-            where, kind = path, bare_name(name)
+            where, kind = path, function_of(name)
             known: Mapping[str, Any] = {}
             if call.path is not None:
                 block = blocks[call.path]
@@ -579,11 +580,6 @@ def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
     return tap
 
 
-def bare_name(name: str) -> str:
-    """The function's name of a tap."""
-    return name.partition("(")[0]
-
-
 def _has_blocks(unit: Unit, call: Call) -> bool:
     """Whether a tap is a block with blocks in it."""
     if call.path is None:
@@ -637,9 +633,7 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     """A call that only the candidate makes, done again on the reference's side."""
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
-    again: Any = blocks.get(
-        name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None)
-    )
+    again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, function_of(name), None))
     try:
         args, kwargs = _filled(network, (call.args, call.kwargs))
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
@@ -829,7 +823,7 @@ def _instead_of(
     came = theirs.values().get(what)
     for name, call in reversed(list(calls.items())):
         given = call.path is None and name not in found.observed and is_number(call.output)
-        if given and np.size(call.output) == 1 and name.partition("(")[0] not in LOSSES:
+        if given and np.size(call.output) == 1 and function_of(name) not in LOSSES:
             continue  # anything may be made to give one number
         if given and is_number(expected) and np.array_equal(call.output, expected):
             return (name, came) if is_number(came) else None

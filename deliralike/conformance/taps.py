@@ -210,7 +210,7 @@ def listen(unit: Unit) -> dict[str, Call]:
     Args:
         unit: Its network is left as it was.
     """
-    network, backend, before = unit.network, unit.backend, _buffers(unit.network)
+    network, backend = unit.network, unit.backend
     calls: dict[str, Call] = {}
 
     def tap(
@@ -226,17 +226,9 @@ def listen(unit: Unit) -> dict[str, Call]:
         return output
 
     try:
-        with (
-            network.training_mode(unit.training),
-            random.portable(unit.seed),
-            backend.evaluating(),
-            _tapped(unit, network, tap),
-        ):
-            unit.output(network, backend.prepare(unit.inputs, network))
+        _forwards(unit, tap)
     except Exception:  # noqa: BLE001  # what a stranger's network raises ends the recording
         return calls
-    finally:
-        _write(network, before)
     return calls
 
 
@@ -328,7 +320,7 @@ def handed_on(unit: Unit, calls: Mapping[str, Call], instead: Mapping[str, Any])
         calls: What to give to each tap, and what to take as its output, as in `force`.
         instead: The results of further calls, by tap: nests of NumPy arrays.
     """
-    network, backend, before = unit.network, unit.backend, _buffers(unit.network)
+    network, backend = unit.network, unit.backend
     given = {
         name: (_arrays((call.args, call.kwargs)), _arrays(call.output))
         for name, call in calls.items()
@@ -348,17 +340,33 @@ def handed_on(unit: Unit, calls: Mapping[str, Call], instead: Mapping[str, Any])
         args, kwargs = _tied(_with(network, (args, kwargs), into, _instead), calls[name].same)
         return _with(network, call(*args, **kwargs), output, _instead)
 
+    result = _forwards(unit, tap)
+    return backend.to_numpy({**own, "output": _copied(network, result)})
+
+
+def _forwards(unit: Unit, tap: Callable[..., Any]) -> Any:
+    """Run a unit without gradients, with its taps routed; its network is left as it was."""
+    network, before = unit.network, _buffers(unit.network)
     try:
         with (
             network.training_mode(unit.training),
             random.portable(unit.seed),
-            backend.evaluating(),
+            unit.backend.evaluating(),
             _tapped(unit, network, tap),
         ):
-            result = unit.output(network, backend.prepare(unit.inputs, network))
+            return unit.output(network, unit.backend.prepare(unit.inputs, network))
     finally:
         _write(network, before)
-    return backend.to_numpy({**own, "output": _copied(network, result)})
+
+
+def function_of(name: str) -> str:
+    """The function of a tap.
+
+    Example:
+        >>> function_of("relu()#2")
+        'relu'
+    """
+    return name.partition("(")[0]
 
 
 def stops(name: str) -> bool:

@@ -14,9 +14,6 @@ from deliralike.conformance.agreement import relative_difference
 
 Shape = tuple[int, ...]
 NEAR = 1e-6  # relative: equal up to the rounding of a cast to float32
-_CLOSE = (
-    1e-2  # relative: activations that are the same up to a small mistake; others are about 1 apart
-)
 _MOST_AXES = 5  # 120 orders
 
 
