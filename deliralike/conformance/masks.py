@@ -99,8 +99,11 @@ class Masks:
     def differing_rates(self) -> list[tuple[int, Drop, Drop]]:
         """The calls, by number, for which the sides' rates differ."""
         pairs = zip(self.drops.get(REFERENCE, ()), self.drops.get(CANDIDATE, ()), strict=False)
-        return [(at, one, two) for at, (one, two) in enumerate(pairs)
-                if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0)]  # fmt: skip
+        return [
+            (at, one, two)
+            for at, (one, two) in enumerate(pairs)
+            if not np.isclose(one.rate, two.rate, rtol=1e-6, atol=0)
+        ]
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -258,8 +258,12 @@ def _few(layout: Layout) -> Iterator[Probe]:
     """A few probes that hold most of the extremes."""
     floats, numbers = layout.where("f", inputs=True), layout.where("f", inputs=False)
     if floats:
-        yield Probe("some inputs of zeros, ones and signs", layout.but(floats, _mixed), ties=True,
-                    about="ties")  # fmt: skip
+        yield Probe(
+            "some inputs of zeros, ones and signs",
+            layout.but(floats, _mixed),
+            ties=True,
+            about="ties",
+        )
     if floats and layout.biases:
         nothing = layout.but([*floats, *numbers], np.zeros_like)
         yield Probe("zeros at every layer", nothing, zeroed=layout.biases, ties=True, about="zeros")
