@@ -16,8 +16,16 @@ def orders(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
     """For each set of layers among which something else would do: every order of them."""
     layers = _ambiguous(pairs)
     for group in _groups(pairs, layers):
-        changes = (_exchanged(pairs, layers, group, order) for order in permutations(group))
-        yield (change for change in changes if change is not None)
+        yield _of_group(pairs, layers, group)
+
+
+def _of_group(
+    pairs: Sequence[Pair], layers: Mapping[str, list[int]], group: Sequence[str]
+) -> Iterator[Change]:
+    for order in permutations(group):
+        change = _exchanged(pairs, layers, group, order)
+        if change is not None:
+            yield change
 
 
 def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:

@@ -54,6 +54,12 @@ class Transform:
         return self.axes == tuple(range(len(self.axes)))
 
     @property
+    def effect(self) -> tuple[Shape, tuple[int, ...]]:
+        """What is the same for two transforms of a shape that move every number alike."""
+        long = [axis for axis in self.axes if self.split[axis] > 1]
+        return tuple(size for size in self.split if size > 1), tuple(np.argsort(long).tolist())
+
+    @property
     def turned(self) -> bool:
         """Whether axes are exchanged as frameworks do.
 

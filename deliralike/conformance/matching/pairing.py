@@ -115,7 +115,12 @@ def _in_order(tensors: Mapping[str, Tensor], called: Sequence[str]) -> dict[str,
     ranks = {path: rank for rank, path in enumerate(called)}
 
     def rank(name: str) -> int:
-        return ranks.get(name.rpartition(".")[0], len(ranks))
+        """Of its block, or else of the innermost one around it that is called."""
+        while name:
+            name = name.rpartition(".")[0]
+            if name in ranks:
+                return ranks[name]
+        return len(ranks)
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 
@@ -308,7 +313,7 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
             Found(reference[i], candidate[j], "value", _contradicted(i, j, candidate, likeness))
             for i, j in certain.items()
         ]
-        + [_judged(reference, candidate, (i, j), left, crossed) for i, j in others.items()],
+        + [_judged(reference, candidate, (i, j), others, left, crossed) for i, j in others.items()],
         key=lambda found: found.reference.place,
     )
 
@@ -328,21 +333,44 @@ def _judged(
     reference: list[Layer],
     candidate: list[Layer],
     at: tuple[int, int],
+    chosen: dict[int, int],
     left: dict[tuple[int, int], _Likeness],
     crossed: bool,
 ) -> Found:
     """By what a pair was decided, and what would have done as well."""
     i, j = at
     others = [(k, m) for k, m in left if (k == i) != (m == j)]
-    rivals = [other for other in others if crossed or left[other].said > left[at].said - _LEAD]
-    alternatives = tuple(
-        dict.fromkeys(candidate[m] if k == i else candidate[j] for k, m in rivals if k == i)
-    )
+    rivals = [other for other in others if crossed or _loss(at, other, chosen, left) < _LEAD]
     if rivals:
+        alternatives = tuple(candidate[m] for k, m in rivals if k == i)
         return Found(reference[i], candidate[j], "order", alternatives or (candidate[j],))
     return Found(
         reference[i], candidate[j], "name" if left[at].name >= _NAMED or others else "shape", ()
     )
+
+
+def _loss(
+    at: tuple[int, int],
+    other: tuple[int, int],
+    chosen: Mapping[int, int],
+    left: Mapping[tuple[int, int], _Likeness],
+) -> float:
+    """How much less names and kinds say of two pairs with their partners exchanged.
+
+    Args:
+        at: A pair that was chosen.
+        other: One that shares a layer with it.
+    """
+    (i, j), (k, m) = at, other
+    if k == i:
+        k = next((row for row, column in chosen.items() if column == m), -1)
+    else:
+        m = chosen.get(k, -1)
+    if (k, m) not in left:  # the other layer is free
+        return left[at].said - left[other].said
+    if (i, m) not in left or (k, j) not in left:
+        return np.inf
+    return left[at].said + left[k, m].said - left[i, m].said - left[k, j].said
 
 
 def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> bool:
@@ -477,7 +505,7 @@ def layout(
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
     first = next(iter([*turned, *options]))
     certain = len(options) == 1 or None not in known or len(unit.shape) < 2
-    return first, () if certain else tuple(option for option in options if option != first)
+    return first, () if certain else tuple(o for o in options if o.effect != first.effect)
 
 
 def _known_layout(unit: Unit) -> str | None:

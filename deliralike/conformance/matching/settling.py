@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from deliralike.conformance.matching import block_paths
@@ -15,6 +16,9 @@ from deliralike.conformance.matching.pairing import Pair
 
 MOST_TRIES = 200
 _MOST_OPTIONS = 24  # of one group: the orders of four layers
+_LEAD = 0.1  # of the distance before: with a mistake, no other choice is so much nearer
+
+Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
 
 
 @dataclass(frozen=True)
@@ -22,48 +26,87 @@ class Settled:
     """A match, and how far trying went.
 
     Attributes:
-        match: The one whose outputs agree, or else the nearest.
+        match: The one whose outputs agree, or else the best. Of its pairs those are not certain for
+            which another choice shows as much.
         agrees: Whether outputs agree.
-        exhausted: Whether everything that would do was tried, by groups.
+        exhausted: Whether everything was tried that would do beside what is certain: no other match
+            removes the difference.
     """
 
     match: Match
     agrees: bool
     exhausted: bool
 
-    @property
-    def certain(self) -> Match:
-        """The match, which nothing else would do for where outputs agree."""
-        if not self.agrees:
-            return self.match
-        pairs = (replace(pair, alternatives=(), layouts=()) for pair in self.match.names)
-        return replace(self.match, names=tuple(pairs))
 
+def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settled:
+    """Choose, in the order of calls, what gives the most of the reference's activations.
 
-def settle(match: Match, merit: Callable[[Match], tuple[bool, Any]]) -> Settled:
-    """Try the alternatives of each group in turn, and keep what brings the outputs nearest.
+    In a right port the layer that is called first shows which choice is right for it, whatever is
+    chosen for later ones. What shows nothing by itself is tried together.
 
     Args:
-        match: With pairs that are not certain.
-        merit: ``(whether outputs agree, what is larger for a better match)``.
+        match: With pairs that are not certain, in the order of calls.
+        merit: Whether outputs agree, and what is larger for a better match.
     """
-    agrees, best = merit(match)
-    groups = [list(islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
-    # Of several groups each is tried beside the best of the others, not beside all of them.
-    exhausted = len(groups) <= 1 and all(len(group) <= _MOST_OPTIONS for group in groups)
-    tries, improved = 0, True
-    while improved and not agrees:
-        improved = False
-        for group in groups:
-            for change in group:
-                if agrees or tries >= MOST_TRIES:
-                    return Settled(match, agrees, exhausted and tries < MOST_TRIES)
-                changed = _changed(match, change)
-                tries += 1
-                agrees, found = merit(changed)
-                if agrees or found > best:
-                    match, best, improved = changed, found, True
-    return Settled(match, agrees, exhausted)
+    search = _Settling(match, merit)
+    groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
+    is_small = all(len(group) <= _MOST_OPTIONS for group in groups)
+    open_groups = groups
+    while not search.agrees:
+        before = search.best
+        open_groups = [tied for tied in map(search.tied, open_groups) if len(tied) > 1]
+        if search.best == before and not search.improved_together(open_groups):
+            break
+    if search.agrees:
+        return Settled(_but_open(search.match, ()), True, True)
+    open_pairs = {index for group in open_groups for change in group for index in change}
+    exhausted = is_small and search.tries < MOST_TRIES
+    return Settled(_but_open(search.match, open_pairs), False, exhausted)
+
+
+class _Settling:
+    """The best match so far."""
+
+    def __init__(self, match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> None:
+        self.match, self.merit, self.tries = match, merit, 0
+        self.agrees, self.best = merit(match)
+
+    def tied(self, group: Sequence[Change]) -> list[Change]:
+        """Take the best change of a group; return those that show as many activations."""
+        start, shown = self.match, []
+        for change in group:
+            if self.agrees or self.tries >= MOST_TRIES:
+                return list(group)
+            shown.append(self._try(start, change)[:2])
+        return [change for change, one in zip(group, shown, strict=True) if one == self.best[:2]]
+
+    def improved_together(self, groups: Sequence[Sequence[Change]]) -> bool:
+        """Whether a change of several groups at once is better, which then is taken."""
+        before, start = self.best, self.match
+        if math.prod(map(len, groups)) > MOST_TRIES - self.tries:
+            self.tries = MOST_TRIES
+            return False
+        for changes in itertools.product(*groups) if len(groups) > 1 else ():
+            together = {index: fields for change in changes for index, fields in change.items()}
+            self._try(start, together)
+            if self.best != before or self.agrees:
+                return True
+        return False
+
+    def _try(self, start: Match, change: Change) -> Merit:
+        if all(_has(start.names[index], fields) for index, fields in change.items()):
+            return self.best if start is self.match else self.merit(start)[1]
+        changed = _changed(start, change)
+        self.tries += 1
+        self.agrees, found = self.merit(changed)
+        if self.agrees or _is_better(found, self.best):
+            self.match, self.best = changed, found
+        return found
+
+
+def _is_better(found: Merit, best: Merit) -> bool:
+    """Whether more is the same; where nothing is seen of layers, whether the end is far nearer."""
+    return found[:2] > best[:2] or (found[:2] == best[:2] and found[2] > _LEAD * best[2])
 
 
 def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
@@ -82,9 +125,22 @@ def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
         yield iter([{index: {"transform": option} for index in indices} for option in options])
 
 
+def _has(pair: Pair, fields: dict[str, Any]) -> bool:
+    return all(getattr(pair, name) == value for name, value in fields.items())
+
+
 def _changed(match: Match, change: Change) -> Match:
     pairs = list(match.names)
     for index, fields in change.items():
         pairs[index] = replace(pairs[index], decided="output", **fields)
     blocks = block_paths.between(match.reference, match.candidate, pairs)
     return replace(match, names=tuple(pairs), blocks=blocks)
+
+
+def _but_open(match: Match, open_pairs: Container[int]) -> Match:
+    """The match, in which all pairs are certain but some."""
+    names = (
+        pair if index in open_pairs else replace(pair, alternatives=(), layouts=())
+        for index, pair in enumerate(match.names)
+    )
+    return replace(match, names=tuple(names))
