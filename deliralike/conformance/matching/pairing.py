@@ -19,7 +19,7 @@ from deliralike.conformance.matching.layouts import (
     transforms,
 )
 from deliralike.conformance.matching.naming import Spoken, role, similarity, spoken
-from deliralike.conformance.matching.parts import Shape, Unit
+from deliralike.conformance.matching.parts import Shape, Unit, join
 from deliralike.network.base import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
@@ -33,7 +33,7 @@ _SPELLINGS = {
     "convolution": "conv",
     "embedid": "embedding",
 }
-_BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
+_BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
@@ -223,16 +223,41 @@ class _Likeness:
     same_values: bool
     name: float
     kind: float
-    order: float
+    family: int
+    order: float = 0.0
 
     @property
     def score(self) -> float:
-        return _BY_NAME * self.name + _BY_KIND * self.kind + _BY_ORDER * self.order
+        return self.said + _BY_ORDER * self.order
 
     @property
     def said(self) -> float:
-        """What names and kinds say, without the order."""
-        return _BY_NAME * self.name + _BY_KIND * self.kind
+        """What names, kinds and the blocks around say, without the order."""
+        return _BY_NAME * self.name + _BY_KIND * self.kind + _BY_FAMILY * self.family
+
+
+class Families:
+    """Which blocks around layers go together, as the pairs of layers show that are certain."""
+
+    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
+        """See what pairs show; the networks themselves are around everything and show nothing."""
+        self._known: tuple[dict[str, set[str]], ...] = (defaultdict(set), defaultdict(set))
+        for pair in pairs:
+            one, two = _around(pair.reference[0]), _around(pair.candidate[0])
+            if one and two and pair.certain:
+                self._known[0][one].add(two)
+                self._known[1][two].add(one)
+
+    def are_one(self, mine: Layer, theirs: Layer) -> int:
+        """1 if the blocks around two layers go together, -1 if one goes with another, else 0."""
+        one, two = (_around(next(iter(layer.units.values()))) for layer in (mine, theirs))
+        if two in self._known[0].get(one, ()):
+            return 1
+        return -1 if one in self._known[0] or two in self._known[1] else 0
+
+
+def _around(unit: Unit) -> str:
+    return unit.owner.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -264,15 +289,19 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     ]
 
 
-def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
+def assign(
+    reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool, families: Families
+) -> list[Found]:
     """Pair layers of the same roles and shapes.
 
     If not `exact`, the axes of shapes may have another order.
     """
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
-    return [
-        pair for key, group in mine.items() if key in theirs for pair in _within(group, theirs[key])
-    ]
+    found: list[Found] = []
+    for key, group in mine.items():
+        if key in theirs:
+            found += _within(group, theirs[key], families)
+    return found
 
 
 def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
@@ -282,14 +311,14 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
     return groups
 
 
-def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
+def _within(reference: list[Layer], candidate: list[Layer], families: Families) -> list[Found]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {
         (i, j): _Likeness(
             _same_values(one, two),
             similarity(one.spoken, two.spoken),
             alike(one.kind, two.kind),
-            0.0,
+            families.are_one(one, two),
         )
         for i, one in enumerate(reference)
         for j, two in enumerate(candidate)
@@ -303,8 +332,7 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
     }
     rows, columns = (_ranks(sorted({at[axis] for at in left})) for axis in (0, 1))
     left = {
-        (i, j): _Likeness(False, like.name, like.kind, 1 - abs(rows[i] - columns[j]))
-        for (i, j), like in left.items()
+        (i, j): replace(like, order=1 - abs(rows[i] - columns[j])) for (i, j), like in left.items()
     }
     others = _greedy({at: like.score for at, like in left.items()})
     crossed = _crossed(others, left)
@@ -340,7 +368,12 @@ def _judged(
     """By what a pair was decided, and what would have done as well."""
     i, j = at
     others = [(k, m) for k, m in left if (k == i) != (m == j)]
-    rivals = [other for other in others if crossed or _loss(at, other, chosen, left) < _LEAD]
+    rivals = [
+        other
+        for other in others
+        if _loss(at, other, chosen, left) < _LEAD
+        or (crossed and left[other].family >= left[at].family)
+    ]
     if rivals:
         alternatives = tuple(candidate[m] for k, m in rivals if k == i)
         return Found(reference[i], candidate[j], "order", alternatives or (candidate[j],))
@@ -453,8 +486,9 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
     if first is None or second is None:
         return None
     options = transforms(unit.shape, other.shape)
-    if unit.shape == other.shape:
-        options += flattenings(unit.shape, channels(reference))
+    if unit.shape == other.shape and len(unit.shape) < 3:
+        for axis in range(len(unit.shape)):
+            options += flattenings(unit.shape, channels(reference), axis)
     return equal_under(first, second, options)
 
 
@@ -468,15 +502,27 @@ def is_telling(value: np.ndarray | None) -> bool:
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """Return column orders of the first matrix after convolutions.
+    """Return orders of the columns behind convolutions, or of the rows in front of them.
 
     They go from pixels of channels to channels of pixels, or back.
     """
-    before = list(side.tensors)[: list(side.tensors).index(unit.source)]
-    shapes = [side.tensors[name].shape for name in before if len(side.tensors[name].shape) > 1]
-    if unit.shape != other.shape or not shapes or len(shapes[-1]) < 3:
+    matrix = side.tensors.get(join(unit.source.rpartition(".")[0], "weight"))
+    if unit.shape != other.shape or matrix is None or len(matrix.shape) != 2:
         return ()
-    return flattenings(unit.shape, shapes[-1][:1])[::-1]
+    names = list(side.tensors)
+    at = names.index(unit.source)
+    before, after = (
+        [side.tensors[name].shape for name in part if len(side.tensors[name].shape) > 1]
+        for part in (names[:at][::-1], names[at + 1 :])
+    )
+    found: tuple[Transform, ...] = ()
+    if len(unit.shape) == 2:
+        beside = [shape for shape in before if shape[1:] != unit.shape[1:]]  # of several heads
+        if beside and len(beside[0]) > 2:
+            found = flattenings(unit.shape, beside[0][:1])
+    if not found and after and len(after[0]) > 2:
+        found = flattenings(unit.shape, after[0][:2], axis=0)[:2]
+    return found[::-1]
 
 
 def channels(side: Side) -> list[int]:
