@@ -18,6 +18,7 @@ MOST_TRIES = 200
 _MOST_OPTIONS = 24  # of one group: the orders of four layers
 _LEAD = 0.1  # of the distance before: with a mistake, no other choice is so much nearer
 
+_Groups = Sequence[Sequence[Change]]
 Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
 
 
@@ -51,15 +52,15 @@ def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settle
     search = _Settling(match, merit)
     groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
     is_small = all(len(group) <= _MOST_OPTIONS for group in groups)
-    open_groups = groups
+    tied = groups
     while not search.agrees:
         before = search.best
-        open_groups = [tied for tied in map(search.tied, open_groups) if len(tied) > 1]
-        if search.best == before and not search.improved_together(open_groups):
+        tied = [group for group in map(search.tied, tied) if len(group) > 1]
+        if search.best == before and not search.improved_together(groups, tied):
             break
     if search.agrees:
         return Settled(_but_open(search.match, ()), True, True)
-    open_pairs = {index for group in open_groups for change in group for index in change}
+    open_pairs = {index for group in tied for change in group for index in change}
     exhausted = is_small and search.tries < MOST_TRIES
     return Settled(_but_open(search.match, open_pairs), False, exhausted)
 
@@ -80,13 +81,19 @@ class _Settling:
             shown.append(self._try(start, change)[:2])
         return [change for change, one in zip(group, shown, strict=True) if one == self.best[:2]]
 
-    def improved_together(self, groups: Sequence[Sequence[Change]]) -> bool:
-        """Whether a change of several groups at once is better, which then is taken."""
-        before, start = self.best, self.match
-        if math.prod(map(len, groups)) > MOST_TRIES - self.tries:
+    def improved_together(self, groups: _Groups, tied: _Groups) -> bool:
+        """Whether changes of several groups at once are better, which then are taken.
+
+        All are tried together where they are few, else those that showed no less by themselves.
+        """
+        left = MOST_TRIES - self.tries
+        fitting = (each for each in (groups, tied) if math.prod(map(len, each)) <= left)
+        chosen = next(fitting, None)
+        if chosen is None:
             self.tries = MOST_TRIES
             return False
-        for changes in itertools.product(*groups) if len(groups) > 1 else ():
+        before, start = self.best, self.match
+        for changes in itertools.product(*chosen) if len(chosen) > 1 else ():
             together = {index: fields for change in changes for index, fields in change.items()}
             self._try(start, together)
             if self.best != before or self.agrees:
@@ -114,15 +121,25 @@ def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
 
 
 def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
-    """For tensors of one name and shape: every layout, the same for all of them."""
+    """Every layout: the same for all tensors of one name and shape, and for all rows of a layer."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.layouts:
             leaf = pair.candidate[0].source.rpartition(".")[2]
-            groups[leaf, pair.transform.start, pair.transform.end].append(index)
+            how = pair.transform
+            key: Any = (leaf, how.start, how.end)
+            if how.axes[:2] == (1, 0) and how.split[:2] != how.start[:2]:
+                key = ("rows", how.split[:2])  # of a weight, and of the bias beside it
+            groups[key, len(pair.layouts)].append(index)
     for indices in groups.values():
-        options = [pairs[indices[0]].transform, *pairs[indices[0]].layouts]
-        yield iter([{index: {"transform": option} for index in indices} for option in options])
+        yield _alike([pairs[index] for index in indices], indices)
+
+
+def _alike(pairs: Sequence[Pair], indices: Sequence[int]) -> Iterator[Change]:
+    options = [[pair.transform, *pair.layouts] for pair in pairs]
+    for chosen in zip(*options, strict=True):
+        fields = ({"transform": option} for option in chosen)
+        yield dict(zip(indices, fields, strict=True))
 
 
 def _has(pair: Pair, fields: dict[str, Any]) -> bool:
