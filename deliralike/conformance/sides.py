@@ -70,7 +70,7 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
-    if weights == "judge" and not match.complete:
+    if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         return _sides(
             reference,

@@ -23,7 +23,8 @@ from deliralike.conformance.matching.parts import Shape, Unit, join
 from deliralike.network.base import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
-_ROLES = ("weight", "bias", "running_mean", "running_var")
+STATISTICS = ("running_mean", "running_var")
+_ROLES = ("weight", "bias", *STATISTICS)
 _MATRIX_LAST = (
     "kernel",
 )  # flax's and Keras's word for (in, out), where no known layer gives PyTorch's layout
@@ -35,6 +36,7 @@ _SPELLINGS = {
 }
 _BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
+_CONTRADICTED = 0.25  # by so much a name must be better than that of the layer with equal values
 _NAMED = 0.5  # a similarity from which on the names say something
 
 
@@ -349,11 +351,10 @@ def _within(reference: list[Layer], candidate: list[Layer], families: Families) 
 def _contradicted(
     i: int, j: int, candidate: Sequence[Layer], likeness: Mapping[tuple[int, int], _Likeness]
 ) -> tuple[Layer, ...]:
-    """Layers whose names are the same where those of a pair with the same values are not."""
-    if likeness[i, j].name == 1.0:
-        return ()
+    """Layers whose names are far nearer than those of a pair with the same values."""
+    far = likeness[i, j].said + _CONTRADICTED
     return tuple(
-        candidate[other] for (k, other), like in likeness.items() if k == i and like.name == 1.0
+        candidate[other] for (k, other), like in likeness.items() if k == i and like.said > far
     )
 
 
@@ -436,10 +437,19 @@ def _ranks(indices: list[int]) -> dict[int, float]:
 
 
 def _fits(one: Layer, two: Layer) -> bool:
-    return (not one.role or not two.role or one.role == two.role) and all(
-        name in two.units and transforms(unit.shape, two.units[name].shape)
+    if one.role and two.role and one.role != two.role:
+        return False
+    return all(
+        name in two.units
+        and transforms(unit.shape, two.units[name].shape)
+        and _are_of_a_kind(one.side.value(unit), two.side.value(two.units[name]))
         for name, unit in one.units.items()
     )
+
+
+def _are_of_a_kind(one: np.ndarray | None, two: np.ndarray | None) -> bool:
+    """Whether both hold floating numbers, or truth values (such as masks), as far as is known."""
+    return one is None or two is None or one.dtype.kind == two.dtype.kind
 
 
 @cache

@@ -55,6 +55,7 @@ class _Cut:
     pieces: list[Unit]
     members: list[Unit]
     by_values: bool
+    certain: bool
 
 
 class _Search:
@@ -127,9 +128,7 @@ class _Search:
                 names = [member.source for member in found.members]
                 for piece, member in zip(found.pieces, found.members, strict=True):
                     one, two = (piece, member) if here == 0 else (member, piece)
-                    rivals = [
-                        name for name in names if name != member.source and not found.by_values
-                    ]
+                    rivals = [name for name in names if name != member.source and not found.certain]
                     self.pair(
                         one,
                         two,
@@ -309,6 +308,7 @@ def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_C
                     _pieces(unit, by_values or ordered),
                     by_values or ordered,
                     by_values is not None,
+                    by_values is not None and by_values == _ordered(by_values),
                 )
                 del series[key]
                 break
