@@ -36,7 +36,6 @@ _SPELLINGS = {
 }
 _BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
-_CONTRADICTED = 0.25  # by so much a name must be better than that of the layer with equal values
 _NAMED = 0.5  # a similarity from which on the names say something
 
 
@@ -352,7 +351,7 @@ def _contradicted(
     i: int, j: int, candidate: Sequence[Layer], likeness: Mapping[tuple[int, int], _Likeness]
 ) -> tuple[Layer, ...]:
     """Layers whose names are far nearer than those of a pair with the same values."""
-    far = likeness[i, j].said + _CONTRADICTED
+    far = likeness[i, j].said + _LEAD
     return tuple(
         candidate[other] for (k, other), like in likeness.items() if k == i and like.said > far
     )

@@ -87,7 +87,8 @@ class _Settling:
         All are tried together where they are few, else those that showed no less by themselves.
         """
         left = MOST_TRIES - self.tries
-        fitting = (each for each in (groups, tied) if math.prod(map(len, each)) <= left)
+        doubted = [group for group in tied if not self._by_value(group)]
+        fitting = (one for one in (groups, tied, doubted) if math.prod(map(len, one)) <= left)
         chosen = next(fitting, None)
         if chosen is None:
             self.tries = MOST_TRIES
@@ -99,6 +100,11 @@ class _Settling:
             if self.best != before or self.agrees:
                 return True
         return False
+
+    def _by_value(self, group: Sequence[Change]) -> bool:
+        """Whether values say what names deny."""
+        indices = {index for change in group for index in change}
+        return all(self.match.names[index].decided == "value" for index in indices)
 
     def _try(self, start: Match, change: Change) -> Merit:
         if all(_has(start.names[index], fields) for index, fields in change.items()):
