@@ -545,16 +545,16 @@ def layout(
     Returns:
         The transform, and others that would do as well.
     """
-    if is_telling(reference.value(unit)) and (
-        found := same_layout(reference, unit, candidate, other)
-    ):
-        return found, ()
     options = transforms(unit.shape, other.shape)
+    known = [_known_layout(unit), _known_layout(other)]
+    found = same_layout(reference, unit, candidate, other)
+    if found is not None and is_telling(reference.value(unit)):
+        as_named = options[0].plain and not found.plain and None not in known
+        return found, options[:1] if as_named and known[0] == known[1] else ()
     if reference.channels_last != candidate.channels_last and (
         flattened := _flattened(reference, unit, other)
     ):
         return flattened[candidate.channels_last], (flattened[reference.channels_last], options[0])
-    known = [_known_layout(unit), _known_layout(other)]
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
     first = next(iter([*turned, *options]))
     certain = len(options) == 1 or None not in known or len(unit.shape) < 2
