@@ -42,6 +42,7 @@ from deliralike.conformance.levels import (
 from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching import Match
+from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.seen import called
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
@@ -530,21 +531,19 @@ class _Comparison:
             )
         if not changed:
             return ""
-        block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
-        return (
-            f"{changed[0] or 'the network'} ({type(block).__name__})"
-            if block is not None
-            else changed[0]
-        )
+        if changed[0] == UNIT:
+            return "the loss"
+        block = dict(subject.network.named_blocks())[changed[0].path]
+        return f"{changed[0]} ({type(block).__name__})"
 
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
         blocks = dict(self.reference.network.named_blocks())
         for name in next(iter(self.modes.values())).layers:
-            path = name.partition("#")[0]
             yield {
-                "path": name or "output",
-                "kind": type(blocks[path]).__name__,
+                "path": "output" if name == Tap() else str(name),
+                "block": name.path,
+                "kind": type(blocks[name.path]).__name__,
                 **{mode: found.layers.get(name) for mode, found in self.modes.items()},
             }
 
@@ -630,7 +629,7 @@ class _Comparison:
         return Finding(
             "L3",
             place.path,
-            place.what,
+            str(place.what),
             place.difference,
             place.kind,
             mode,
@@ -669,9 +668,7 @@ class _Comparison:
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
         before = list(
-            itertools.takewhile(
-                lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers
-            )
+            itertools.takewhile(lambda name: name.path != place.path, self.modes[mode].layers)
         )
         if before and all(self.modes[mode].layers[name] <= LIMIT for name in before):
             yield "Everything before it is exact."

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import compare
 from deliralike.conformance.causes import Cause, sentence
+from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, outputs
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
@@ -170,55 +170,37 @@ class Observed:
 
     Attributes:
         outputs: A nest of arrays.
-        inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``);
-            None without one.
+        inputs: The gradient with respect to each array among the inputs; None without one.
         parameters: The gradient of each parameter of the block, by name within the block
             (``"weight"``).
         state: Buffers after the call.
+        handed: Of a unit the arguments ``(args, kwargs)`` that it gives to each of its taps.
     """
 
     outputs: Any = None
-    inputs: Mapping[str, np.ndarray | None] = field(default_factory=dict)
+    inputs: Mapping[Quantity, np.ndarray | None] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    handed: Mapping[Tap, tuple[Any, Any]] = field(default_factory=dict)
 
-    def values(self) -> dict[str, np.ndarray]:
-        """Return the results of the forward pass by name.
+    def values(self) -> dict[Quantity, np.ndarray]:
+        """Return the results of the forward pass: what is handed on, outputs, then the state."""
+        found: dict[Quantity, Any] = {}
+        for tap, (args, kwargs) in self.handed.items():
+            found |= zip(inputs(tap, args, kwargs), nest.leaves((args, kwargs)), strict=True)
+        found |= zip(outputs(self.outputs), nest.leaves(self.outputs), strict=True)
+        numbers = {name: leaf for name, leaf in found.items() if is_number(leaf)}
+        return numbers | {Quantity(TENSOR, name): value for name, value in self.state.items()}
 
-        ``"output"`` (with its path in a nest) comes first, then the state.
-        """
-        outputs = {
-            path: leaf
-            for path, leaf in nest.leaves_with_paths(self.outputs, "output")
-            if is_number(leaf)
-        }
-        return {**outputs, **self.state}
-
-    def gradients(self) -> dict[str, np.ndarray | None]:
-        """Return the results of the backward pass by name.
-
-        Names are such as ``"gradient of weight"`` or ``"gradient of args[0]"``.
-        """
-        return {
-            f"gradient of {name}": value
-            for name, value in {**self.parameters, **self.inputs}.items()
-        }
+    def gradients(self) -> dict[Quantity, np.ndarray | None]:
+        """Return the results of the backward pass."""
+        found = {Quantity(TENSOR, name): value for name, value in self.parameters.items()}
+        return {name.slope: value for name, value in (found | dict(self.inputs)).items()}
 
     def tensors(self) -> dict[str, np.ndarray | None]:
-        """All of it by name."""
-        return {**self.values(), **self.gradients()}
-
-    def difference(self, other: Observed) -> tuple[float, str]:
-        """The largest relative difference of another one from this, and the tensor that has it.
-
-        Values and gradients are of different sizes, so that what is null is decided in each of the
-        two by itself.
-        """
-        pairs = ((self.values(), other.values()), (self.gradients(), other.gradients()))
-        worst = max(
-            (compare(mine, theirs) for mine, theirs in pairs), key=lambda found: found.difference
-        )
-        return worst.difference, worst.worst
+        """All of it by name, such as ``"output"``, ``"running_mean"``, ``"gradient of args[0]"``."""
+        everything = self.values() | self.gradients()
+        return {str(name): value for name, value in everything.items()}
 
 
 def is_number(leaf: Any) -> bool:

@@ -10,8 +10,7 @@ taps of one block are held at a time.
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.composing import composition
-from deliralike.conformance.correspondence import SAME, Correspondence, Tap
+from deliralike.conformance.correspondence import SAME, Correspondence, SharedCall
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition
 from deliralike.conformance.explain.search import LOSSES
@@ -29,9 +28,20 @@ from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
+from deliralike.conformance.places import (
+    INPUT,
+    OUTPUT,
+    RAISES,
+    UNIT,
+    Quantity,
+    Tap,
+    outputs,
+)
+from deliralike.conformance.places import (
+    arguments as arguments_of,
+)
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import (
-    UNIT,
     Around,
     Call,
     Forced,
@@ -41,19 +51,16 @@ from deliralike.conformance.taps import (
     bare,
     cotangents,
     force,
-    function_of,
     handed_on,
     listen,
     record,
-    stops,
 )
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
 _AS_INFINITE = 1e9  # scores of this size mask
-NETWORK = "the network"  # the name of the network's own call, seen from the loss
 
-Allowed = Mapping[str, float]  # by tensor
+Allowed = Mapping[Quantity, float]
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,7 @@ class Place:
     Attributes:
         path: Of the block in the reference; ``"loss"`` for what the loss function does itself.
         kind: The block's class or the function's name; empty for the loss.
-        what: The first tensor that differs: ``"output"``, ``"running_var"``, ``"gradient of
-            weight"`` …
+        what: The first that differs.
         difference: Its relative difference; infinite where the candidate raised an error.
         accused: What is known for explaining it, the deepest first.
         wiring: The same for what a block does between its layers.
@@ -75,7 +81,7 @@ class Place:
 
     path: str
     kind: str
-    what: str
+    what: Quantity
     difference: float
     accused: tuple[Accused, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -104,7 +110,7 @@ def localise(
     """
 
     def root(path: str) -> str | None:
-        return NETWORK if path == "" else None
+        return path if path == "" else None
 
     unit = Unit(reference.network, reference.loss, batch, training, root, seed=seed)
     other = replace(unit, network=candidate.network, call=candidate.loss)
@@ -129,10 +135,10 @@ class _Suspect:
         noise: What rounding alone may do.
     """
 
-    name: str
-    tap: Tap
+    name: Tap
+    tap: SharedCall
     weights: Around
-    what: str
+    what: Quantity
     difference: float
     pair: tuple[Observed, Observed] | None = None
     noise: Allowed = field(default_factory=dict)
@@ -161,7 +167,12 @@ class _Search:
             )
         except Exception as error:  # noqa: BLE001
             yield from self._raising(
-                unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}"
+                unit,
+                other,
+                calls,
+                weights,
+                path,
+                Quantity(RAISES, f"{type(error).__name__}: {error}"),
             )
             return
         apart = {
@@ -182,13 +193,15 @@ class _Search:
                 replace(one, wiring=one.wiring and replace(one.wiring, stopped=side))
                 for one in between
             ]
-        several = [name for name in calls if between and f"{name}#2" in found.others]
+        several = [name for name in calls if between and replace(name, call=2) in found.others]
         suspects = []
         for name in (name for name in calls if name in apart):
             noise = allowed.get(name, {})
             what, difference = _first(apart[name], noise)
-            if not what or (
-                calls[name].path is not None and name in several and not what.startswith("output")
+            if what is None or (
+                calls[name].path is not None
+                and name in several
+                and (what.kind != OUTPUT or what.gradient)
             ):
                 # several calls add up to gradients and running statistics: that they are made is
                 # said below
@@ -214,17 +227,17 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
-        taps: Mapping[str, Tap],
-        weights: Mapping[str, Around],
+        calls: Mapping[Tap, Call],
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
         cotangent: Any,
-    ) -> tuple[Mapping[str, Tap], Forced, Forced]:
+    ) -> tuple[Mapping[Tap, SharedCall], Forced, Forced]:
         """Force both sides; functions that get the same arrays only then are forced as well.
 
         Raises:
             Exception: What the candidate raises.
         """
-        offered: set[str] = set()
+        offered: set[Tap] = set()
         while True:
             taps, expected, found = self._forced(unit, other, taps, weights, cotangent)
             wrong = partial(_leads_astray, calls, taps, _unit_differs(expected, found))
@@ -238,10 +251,10 @@ class _Search:
         self,
         unit: Unit,
         other: Unit,
-        calls: Mapping[str, Call],
-        weights: Mapping[str, Around],
+        calls: Mapping[Tap, Call],
+        weights: Mapping[Tap, Around],
         path: str,
-        what: str,
+        what: Quantity,
     ) -> Iterator[Place]:
         """Yield the places within a unit in which the candidate raises an error.
 
@@ -260,17 +273,17 @@ class _Search:
             )
         ]
         yield from inner
-        if not any(place.what.startswith("raises ") for place in inner):
+        if not any(place.what.kind == RAISES for place in inner):
             yield Place(path, _kind(unit.network), what, np.inf)
 
     def _forced(
         self,
         unit: Unit,
         other: Unit,
-        taps: Mapping[str, Tap],
-        weights: Mapping[str, Around],
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
         cotangent: Any,
-    ) -> tuple[Mapping[str, Tap], Forced, Forced]:
+    ) -> tuple[Mapping[Tap, SharedCall], Forced, Forced]:
         """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
 
         Raises:
@@ -291,7 +304,7 @@ class _Search:
         call, what, difference = suspect.tap.mine, suspect.what, suspect.difference
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
-            function = function_of(suspect.name)
+            function = suspect.name.function
             yield Place(
                 path,
                 function,
@@ -311,16 +324,16 @@ class _Search:
             yield from inner
             return
         if suspect.pair is None:
-            suspect = self._alone(unit, other, cotangent, suspect)
-            what, difference = suspect.what, suspect.difference
-        if not what:
-            return
+            alone = self._alone(unit, other, cotangent, suspect)
+            if alone is None:
+                return
+            suspect, what, difference = alone, alone.what, alone.difference
         accused = self._accused(unit, where, *layer, suspect)
         deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
         remarks, wiring = (inner[0].remarks, inner[0].wiring) if inner else ((), None)
         yield Place(where, kind, what, difference, (accused, *deeper), remarks, wiring)
 
-    def _alone(self, unit: Unit, other: Unit, cotangent: Any, suspect: _Suspect) -> _Suspect:
+    def _alone(self, unit: Unit, other: Unit, cotangent: Any, suspect: _Suspect) -> _Suspect | None:
         """A suspect once more, with what both sides gave, and what rounding may do to that."""
         name = suspect.name
         weights = {name: suspect.weights}
@@ -328,10 +341,12 @@ class _Search:
         noise = _rounding(unit, taps, weights, cotangent, expected).get(name, {})
         pair = (expected.observed[name], found.observed[name])
         what, difference = _first(_differences(*pair), noise)
+        if what is None:
+            return None
         return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
 
     def _inside(
-        self, unit: Unit, other: Unit, tap: Tap, cotangent: Any, where: str
+        self, unit: Unit, other: Unit, tap: SharedCall, cotangent: Any, where: str
     ) -> Iterator[Place]:
         """The places within a block that differs."""
         call, path = tap.mine, tap.mine.path or ""
@@ -367,13 +382,13 @@ class _Search:
     def _between(
         self,
         unit: Unit,
-        calls: Mapping[str, Call],
-        taps: Mapping[str, Tap],
-        weights: Mapping[str, Around],
+        calls: Mapping[Tap, Call],
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
         expected: Forced,
         found: Forced,
         path: str,
-        allowed: Mapping[str, Allowed],
+        allowed: Mapping[Tap, Allowed],
     ) -> Iterator[Place]:
         """The unit itself, where its own code differs."""
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
@@ -384,7 +399,7 @@ class _Search:
         what, difference = (
             differing[0] if differing else first_difference(mine, theirs, allowed.get(UNIT))
         )
-        if not what:
+        if what is None:
             return
         kind = "" if path == "loss" else _kind(unit.network)
         told = calls if self.correspondence.counts_functions else _blocks_of(calls)
@@ -407,7 +422,7 @@ class _Search:
             tuple(_uses(calls, weights)),
         )
         substitutes: tuple[Substitute, ...] = ()
-        if not what.startswith("gradient"):
+        if not what.gradient:
             substitutes = tuple(self._substitutes(unit, calls, taps, path, mine, theirs))
         within = _within(calls, what)
         if within:
@@ -420,7 +435,7 @@ class _Search:
             yield Place(
                 path,
                 kind,
-                _in_words(what),
+                what,
                 difference,
                 remarks=remarks,
                 wiring=wiring,
@@ -431,11 +446,11 @@ class _Search:
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
         tap = Correspondence().alone(name, calls[name])
         suspect = _Suspect(name, tap, weights[name], what, difference, pair)
-        function = self._accused(unit, path, function_of(name), {}, suspect)
+        function = self._accused(unit, path, name.function, {}, suspect)
         yield Place(
             path,
             function.kind,
-            _in_words(what),
+            what,
             difference,
             (function,),
             remarks,
@@ -446,8 +461,8 @@ class _Search:
     def _substitutes(
         self,
         unit: Unit,
-        calls: Mapping[str, Call],
-        taps: Mapping[str, Tap],
+        calls: Mapping[Tap, Call],
+        taps: Mapping[Tap, SharedCall],
         path: str,
         mine: Observed,
         theirs: Observed,
@@ -456,9 +471,9 @@ class _Search:
         forced = {name: tap.mine for name, tap in taps.items()}
         blocks = dict(unit.network.named_blocks())
         for name, call in calls.items():
-            if name in taps or (call.path is None and not arguments.is_known(function_of(name))):
+            if name in taps or (call.path is None and not arguments.is_known(name.function)):
                 continue
-            where, kind = path, function_of(name)
+            where, kind = path, name.function
             known: Mapping[str, Any] = {}
             if call.path is not None:
                 block = blocks[call.path]
@@ -466,25 +481,30 @@ class _Search:
                 kind, known = _layer(unit, block)
             pair = Observed(call.output), Observed()
             suspect = _Suspect(
-                name, self.correspondence.alone(name, call), Around([], []), "", 0.0, pair
+                name,
+                self.correspondence.alone(name, call),
+                Around([], []),
+                Quantity(OUTPUT),
+                0.0,
+                pair,
             )
 
-            def follow(output: Any, name: str = name) -> dict[str, Any]:
-                return Observed(handed_on(unit, forced, {name: output})).values()
+            def follow(output: Any, name: Tap = name) -> dict[str, Any]:
+                return _forward(handed_on(unit, forced, {name: output}))
 
             yield Substitute(
                 self._accused(unit, where, kind, known, suspect, weighted=False),
                 follow,
-                mine.values(),
-                theirs.values(),
+                _forward(mine),
+                _forward(theirs),
             )
 
     def _stopped(
         self,
         unit: Unit,
         other: Unit,
-        taps: Mapping[str, Tap],
-        weights: Mapping[str, Around],
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
         cotangent: Any,
         expected: Forced,
         found: Forced,
@@ -494,16 +514,16 @@ class _Search:
         Without it both have the same gradients.
         """
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
-        if any(map(stops, found.others)):
+        if any(name.stops for name in found.others):
             theirs = self.correspondence.forced(
                 replace(other, opened=True), taps, weights, cotangent
             ).observed[UNIT]
-            return "" if first_difference(mine, theirs)[0] else "candidate"
-        own = [name for name in taps if name not in found.observed and stops(name)]
+            return "" if first_difference(mine, theirs)[0] is not None else "candidate"
+        own = [name for name in taps if name not in found.observed and name.stops]
         if own:
             left = {name: tap for name, tap in taps.items() if name not in own}
             mine = _forced(replace(unit, opened=True), left, weights, cotangent).observed[UNIT]
-            return "" if first_difference(mine, theirs)[0] else "reference"
+            return "" if first_difference(mine, theirs)[0] is not None else "reference"
         return ""
 
     def _accused(
@@ -535,24 +555,29 @@ class _Search:
             unit.training,
             mine,
             theirs,
-            suspect.noise,
+            {str(name): far for name, far in suspect.noise.items()},
         )
 
 
-def _unit_differs(expected: Forced, found: Forced) -> set[str]:
+def _forward(one: Observed) -> dict[str, np.ndarray]:
+    """The results of the forward pass, by words."""
+    return {str(name): value for name, value in one.values().items()}
+
+
+def _unit_differs(expected: Forced, found: Forced) -> set[Quantity]:
     """Return which values differ that a unit computes between its taps."""
     apart = _differences(expected.observed[UNIT], found.observed[UNIT])
     return {what for what, difference in apart.items() if difference > LIMIT}
 
 
 def _leads_astray(
-    calls: Mapping[str, Call], taps: Mapping[str, Tap], differing: set[str], name: str
+    calls: Mapping[Tap, Call], taps: Mapping[Tap, SharedCall], differing: set[Quantity], name: Tap
 ) -> bool:
     """Return whether the tap that follows a call, or else the output, is given something else."""
     order = list(calls)
     following = [one for one in order[order.index(name) + 1 :] if one in taps]
-    start = f"output['the input of {following[0]}']" if following else "output['output']"
-    return any(what.startswith(start) for what in differing)
+    kind, tap = (INPUT, following[0]) if following else (OUTPUT, UNIT)
+    return any((one.kind, one.tap, one.gradient) == (kind, tap, False) for one in differing)
 
 
 def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
@@ -599,7 +624,9 @@ def _filled(network: AbstractNetwork, values: Any) -> Any:
     return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, plain)
 
 
-def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:
+def _differing(
+    mine: Observed, theirs: Observed, order: Sequence[Tap]
+) -> list[tuple[Quantity, float]]:
     """Return the forward results of a unit that differ, with their distances.
 
     They have the order of the candidate's calls.
@@ -607,19 +634,12 @@ def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[t
     left, right = mine.values(), theirs.values()
     shared = [name for name in left if name in right]
     distances = differences({n: left[n] for n in shared}, {n: right[n] for n in shared})
-    position = {f"output['the input of {name}']": place for place, name in enumerate(order)}
-
-    def called(what: str) -> int:
-        return next(
-            (place for start, place in position.items() if what.startswith(start)), len(position)
-        )
-
-    return sorted(
-        ((n, d) for n, d in distances.items() if d > LIMIT), key=lambda pair: called(pair[0])
-    )
+    position = {name: place for place, name in enumerate(order)}
+    wrong = [(what, distance) for what, distance in distances.items() if distance > LIMIT]
+    return sorted(wrong, key=lambda pair: position.get(pair[0].tap, len(position)))
 
 
-def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[Use]:
+def _uses(calls: Mapping[Tap, Call], weights: Mapping[Tap, Around]) -> Iterator[Use]:
     """What each tap is given, with the gradient that comes back from there."""
     for name, call in calls.items():
         for leaf, gradient in zip(
@@ -629,11 +649,13 @@ def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[
                 yield Use(name, leaf, gradient)
 
 
-def _made(unit: Unit, call: Call, name: str) -> Made:
+def _made(unit: Unit, call: Call, name: Tap) -> Made:
     """A call that only the candidate makes, done again on the reference's side."""
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
-    again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, function_of(name), None))
+    again: Any = (
+        getattr(backend.nn, name.function, None) if name.function else blocks.get(name.path)
+    )
     try:
         args, kwargs = _filled(network, (call.args, call.kwargs))
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
@@ -653,8 +675,8 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
 
 def first_difference(
     reference: Observed, candidate: Observed, allowed: Allowed | None = None
-) -> tuple[str, float]:
-    """Return the first tensor that differs, forward before backward, and its distance.
+) -> tuple[Quantity | None, float]:
+    """Return what differs first, forward before backward, and its distance; None if nothing does.
 
     What one side lacks is left out.
 
@@ -664,16 +686,18 @@ def first_difference(
     return _first(_differences(reference, candidate), allowed or {})
 
 
-def _first(differences_: Mapping[str, float], allowed: Allowed) -> tuple[str, float]:
+def _first(
+    differences_: Mapping[Quantity, float], allowed: Allowed
+) -> tuple[Quantity | None, float]:
     wrong = (
         pair for pair in differences_.items() if pair[1] > max(LIMIT, allowed.get(pair[0], 0.0))
     )
-    return next(wrong, ("", 0.0))
+    return next(wrong, (None, 0.0))
 
 
-def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
+def _differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
     """Of each tensor that both sides have, forward before backward."""
-    found: dict[str, float] = {}
+    found: dict[Quantity, float] = {}
     for mine, theirs in (
         (reference.values(), candidate.values()),
         (reference.gradients(), candidate.gradients()),
@@ -684,7 +708,7 @@ def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
 
 
 def _forced(
-    unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
+    unit: Unit, taps: Mapping[Tap, SharedCall], weights: Mapping[Tap, Around], cotangent: Any
 ) -> Forced:
     """The reference forced at the calls that both sides make."""
     given = {name: tap.mine for name, tap in taps.items()}
@@ -695,19 +719,19 @@ def _agrees(recording: Recording, free: Observed | None) -> bool:
     """Whether a unit gives at equal inputs what the reference's unit gives."""
     if free is None:
         return False
-    paths = [path for path, _ in nest.leaves_with_paths(recording.inputs, "args")]
-    inputs = dict(zip(paths, nest.leaves(recording.inputs), strict=True))
-    mine = Observed(recording.output, inputs, recording.parameters, recording.state)
-    return bool(free.values()) and not first_difference(mine, free)[0]
+    names = arguments_of(recording.inputs, {})
+    gradients = dict(zip(names, nest.leaves(recording.inputs), strict=True))
+    mine = Observed(recording.output, gradients, recording.parameters, recording.state)
+    return bool(free.values()) and first_difference(mine, free)[0] is None
 
 
 def _rounding(
     unit: Unit,
-    taps: Mapping[str, Tap],
-    weights: Mapping[str, Around],
+    taps: Mapping[Tap, SharedCall],
+    weights: Mapping[Tap, Around],
     cotangent: Any,
     expected: Forced,
-) -> dict[str, Allowed]:
+) -> dict[Tap, Allowed]:
     """Return how far an error in the last bit of every input moves each tensor of each tap.
 
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
@@ -733,17 +757,6 @@ def _rounding(
         for name, one in expected.observed.items()
         if name in moved.observed
     }
-
-
-def _in_words(what: str) -> str:
-    """Return ``"the input of head"`` for ``"output['the input of head'][0][0]"``.
-
-    Of several inputs the position stays.
-    """
-    found = re.fullmatch(r"output\['(the input of [^']+)'\]\[0\](\[.*\])", what)
-    if found is None:
-        return what.replace("output['output']", "output")
-    return found[1] if found[2] == "[0]" else f"{found[1]}, args{found[2]}"
 
 
 def nest_like(values: Any, leaves: list[Any]) -> Any:
@@ -800,21 +813,18 @@ def _kind(network: AbstractNetwork) -> str:
     return type(getattr(network, "native", network)).__name__
 
 
-def _at_hand(unit: Unit, calls: Mapping[str, Call]) -> dict[str, np.ndarray]:
+def _at_hand(unit: Unit, calls: Mapping[Tap, Call]) -> dict[Quantity, np.ndarray]:
     """The arrays from which a unit computes what it does between its taps."""
-    given = {"args": unit.args, "kwargs": dict(unit.kwargs)}
-    made = {f"the output of {name}": call.output for name, call in calls.items()}
-    named = [
-        pair
-        for root, nested in {**given, **made}.items()
-        for pair in nest.leaves_with_paths(nested, root)
-    ]
-    return {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
+    names = arguments_of(unit.args, unit.kwargs)
+    found = dict(zip(names, nest.leaves((unit.args, dict(unit.kwargs))), strict=True))
+    for name, call in calls.items():
+        found |= zip(outputs(call.output, name), nest.leaves(call.output), strict=True)
+    return {name: leaf for name, leaf in found.items() if isinstance(leaf, np.ndarray)}
 
 
 def _instead_of(
-    calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
-) -> tuple[str, Any] | None:
+    calls: Mapping[Tap, Call], what: Quantity, mine: Observed, theirs: Observed, found: Forced
+) -> tuple[Tap, Any] | None:
     """Return the function whose result the reference has and the candidate has not.
 
     The candidate gets another result without a call of that function.
@@ -823,7 +833,7 @@ def _instead_of(
     came = theirs.values().get(what)
     for name, call in reversed(list(calls.items())):
         given = call.path is None and name not in found.observed and is_number(call.output)
-        if given and np.size(call.output) == 1 and function_of(name) not in LOSSES:
+        if given and np.size(call.output) == 1 and name.function not in LOSSES:
             continue  # anything may be made to give one number
         if given and is_number(expected) and np.array_equal(call.output, expected):
             return (name, came) if is_number(came) else None
@@ -837,14 +847,11 @@ def _as_function(
 
     Gradients are known of those inputs that nothing else makes use of.
     """
-    paths = [
-        pair
-        for root, nested in (("args", call.args), ("kwargs", call.kwargs))
-        for pair in nest.leaves_with_paths(nested, root)
-    ]
-    right: dict[str, Any] = {}
-    theirs: dict[str, Any] = {}
-    for (path, leaf), gradient in zip(paths, weights.inputs, strict=True):
+    names = arguments_of(call.args, call.kwargs)
+    leaves = nest.leaves((call.args, call.kwargs))
+    right: dict[Quantity, Any] = {}
+    theirs: dict[Quantity, Any] = {}
+    for path, leaf, gradient in zip(names, leaves, weights.inputs, strict=True):
         for source, array in wiring.sources.items() if gradient is not None else ():
             alone = (
                 source in wiring.gradients
@@ -856,10 +863,9 @@ def _as_function(
     return Observed(call.output, right), Observed(wrong, theirs)
 
 
-def _within(calls: Mapping[str, Call], what: str) -> str:
+def _within(calls: Mapping[Tap, Call], what: Quantity) -> str:
     """The block that hands on an array to a tap, where that is a block within the unit."""
-    found = re.match(r"output\['the input of (.+?)'\]", what)
-    return calls[found[1]].within if found and found[1] in calls else ""
+    return calls[what.tap].within if what.kind == INPUT and what.tap in calls else ""
 
 
 def _with_masks(observed: Observed) -> Observed:
@@ -874,26 +880,31 @@ def _with_masks(observed: Observed) -> Observed:
             return leaf
         return np.where(np.abs(leaf) >= _AS_INFINITE, np.copysign(np.inf, leaf), leaf)
 
-    return replace(observed, outputs=nest.map(masked, observed.outputs))
+    given, handed = nest.map(masked, (observed.outputs, dict(observed.handed)))
+    return replace(observed, outputs=given, handed=handed)
 
 
-def _blocks_of(calls: Mapping[str, Call]) -> dict[str, Call]:
+def _blocks_of(calls: Mapping[Tap, Call]) -> dict[Tap, Call]:
     """The calls of blocks, without those of functions."""
     return {name: call for name, call in calls.items() if call.path is not None}
 
 
-def _remarks(calls: Mapping[str, Call], found: Forced, counts_functions: bool) -> Iterator[str]:
+def _remarks(calls: Mapping[Tap, Call], found: Forced, counts_functions: bool) -> Iterator[str]:
     """Which taps one side has and the other has not, and whether they come in another order."""
     met = [name for name in found.observed if name in calls]
     if missing := [name for name in calls if name not in found.observed]:
-        names = ", ".join(missing)
+        names = _names(missing)
         if counts_functions:
             yield f"The candidate does not call {names}."
         else:
             yield f"No call of the candidate corresponds to {names}."
     others = found.others if counts_functions else tuple(_blocks_of(found.beyond))
     if others:
-        yield f"Only the candidate calls {', '.join(others)}."
+        yield f"Only the candidate calls {_names(others)}."
     order = [name for name in calls if name in found.observed]
     if order != met:
-        yield f"The candidate calls them in the order {', '.join(met)}, the reference in the order {', '.join(order)}."
+        yield f"The candidate calls them in the order {_names(met)}, the reference in the order {_names(order)}."
+
+
+def _names(taps: Iterable[Tap]) -> str:
+    return ", ".join(map(str, taps))

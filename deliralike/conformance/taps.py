@@ -15,9 +15,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,9 @@ import numpy as np
 from deliralike import backends, nest, random
 from deliralike.backends.base import Backend, Gradients
 from deliralike.conformance.findings import Observed
+from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.calls import functions_called_through
-
-UNIT = ""  # the name of a unit among its taps
 
 Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
 
@@ -69,8 +68,8 @@ class Unit:
         call: ``call(network, *args, **kwargs)``: a loss, or the block's own call.
         args, kwargs: NumPy arrays and plain values, in any nest.
         training: The mode.
-        tapped: The name of the tap that the call of a block is, by the block's path; None where it
-            is looked into.
+        tapped: The path of the tap that the call of a block is, by the block's own path; None where
+            it is looked into.
         seed: Of the portable random stream.
         functions: Whether calls of functions of `nn` are taps as well; in a native network also
             those of the framework's own functions.
@@ -143,15 +142,14 @@ class Recording:
 
     Attributes:
         output: What the unit gave.
-        calls: The taps by name in the order of their calls; the second call of ``"relu"`` is
-            ``"relu#2"``.
+        calls: The taps in the order of their calls.
         parameters: The gradient of each parameter.
         inputs: The gradient of each of the unit's arguments.
         state: Buffers afterwards.
     """
 
     output: Any
-    calls: Mapping[str, Call] = field(default_factory=dict)
+    calls: Mapping[Tap, Call] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
     inputs: tuple[Any, ...] = ()
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -168,9 +166,9 @@ class Forced:
         beyond: What these were given, and what they made of it.
     """
 
-    observed: Mapping[str, Observed]
-    others: tuple[str, ...]
-    beyond: Mapping[str, Call] = field(default_factory=dict)
+    observed: Mapping[Tap, Observed]
+    others: tuple[Tap, ...]
+    beyond: Mapping[Tap, Call] = field(default_factory=dict)
 
 
 def record(unit: Unit, cotangent: Any = None) -> Recording:
@@ -184,10 +182,10 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     """
 
     def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
-        calls: dict[str, Any] = {}
+        calls: dict[Tap, Any] = {}
 
         def tap(
-            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
         ) -> Any:
             given, same = _copied(network, (args, kwargs)), _same(network, (args, kwargs))
             output = call(*args, **kwargs)
@@ -204,17 +202,17 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     return Recording(output, named, found.parameters, found.inputs[1][0], state)
 
 
-def listen(unit: Unit) -> dict[str, Call]:
+def listen(unit: Unit) -> dict[Tap, Call]:
     """Run a unit forwards, and return its calls up to where it raises an error, if it does.
 
     Args:
         unit: Its network is left as it was.
     """
     network, backend = unit.network, unit.backend
-    calls: dict[str, Call] = {}
+    calls: dict[Tap, Call] = {}
 
     def tap(
-        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
         same = _same(network, (args, kwargs))
         own_args, own_kwargs = backend.to_numpy(_copied(network, (args, kwargs)))
@@ -232,7 +230,7 @@ def listen(unit: Unit) -> dict[str, Call]:
     return calls
 
 
-def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
+def cotangents(unit: Unit, calls: Mapping[Tap, Call], cotangent: Any = None) -> dict[Tap, Around]:
     """Return the gradient of the unit's scalar at each tap's inputs and output.
 
     It is None where they are no floating arrays.
@@ -244,7 +242,7 @@ def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> 
 
     def run(network: AbstractNetwork, weight: Arrays | None, zeros: Any, inputs: Any) -> Any:
         def tap(
-            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
         ) -> Any:
             if name not in zeros:
                 return call(*args, **kwargs)
@@ -262,7 +260,7 @@ def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> 
 
 
 def force(
-    unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any = None
+    unit: Unit, calls: Mapping[Tap, Call], weights: Mapping[Tap, Around], cotangent: Any = None
 ) -> Forced:
     """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
 
@@ -282,15 +280,15 @@ def force(
         network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any
     ) -> Any:
         terms: list[Any] = []
-        own: dict[str, Any] = {}
-        others: dict[str, Any] = {}
+        own: dict[Tap, Any] = {}
+        others: dict[Tap, Any] = {}
 
         def tap(
-            name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
         ) -> Any:
             if name not in given:
                 before = _copied(network, (args, kwargs))
-                result = args[0] if unit.opened and stops(name) else call(*args, **kwargs)
+                result = args[0] if unit.opened and name.stops else call(*args, **kwargs)
                 others[name] = (path, *before, _copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = given[name], weighing[name]
@@ -312,7 +310,7 @@ def force(
     return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
 
 
-def handed_on(unit: Unit, calls: Mapping[str, Call], instead: Mapping[str, Any]) -> dict[str, Any]:
+def handed_on(unit: Unit, calls: Mapping[Tap, Call], instead: Mapping[Tap, Any]) -> Observed:
     """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
 
     Args:
@@ -325,23 +323,24 @@ def handed_on(unit: Unit, calls: Mapping[str, Call], instead: Mapping[str, Any])
         name: (_arrays((call.args, call.kwargs)), _arrays(call.output))
         for name, call in calls.items()
     }
-    own: dict[str, Any] = {}
+    own: dict[Tap, Any] = {}
     prepared, results = backend.prepare((given, dict(instead)), network)
 
     def tap(
-        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
         if name in results:
             return results[name]
         if name not in given:
             return call(*args, **kwargs)
         into, output = prepared[name]
-        own[f"the input of {name}"] = _copied(network, (args, kwargs))
+        own[name] = _copied(network, (args, kwargs))
         args, kwargs = _tied(_with(network, (args, kwargs), into, _instead), calls[name].same)
         return _with(network, call(*args, **kwargs), output, _instead)
 
     result = _forwards(unit, tap)
-    return backend.to_numpy({**own, "output": _copied(network, result)})
+    handed, output = backend.to_numpy((own, _copied(network, result)))
+    return Observed(output, handed=handed)
 
 
 def _forwards(unit: Unit, tap: Callable[..., Any]) -> Any:
@@ -359,21 +358,6 @@ def _forwards(unit: Unit, tap: Callable[..., Any]) -> Any:
         _write(network, before)
 
 
-def function_of(name: str) -> str:
-    """The function of a tap.
-
-    Example:
-        >>> function_of("relu()#2")
-        'relu'
-    """
-    return name.partition("(")[0]
-
-
-def stops(name: str) -> bool:
-    """Whether a tap is a call of `stop_gradient`."""
-    return name.partition("#")[0] == "stop_gradient()"
-
-
 def watch(unit: Unit, elements: int | None = None) -> Recording:
     """Run a unit that gives a loss, and record the output of every block call, nested ones too.
 
@@ -384,7 +368,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
     """
 
     def run(network: AbstractNetwork, inputs: Any) -> tuple[Any, Any, Any]:
-        calls: dict[str, Any] = {}
+        calls: dict[Tap, Any] = {}
         counts: Counter[str] = Counter()
 
         def around(
@@ -392,7 +376,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
         ) -> Any:
             output = call(*args, **kwargs)
             counts[path] += 1
-            name = path if counts[path] == 1 else f"{path}#{counts[path]}"
+            name = Tap(path, call=counts[path])
             calls[name] = (path, (), {}, _thinned(network, output, elements if path else None))
             return output
 
@@ -422,8 +406,8 @@ def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any
 
 
 def _observed(
-    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
-) -> dict[str, Observed]:
+    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[Tap, Call]
+) -> dict[Tap, Observed]:
     """Return the results of a forced run, sorted by what computed them.
 
     Parameters and buffers go to the block that holds them.
@@ -432,18 +416,21 @@ def _observed(
     of_given, of_inputs = found.inputs[2:]
     observed, rest, rest_state = {}, dict(found.parameters), dict(state)
     for name, (path, _, result) in own.items():
-        inputs = _by_path(
-            of_given[name][0], {"args": calls[name].args, "kwargs": calls[name].kwargs}
+        call = calls[name]
+        inputs = _floating(
+            arguments(call.args, call.kwargs), (call.args, call.kwargs), of_given[name][0]
         )
-        observed[name] = Observed(
-            result, inputs, _below(path, found.parameters), _below(path, state)
-        )
+        parameters, buffers = _below(path, found.parameters), _below(path, state)
+        observed[name] = Observed(result, inputs, parameters, buffers)
         rest, rest_state = _not_below(path, rest), _not_below(path, rest_state)
-    into = {f"the input of {name}": before for name, (_, before, _) in own.items()}
-    inputs = _by_path(nest.leaves(of_inputs), {"args": unit.args, "kwargs": dict(unit.kwargs)})
+    inputs = _floating(
+        arguments(unit.args, unit.kwargs), (unit.args, dict(unit.kwargs)), nest.leaves(of_inputs)
+    )
     for name in own:
-        inputs |= _by_path(of_given[name][1], {f"the output of {name}": calls[name].output})
-    observed[UNIT] = Observed(into | {"output": output}, inputs, rest, rest_state)
+        given = calls[name].output
+        inputs |= _floating(outputs(given, name), given, of_given[name][1])
+    handed = {name: before for name, (_, before, _) in own.items()}
+    observed[UNIT] = Observed(output, inputs, rest, rest_state, handed)
     return observed
 
 
@@ -464,14 +451,13 @@ def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Return gradients of floating arrays by paths, such as ``"args[0]"``; unused ones are zeros."""
-    leaves = [
-        pair for root, nested in values.items() for pair in nest.leaves_with_paths(nested, root)
-    ]
+def _floating(
+    names: Sequence[Quantity], values: Any, gradients: Arrays
+) -> dict[Quantity, np.ndarray]:
+    """Return gradients of the floating arrays of a nest; unused ones are zeros."""
     return {
-        path: np.zeros_like(leaf) if gradient is None else gradient
-        for gradient, (path, leaf) in zip(gradients, leaves, strict=True)
+        name: np.zeros_like(leaf) if gradient is None else gradient
+        for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True)
         if isinstance(leaf, np.ndarray) and _is_floating(leaf)
     }
 
@@ -512,19 +498,17 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
 
     Yields the paths of the blocks that are being called and are no taps, the innermost one last.
     """
-    counts: Counter[str] = Counter()
+    counts: Counter[Tap] = Counter()
     inside, within = False, [""]
 
     def through(
-        name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
     ) -> Any:
         nonlocal inside
         counts[name] += 1
         inside = True
         try:
-            return tap(
-                name if counts[name] == 1 else f"{name}#{counts[name]}", path, call, args, kwargs
-            )
+            return tap(replace(name, call=counts[name]), path, call, args, kwargs)
         finally:
             inside = False
 
@@ -535,7 +519,7 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
             return call(*args, **kwargs)
         name = unit.tapped(path)
         if name is not None:
-            return through(name, path, call, args, kwargs)
+            return through(Tap(name), path, call, args, kwargs)
         within.append(path)
         try:
             return call(*args, **kwargs)
@@ -547,13 +531,13 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
     ) -> Any:
         if inside or not unit.functions:
             return call(*args, **kwargs)
-        return through(f"{name}()", None, call, *_bound(call, args, kwargs))
+        return through(Tap(function=name), None, call, *_bound(call, args, kwargs))
 
     def around_native(name: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if inside or name in _MOVES:
             return call(*args, **kwargs)
         packed = tuple(map(_packed, args))
-        return through(f"{name}()", None, lambda *given: call(*bare(given)), packed, kwargs)
+        return through(Tap(function=name), None, lambda *given: call(*bare(given)), packed, kwargs)
 
     backend = network.backend
     with ExitStack() as stack:

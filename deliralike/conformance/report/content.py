@@ -175,7 +175,7 @@ def layers(proof: ProofData, level: Level) -> list[dict[str, Any]]:
     }
     rows = level.figures.get("by_layer", ())
     return [
-        {**row, "forced": row.get("forced", accused.get(row["path"].partition("#")[0]))}
+        {**row, "forced": row.get("forced", accused.get(row.get("block", row["path"])))}
         for row in rows
     ]
 
