@@ -39,7 +39,7 @@ from deliralike.conformance.levels import (
     stepping,
     structure,
 )
-from deliralike.conformance.localise import Place, localise
+from deliralike.conformance.locate import Place, localise
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching import Match
 from deliralike.conformance.places import UNIT, Tap
@@ -625,7 +625,7 @@ class _Comparison:
             if found is not None:
                 one, explanation = found
                 place = replace(place, path=one.accused.path, kind=one.accused.kind)
-        remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
+        remarks = (*self._exact_before(place, mode), *self._effect())
         return Finding(
             "L3",
             place.path,
@@ -636,6 +636,7 @@ class _Comparison:
             LIMIT,
             explanation,
             remarks,
+            place.details,
         )
 
     def _explanation(self, place: Place) -> Explanation | None:
@@ -667,10 +668,11 @@ class _Comparison:
             yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
-        before = list(
-            itertools.takewhile(lambda name: name.path != place.path, self.modes[mode].layers)
-        )
-        if before and all(self.modes[mode].layers[name] <= LIMIT for name in before):
+        layers = self.modes[mode].layers
+        before = list(itertools.takewhile(lambda name: name.path != place.path, layers))
+        if place.what.gradient or place.path not in {name.path for name in layers}:
+            before = list(layers)  # of all that is forward, or around a place without a call
+        if before and all(layers[name] <= LIMIT for name in before):
             yield "Everything before it is exact."
 
     def _effect(self) -> Iterator[str]:

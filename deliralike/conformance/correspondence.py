@@ -77,10 +77,12 @@ class Counterpart:
         taps: The calls that both sides make, by the reference's names.
         free: What the whole unit gave, in the reference's names and layouts; None where it was not
             run.
+        calls: All calls that it made by itself, with blocks in the reference's names.
     """
 
     taps: Mapping[Tap, SharedCall]
     free: Observed | None = None
+    calls: Mapping[Tap, Call] = field(default_factory=dict)
 
 
 class Correspondence:
@@ -255,8 +257,9 @@ class Matched(Correspondence):
             free = record(other, self._cotangent(cotangent))
         except Exception:  # noqa: BLE001
             own = listen(other)
-            return Counterpart(dict(self._guessed(calls, own)))
-        return Counterpart(dict(self._shared(calls, free.calls)), self._free(free))
+            return Counterpart(dict(self._guessed(calls, own)), calls=own)
+        shared = dict(self._shared(calls, free.calls))
+        return Counterpart(shared, self._free(free), free.calls)
 
     def _shared(
         self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]

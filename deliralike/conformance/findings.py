@@ -90,6 +90,7 @@ class Finding:
         explanation: None where nothing was found to explain it with.
         remarks: Sentences that follow, the first of them before the explanation: what comes before
             is exact, the effect on outputs …
+        details: Sentences that are no part of the headline: what else was seen there.
     """
 
     level: str
@@ -101,6 +102,7 @@ class Finding:
     limit: float = LIMIT
     explanation: Explanation | None = None
     remarks: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The sentence of a report."""

@@ -117,7 +117,7 @@ class Call:
         path: The block's path in the network that was followed; None for a function.
         same: For each leaf of the arguments the first one that is the very same array: layers may
             ask for that.
-        within: The path of the innermost block that makes the call and is no tap itself.
+        within: The path of the innermost block that is no tap itself and makes what is given.
     """
 
     path: str | None
@@ -188,8 +188,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
             name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
         ) -> Any:
             given, same = _copied(network, (args, kwargs)), _same(network, (args, kwargs))
+            maker = within.maker((args, kwargs))
             output = call(*args, **kwargs)
-            calls[name] = (path, *given, _copied(network, output), same, within[-1])
+            calls[name] = (path, *given, _copied(network, output), same, maker)
             return output
 
         with _tapped(unit, network, tap) as within:
@@ -493,13 +494,13 @@ def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[list[str]]:
+def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[_Within]:
     """Route each call that is a tap through a function, but no call inside of such a call.
 
-    Yields the paths of the blocks that are being called and are no taps, the innermost one last.
+    Yields the blocks that are being called and are no taps.
     """
     counts: Counter[Tap] = Counter()
-    inside, within = False, [""]
+    inside, within = False, _Within(network.backend.is_array)
 
     def through(
         name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
@@ -520,11 +521,8 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
         name = unit.tapped(path)
         if name is not None:
             return through(Tap(name), path, call, args, kwargs)
-        within.append(path)
-        try:
+        with within.block(path, (args, kwargs)):
             return call(*args, **kwargs)
-        finally:
-            within.pop()
 
     def around_function(
         name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict
@@ -546,6 +544,34 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
         if unit.functions and _is_native(network):
             stack.enter_context(backend.native_functions_called_through(network, around_native))
         yield within
+
+
+class _Within:
+    """The blocks that are being called and are no taps, the innermost one last."""
+
+    def __init__(self, is_array: Callable[[Any], bool]) -> None:
+        self._is_array = is_array
+        self._blocks: list[tuple[str, set[int]]] = []
+
+    @contextmanager
+    def block(self, path: str, given: Any) -> Iterator[None]:
+        """Within a block that was given so."""
+        self._blocks.append((path, self._arrays(given)))
+        try:
+            yield
+        finally:
+            self._blocks.pop()
+
+    def maker(self, values: Any) -> str:
+        """The innermost block that does not just pass on what it was given itself."""
+        arrays = self._arrays(values)
+        for path, given in reversed(self._blocks):
+            if not arrays or arrays - given:
+                return path
+        return ""
+
+    def _arrays(self, values: Any) -> set[int]:
+        return {id(leaf) for leaf in nest.leaves(values) if self._is_array(leaf)}
 
 
 def _is_native(network: AbstractNetwork) -> bool:

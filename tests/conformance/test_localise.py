@@ -6,7 +6,10 @@ import torch
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.localise import first_difference, joined, localise, settings
+from deliralike.conformance.locate import localise
+from deliralike.conformance.locate.accusing import settings
+from deliralike.conformance.locate.differing import first_difference
+from deliralike.conformance.locate.place import joined
 from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
@@ -84,9 +87,8 @@ class InTurn(Network):
 @pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
 def test_blocks_that_are_called_in_another_order_are_named(order):
     places = found(made(InTurn, "torch", order), made(InTurn, "torch", order[::-1]))
-    mine, theirs = (", ".join((*each, "fc")) for each in (order, order[::-1]))
-    words = f"The candidate calls them in the order {theirs}, the reference in the order {mine}."
-    assert words in {remark for place in places for remark in place.remarks}
+    words = f"The candidate calls {order[1]} where the reference calls {order[0]}."
+    assert words in {remark for place in places for remark in place.details}
 
 
 def test_right_networks_have_no_places(backend):
