@@ -24,6 +24,7 @@ from deliralike.conformance.findings import (
     LIMIT,
     NOT_REACHED,
     PASSED,
+    Accused,
     Explanation,
     Finding,
     Level,
@@ -42,7 +43,7 @@ from deliralike.conformance.levels import (
 from deliralike.conformance.locate import Place, localise
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, Masks
 from deliralike.conformance.matching import Match
-from deliralike.conformance.places import UNIT, Tap
+from deliralike.conformance.places import OUTPUT, UNIT, Quantity, Tap
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.seen import called
 from deliralike.conformance.sides import Sides, bring_together, matched_by_names
@@ -619,7 +620,9 @@ class _Comparison:
         return Level("L3", TITLES["L3"], status, worst, found, notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
-        explanation = self._explanation(place)
+        explanation, accused = self._explanation(place)
+        if accused is not None and accused.path != place.path:  # a layer that is not called
+            place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
         if place.substitutes and (explanation is None or not explanation.known):
             found = substitution.explain(place.substitutes, backends.of(self.reference.network))
             if found is not None:
@@ -639,14 +642,14 @@ class _Comparison:
             place.details,
         )
 
-    def _explanation(self, place: Place) -> Explanation | None:
-        """The first known explanation, or else the nearest of all."""
+    def _explanation(self, place: Place) -> tuple[Explanation | None, Accused | None]:
+        """The first known explanation with whom it accuses, or else the nearest of all."""
         found: list[Explanation] = []
-        for attempt in self._attempts(place):
+        for accused, attempt in self._attempts(place):
             explanation = attempt()
             found += [] if explanation is None else [explanation]
             if found and found[-1].known:
-                return found[-1]
+                return found[-1], accused
         nearest = min(found, key=lambda one: one.match, default=None)
         # what is hardly nearer than the reference itself is no hint
         is_far = (
@@ -654,18 +657,22 @@ class _Comparison:
             and np.isfinite(nearest.match)
             and nearest.match > _NEAR * place.difference
         )
-        return None if is_far else nearest
+        return (None if is_far else nearest), None
 
-    def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
+    def _attempts(
+        self, place: Place
+    ) -> Iterator[tuple[Accused | None, Callable[[], Explanation | None]]]:
         backend = backends.of(self.reference.network)
         if place.loss is not None:
-            yield partial(losses.explain, place.loss)
+            yield None, partial(losses.explain, place.loss)
         for accused in place.accused:
-            yield partial(types.explain, accused.reference.values(), accused.candidate.values())
-            yield partial(explain.explain, accused, backend)
+            sides = accused.reference.values(), accused.candidate.values()
+            yield accused, partial(types.explain, *sides)
+            yield accused, partial(explain.explain, accused, backend)
         if place.wiring is not None:
-            yield partial(wiring.explain, place.wiring)
-            yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
+            values = {"": place.wiring.reference}, {"": place.wiring.candidate}
+            yield None, partial(wiring.explain, place.wiring)
+            yield None, partial(types.explain, *values)
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
         layers = self.modes[mode].layers

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
+from deliralike.conformance.observe import Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import UNIT, Tap, outputs
-from deliralike.conformance.taps import Call, Unit, bare, cotangents, force, record
 
 
 def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Composition | None:

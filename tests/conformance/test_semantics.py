@@ -5,9 +5,9 @@ import pytest
 
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import semantics
+from deliralike.conformance.observe import Call, Recording
 from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import Call, Recording
 from deliralike.training import classification_loss
 from tests.conformance.small import Deep, Network, Plain, batch, get, made, squares
 

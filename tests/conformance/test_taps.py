@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from deliralike import nest
+from deliralike.conformance.observe import Held, Unit, cotangents, force, record, watch
 from deliralike.conformance.places import UNIT
-from deliralike.conformance.taps import Held, Unit, cotangents, force, record, watch
 from deliralike.training import classification_loss
 from tests.conformance.small import (
     KINDS,

@@ -13,12 +13,12 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
-from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import fits
+from deliralike.conformance.observe import Recording, Unit, watch
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import Recording, Unit, watch
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike import nest
-from deliralike.conformance.correspondence import SharedCall
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.findings import Accused, Observed
 from deliralike.conformance.locate.place import Allowed
+from deliralike.conformance.observe import Around, Held, Unit, bare
+from deliralike.conformance.observe.corresponding import SharedCall
 from deliralike.conformance.places import Quantity, Tap
-from deliralike.conformance.taps import Around, Held, Unit, bare
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 

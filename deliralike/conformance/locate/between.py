@@ -10,7 +10,6 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.substitution import Substitute
@@ -25,6 +24,8 @@ from deliralike.conformance.locate.units import (
     force_candidate,
     force_reference,
 )
+from deliralike.conformance.observe import Around, Call, Unit, handed_on
+from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import (
     INPUT,
     OUTPUT,
@@ -36,8 +37,8 @@ from deliralike.conformance.places import (
 from deliralike.conformance.places import (
     arguments as own_arguments,
 )
-from deliralike.conformance.taps import Around, Call, Unit, handed_on
 from deliralike.network.base import AbstractNetwork
+from deliralike.nn.layers import LAYERS
 
 _AS_INFINITE = 1e9  # scores of this size mask
 
@@ -63,12 +64,17 @@ def between(units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]) -> I
         path, kind = joined(path, within), type(units.blocks[within]).__name__
     place = Place(path, kind, what, difference, (), tuple(_details(units, forcing, told)), wiring)
     place = replace(place, substitutes=substitutes)
-    function = _function_instead(units, forcing, wiring, what, mine, theirs)
-    if function is None:
+    other = _made_otherwise(units, forcing, wiring, what, mine, theirs)
+    if other is None:
         yield place
-        return
-    one = accused(units.mine, path, (function.name.function, {}), function)
-    yield replace(place, kind=one.kind, accused=(one,))
+    elif other.name.path:
+        block = layer_of(units.mine, units.blocks[other.name.path])
+        one = accused(units.mine, joined(units.path, other.name.path), block, other)
+        yield replace(place, accused=(one,))
+    else:
+        function = other.name.function
+        one = accused(units.mine, path, (function, {}), other)
+        yield replace(place, kind=function, accused=(one,))
 
 
 def kind_of(network: AbstractNetwork) -> str:
@@ -236,7 +242,7 @@ def _forward(one: Observed) -> dict[str, np.ndarray]:
     return {str(name): value for name, value in one.values().items()}
 
 
-def _function_instead(
+def _made_otherwise(
     units: Units,
     forcing: Forcing,
     wiring: Wiring,
@@ -244,13 +250,18 @@ def _function_instead(
     mine: Observed,
     theirs: Observed,
 ) -> Suspect | None:
-    """The function whose result the reference has, and the candidate another one without a call."""
+    """The function or layer whose result the reference has, and the candidate another one.
+
+    None where the candidate calls it, or nothing else gives that result.
+    """
     expected: Any = mine.values().get(what)
     came = theirs.values().get(what)
     if not is_number(expected):
         return None
     for name, call in reversed(list(forcing.calls.items())):
-        if name.path or name in forcing.found.observed or not is_number(call.output):
+        if name in forcing.found.observed or not is_number(call.output):
+            continue
+        if name.path and layer_of(units.mine, units.blocks[name.path])[0] not in LAYERS:
             continue
         if np.size(call.output) == 1 and name.function not in LOSSES:
             continue  # anything may be made to give one number

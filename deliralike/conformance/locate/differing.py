@@ -8,8 +8,8 @@ from deliralike import nest
 from deliralike.conformance.agreement import differences
 from deliralike.conformance.findings import LIMIT, Observed
 from deliralike.conformance.locate.place import Allowed
+from deliralike.conformance.observe import Recording
 from deliralike.conformance.places import Quantity, arguments
-from deliralike.conformance.taps import Recording
 
 
 def first_difference(

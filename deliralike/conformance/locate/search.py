@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.composing import composition
-from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.last_bit import SLIGHT
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
@@ -22,9 +21,10 @@ from deliralike.conformance.locate.between import between, kind_of
 from deliralike.conformance.locate.differing import agrees, all_differences, first_of
 from deliralike.conformance.locate.place import LOSS, Place, joined
 from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
+from deliralike.conformance.observe import Around, Call, Recording, Unit, listen
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity, Tap
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import Around, Call, Recording, Unit, listen
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 

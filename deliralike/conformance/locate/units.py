@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.correspondence import Correspondence, SharedCall
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.last_bit import EPS, MARGIN, shaken
 from deliralike.conformance.locate.differing import all_differences, forward_differences
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.places import INPUT, OUTPUT, UNIT, Quantity, Tap
-from deliralike.conformance.taps import (
+from deliralike.conformance.observe import (
     Around,
     Call,
     Forced,
@@ -26,6 +24,8 @@ from deliralike.conformance.taps import (
     force,
     record,
 )
+from deliralike.conformance.observe.corresponding import Correspondence, SharedCall
+from deliralike.conformance.places import INPUT, OUTPUT, UNIT, Quantity, Tap
 
 
 @dataclass(frozen=True)
