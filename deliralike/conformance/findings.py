@@ -60,17 +60,17 @@ class Explanation:
     def __str__(self) -> str:
         """The sentence of a report."""
         if self.observed:
-            return _short(f"Explained by {self.cause} (seen in its own numbers).")
+            return short(f"Explained by {self.cause} (seen in its own numbers).")
         near = self.next_best is not None and np.isfinite(self.next_best)
         following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
-            return _short(f"Explained by {self.cause} ({match}{following}).")
+            return short(f"Explained by {self.cause} ({match}{following}).")
         if np.isinf(self.match) and self.cause:
-            return _short(f"Cause unknown: {self.cause}.")
+            return short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
-        return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
+        return short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ class Finding:
         limit: What was allowed.
         explanation: None where nothing was found to explain it with.
         remarks: Sentences that follow, the first of them before the explanation: what comes before
-            is exact, the effect on outputs …
+            is exact …
+        effect: The last sentence: what the difference does to outputs in evaluation.
         details: Sentences that are no part of the headline: what else was seen there.
     """
 
@@ -103,12 +104,19 @@ class Finding:
     explanation: Explanation | None = None
     remarks: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    effect: str = ""
 
     def __str__(self) -> str:
         """The sentence of a report."""
         why = [] if self.explanation is None else [str(self.explanation)]
-        remarks = [_short(remark) for remark in self.remarks]
-        return " ".join([f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:]])
+        remarks = [short(remark) for remark in self.remarks]
+        sentences = [f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:], self.effect]
+        return " ".join(sentence for sentence in sentences if sentence)
+
+    @property
+    def explained(self) -> bool:
+        """Whether its cause is known."""
+        return self.explanation is not None and self.explanation.known
 
     @property
     def where(self) -> str:
@@ -135,8 +143,13 @@ class Finding:
         return f": {size} (limit {self.limit:g})"
 
 
-def _short(sentence: str) -> str:
-    """Exponents as people write them: 2e-5 for 2e-05."""
+def short(sentence: str) -> str:
+    """Exponents as people write them.
+
+    Example:
+        >>> short("eps=2e-05")
+        'eps=2e-5'
+    """
     return re.sub(r"(?<=\de[+-])0(?=\d)", "", sentence)
 
 
