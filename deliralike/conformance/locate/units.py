@@ -22,6 +22,7 @@ from deliralike.conformance.observe import (
     Unit,
     cotangents,
     force,
+    listen,
     record,
 )
 from deliralike.conformance.observe.corresponding import Correspondence, SharedCall
@@ -74,20 +75,30 @@ class Units:
             own: The candidate's, in the reference's names.
         """
         mine, theirs = ({name.path for name in each if not name.function} for each in (calls, own))
-        wider, others = _divided(mine, theirs), _divided(theirs, mine)
-        if not wider and not others:
+        one = _opened(self.mine, _divided(mine, theirs))
+        two = _opened(self.theirs, _divided(theirs, mine))
+        if one is self.mine and two is self.theirs:
             return None
-        return replace(
-            self,
-            mine=replace(self.mine, tapped=partial(_unless, self.mine.tapped, wider)),
-            theirs=replace(self.theirs, tapped=partial(_unless, self.theirs.tapped, others)),
-        )
+        return replace(self, mine=one, theirs=two)
 
 
 def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:
     """The blocks that one side alone calls, and in which the other calls blocks."""
     lone = mine - theirs
     return frozenset(p for p in lone if any(one.startswith(f"{p}.") for one in theirs))
+
+
+def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
+    """A unit with some blocks looked into, those that call blocks themselves.
+
+    A layer may hold blocks of which it takes the weights alone.
+    """
+    if not paths:
+        return unit
+    inside = replace(unit, tapped=partial(_unless, unit.tapped, paths))
+    called = {name.path for name in listen(inside)}
+    calling = frozenset(p for p in paths if any(one.startswith(f"{p}.") for one in called))
+    return replace(unit, tapped=partial(_unless, unit.tapped, calling)) if calling else unit
 
 
 def _unless(tapped: Any, left_out: frozenset[str], path: str) -> str | None:
