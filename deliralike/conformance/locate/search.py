@@ -149,8 +149,9 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     call, mine = suspect.tap.mine, units.mine
     if call.path is None:
         function = suspect.name.function
-        one = accused(mine, units.path, (function, {}), suspect)
-        yield Place(units.path, function, suspect.what, suspect.difference, (one,))
+        where = joined(units.path, call.caller) if call.caller else units.path
+        one = accused(mine, where, (function, {}), suspect)
+        yield Place(where, function, suspect.what, suspect.difference, (one,))
         return
     where = joined(units.path, call.path)
     block = units.blocks[call.path]

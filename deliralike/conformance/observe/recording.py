@@ -43,7 +43,7 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
             given, same = copied(network, (args, kwargs)), same_objects(network, (args, kwargs))
             maker = makers.maker((args, kwargs))
             output = call(*args, **kwargs)
-            calls[name] = (path, *given, copied(network, output), same, maker)
+            calls[name] = (path, *given, copied(network, output), same, maker, makers.caller)
             return output
 
         with routed(unit, network, tap) as makers:

@@ -144,6 +144,11 @@ class Makers:
         self._of_taps |= self._arrays(output)
         return output
 
+    @property
+    def caller(self) -> str:
+        """The innermost block that is being called."""
+        return self._running[-1][0] if self._running else ""
+
     def maker(self, values: Any) -> str:
         """The block that gave some arrays; else the one that is being called and made them."""
         arrays = self._arrays(values)

@@ -75,6 +75,7 @@ class Call:
         same: For each leaf of the arguments the first one that is the very same array: layers may
             ask for that.
         within: The path of the block that is no tap itself and makes what is given.
+        caller: The path of the innermost block that is no tap itself and makes the call.
     """
 
     path: str | None
@@ -83,6 +84,7 @@ class Call:
     output: Any
     same: tuple[int, ...] = ()
     within: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True)
