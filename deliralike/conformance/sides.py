@@ -10,11 +10,12 @@ import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
 from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import settle
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.seen import Fit, Layout, called, evaluate, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
