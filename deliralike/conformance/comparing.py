@@ -621,11 +621,12 @@ class _Comparison:
 
     def _finding(self, place: Place, mode: str) -> Finding:
         explanation = self._explanation(place)
-        if place.substitutes and (explanation is None or not explanation.known):
+        earlier = place.accused and len(place.substitutes) > 1  # what is accused is the last one
+        if place.substitutes and (earlier or explanation is None or not explanation.known):
             found = substitution.explain(place.substitutes, backends.of(self.reference.network))
             if found is not None:
                 one, explanation = found
-                place = replace(place, path=one.accused.path, kind=one.accused.kind)
+                place = replace(place, path=one.accused.path, kind=one.accused.kind, what="output")
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding(
             "L3",

@@ -71,10 +71,13 @@ class Counterpart:
         taps: The calls that both sides make, by the reference's names.
         free: What the whole unit gave, in the reference's names and layouts; None where it was not
             run.
+        opened: Paths of the reference's blocks that the candidate has, but does not call: it calls
+            those within them, as those of a list.
     """
 
     taps: Mapping[str, Tap]
     free: Observed | None = None
+    opened: frozenset[str] = frozenset()
 
 
 class Correspondence:
@@ -246,7 +249,10 @@ class Matched(Correspondence):
         except Exception:  # noqa: BLE001
             own = listen(other)
             return Counterpart(dict(self._guessed(calls, own)))
-        return Counterpart(dict(self._shared(calls, free.calls)), self._free(free))
+        taps = dict(self._shared(calls, free.calls))
+        left = {call.path for name, call in calls.items() if name not in taps and call.path}
+        opened = {path for path in left if any(name.startswith(f"{path}.") for name in free.calls)}
+        return Counterpart(taps, self._free(free), frozenset(opened - set(free.calls)))
 
     def _shared(
         self, calls: Mapping[str, Call], own: Mapping[str, Call]

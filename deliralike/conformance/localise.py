@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -156,6 +156,9 @@ class _Search:
             counterpart = self.correspondence.counterpart(calls, other, cotangent)
             if _agrees(recording, counterpart.free):
                 return
+            if counterpart.opened:
+                yield from self.look_into(_opened(unit, counterpart.opened), other, cotangent, path)
+                return
             taps, expected, found = self._following(
                 unit, other, calls, counterpart.taps, weights, cotangent
             )
@@ -206,9 +209,14 @@ class _Search:
             expected,
             found,
         )  # they hold as much as the network does, and blocks are looked into next
-        while suspects:
+        if _forwards(between):
+            # the unit's own code may make use of a layer's weights as well, and so add to gradients
+            suspects.sort(key=lambda one: one.what.startswith("gradient"))
+        while suspects and not (_forwards(between) and suspects[0].what.startswith("gradient")):
             yield from self._judge(unit, other, cotangent, path, suspects.pop(0))
         yield from between
+        while suspects:
+            yield from self._judge(unit, other, cotangent, path, suspects.pop(0))
 
     def _following(
         self,
@@ -409,7 +417,7 @@ class _Search:
         substitutes: tuple[Substitute, ...] = ()
         if not what.startswith("gradient"):
             substitutes = tuple(self._substitutes(unit, calls, taps, path, mine, theirs))
-        within = _within(calls, what)
+        within = _within(calls, what, mine.values().get(what))
         if within:
             path, kind = (
                 joined(path, within),
@@ -537,6 +545,20 @@ class _Search:
             theirs,
             suspect.noise,
         )
+
+
+def _opened(unit: Unit, paths: Collection[str]) -> Unit:
+    """A unit whose blocks at some paths are no taps, so that the blocks in them are."""
+
+    def tapped(path: str) -> str | None:
+        return None if path in paths else unit.tapped(path)
+
+    return replace(unit, tapped=tapped)
+
+
+def _forwards(places: Sequence[Place]) -> bool:
+    """Whether places of a unit's own code differ in its forward pass."""
+    return any(not place.what.startswith("gradient") for place in places)
 
 
 def _unit_differs(expected: Forced, found: Forced) -> set[str]:
@@ -856,10 +878,18 @@ def _as_function(
     return Observed(call.output, right), Observed(wrong, theirs)
 
 
-def _within(calls: Mapping[str, Call], what: str) -> str:
-    """The block that hands on an array to a tap, where that is a block within the unit."""
+def _within(calls: Mapping[str, Call], what: str, right: Any) -> str:
+    """The block that hands on an array to a tap, where that is a block within the unit.
+
+    What a call gives and nothing changes is handed on by the block that makes that call.
+    """
     found = re.match(r"output\['the input of (.+?)'\]", what)
-    return calls[found[1]].within if found and found[1] in calls else ""
+    if found is None or found[1] not in calls:
+        return ""
+    for call in calls.values() if is_number(right) else ():
+        if any(np.array_equal(leaf, right) for leaf in nest.leaves(call.output) if is_number(leaf)):
+            return call.within
+    return calls[found[1]].within
 
 
 def _with_masks(observed: Observed) -> Observed:
