@@ -123,7 +123,7 @@ def normalised(x, mean=MEAN, std=STD):
             normalised(PICTURE[:, ::-1], 0.5, 0.5),
             ["(BGR instead of RGB), normalised with mean 0.5 and deviation 0.5 instead of mean"],
         ),
-        (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
+        (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["transposed to the order (0, 1, 3, 2)"]),
         (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
         (
             (PICTURE - PICTURE.mean((2, 3), keepdims=True)) / PICTURE.std((2, 3), keepdims=True),
@@ -193,19 +193,19 @@ def test_indices(candidate, words):
 
 
 @pytest.mark.parametrize(
-    ("candidate", "words"),
+    ("candidate", "words", "where"),
     [
-        ((VECTORS + MORE).mean(1), "the mean over axis 1 of"),
-        ((VECTORS + MORE)[:, 0], "the first element along axis 1 of"),
-        ((VECTORS + MORE)[:, -1], "the last element along axis 1 of"),
-        ((VECTORS + MORE)[:, -2], "the last element but one along axis 1 of"),
+        ((VECTORS + MORE).mean(1), "the mean of (", "over axis 1"),
+        ((VECTORS + MORE)[:, 0], "the first element of (", "along axis 1"),
+        ((VECTORS + MORE)[:, -1], "the last element of (", "along axis 1"),
+        ((VECTORS + MORE)[:, -2], "the last element but one of (", "along axis 1"),
     ],
 )
-def test_pooling_over_tokens(candidate, words):
+def test_pooling_over_tokens(candidate, words, where):
     kept = TOKENS[..., None] != 0
     sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
     right = ((VECTORS + MORE) * kept).sum(1) / kept.sum(1)
-    known(why(sources, right, candidate), words, "the output of attention")
+    known(why(sources, right, candidate), words, where, "the output of attention")
 
 
 def test_one_row_of_a_picture():

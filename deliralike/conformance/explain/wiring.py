@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.explain.wiring_gradients import Use, gradients
-from deliralike.conformance.explain.wiring_made import (
+from deliralike.conformance.explain.formulas import (
     Formula,
     Found,
     changed,
@@ -27,6 +26,7 @@ from deliralike.conformance.explain.wiring_made import (
     scaled,
     simple,
 )
+from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
@@ -206,7 +206,7 @@ def _found(
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)
         yield from formulas(own, theirs)
-        yield (Formula(f"what it should be, {made.words}", made.array) for made in changed(mine))
+        yield changed(mine, "what it should be")
         yield pictures(sources, mine, theirs, compared=False)
         yield from formulas({**sources, **beyond}, theirs)
 

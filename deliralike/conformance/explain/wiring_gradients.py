@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.wiring_made import mixed
+from deliralike.conformance.explain.formulas import mixed
 from deliralike.conformance.findings import MATCH, Explanation
 
 _MOST_CUT = 2  # ways of one source that are cut off at once
