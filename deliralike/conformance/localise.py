@@ -397,6 +397,7 @@ class _Search:
         kind = "" if path == "loss" else _kind(unit.network)
         told = calls if self.correspondence.counts_functions else _blocks_of(calls)
         remarks = tuple(_remarks(told, found, self.correspondence.counts_functions))
+        blocks = dict(unit.network.named_blocks())
         wiring = Wiring(
             _at_hand(unit, calls),
             mine.values().get(what),
@@ -413,6 +414,12 @@ class _Search:
             {name: _made(unit, call, name) for name, call in found.beyond.items()},
             tuple(name for name in order if name in told),
             tuple(_uses(calls, weights)),
+            given={name: (call.args, call.kwargs) for name, call in calls.items()},
+            kinds={
+                name: type(blocks[call.path]).__name__
+                for name, call in calls.items()
+                if call.path is not None
+            },
         )
         substitutes: tuple[Substitute, ...] = ()
         if not what.startswith("gradient"):
@@ -652,25 +659,31 @@ def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[
 
 
 def _made(unit: Unit, call: Call, name: str) -> Made:
-    """A call that only the candidate makes, done again on the reference's side."""
+    """A call that only the candidate makes, done again on the reference's side.
+
+    Where its arguments are none for the reference, with the arrays among them alone.
+    """
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
     again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, function_of(name), None))
-    try:
-        args, kwargs = _filled(network, (call.args, call.kwargs))
-        native_args, native_kwargs = backend.prepare((args, kwargs), network)
-        with network.training_mode(unit.training), random.portable(unit.seed):
-            output = backend.to_numpy(again(*native_args, **native_kwargs))
-    except Exception:  # noqa: BLE001
-        return Made(call.args, call.kwargs, call.output, np.inf)
-    finally:
-        if state:
-            network.load_neutral_state(state)
-    pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
-    off = max(
-        (relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)), default=0.0
-    )
-    return Made(args, kwargs, call.output, off)
+    arrays = [
+        leaf for leaf in nest.leaves((call.args, call.kwargs)) if isinstance(leaf, np.ndarray)
+    ]
+    for given in ((call.args, call.kwargs), (tuple(arrays), {})):
+        try:
+            args, kwargs = _filled(network, given)
+            native_args, native_kwargs = backend.prepare((args, kwargs), network)
+            with network.training_mode(unit.training), random.portable(unit.seed):
+                output = backend.to_numpy(again(*native_args, **native_kwargs))
+        except Exception:  # noqa: BLE001  # what a stranger's block makes of another one's arguments
+            continue
+        finally:
+            if state:
+                network.load_neutral_state(state)
+        pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
+        apart = (relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y))
+        return Made(args, kwargs, call.output, max(apart, default=0.0))
+    return Made(call.args, call.kwargs, call.output, np.inf)
 
 
 def first_difference(

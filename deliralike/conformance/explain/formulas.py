@@ -382,7 +382,9 @@ def _elementwise(ways: Iterable[_Way], arrays: Sources, target: Array) -> Iterat
     for words, names, function in ways:
         few = function(*(thin[name] for name in names))
         if step == 1 or relative_difference(wanted, few) <= MATCH:
-            yield Formula(words, few.reshape(target.shape) if step == 1 else _all(function, arrays, names))
+            yield Formula(
+                words, few.reshape(target.shape) if step == 1 else _all(function, arrays, names)
+            )
 
 
 def _all(function: Callable[..., Array], arrays: Sources, names: Iterable[str]) -> Array:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.formulas import (
     Formula,
     Found,
@@ -35,6 +36,8 @@ from deliralike.conformance.taps import stops
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
 Sources = Mapping[str, np.ndarray]
+
+_TELLING = 8  # of fewer numbers the nearest formula is no hint
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Wiring:
         uses: What goes into each tap of the reference, with the gradient from there.
         stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing
             would differ.
+        given: As `calls`, with those that no call of the candidate's corresponds to.
+        kinds: The class of each block that is called, by tap.
     """
 
     sources: Sources
@@ -94,11 +99,13 @@ class Wiring:
     order: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
     stopped: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(wiring: Wiring) -> Explanation | None:
     """Return the nearest formula of the available arrays; None where there is no explanation."""
-    sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    sources = _sources(wiring)
     if wiring.stopped:
         return Explanation(_stopped(wiring, sources), 0.0)
     if not wiring.differing:
@@ -114,6 +121,19 @@ def explain(wiring: Wiring) -> Explanation | None:
     if not all(one is not None and one.known for one in also):
         return found
     return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
+
+
+def _sources(wiring: Wiring) -> dict[str, np.ndarray]:
+    """The arrays at hand, in words: also what the reference gives to what precedes the first one."""
+    known = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    for tap, given in wiring.given.items():
+        what = f"the input of {tap}"
+        if any(one.what.startswith(f"output['{what}']") for one in wiring.differing):
+            break
+        for path, leaf in nest.leaves_with_paths(given, ""):
+            if _is_array(leaf) and leaf.ndim and not _name(known, leaf):
+                known[place(f"output['{what}']{path}")] = leaf
+    return known
 
 
 def _stopped(wiring: Wiring, sources: Sources) -> str:
@@ -178,10 +198,13 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     found = _found(wiring, sources, beyond, right, mine, theirs)
     if found.formula is None or not math.isfinite(found.off):
         return None
+    if not found.known and theirs.size < _TELLING:
+        return None
     formula, instead, notes = found.formula, "", list(_of_calls(wiring))
     if right.formula is not None and right.off <= MATCH:
-        instead = "" if " instead of " in formula.words else f" instead of {right.formula.words}"
-        notes = [*_of_terms(wiring, right.formula, formula), *notes]
+        usual, left_out = _usual(wiring, sources, right.formula, formula)
+        instead = "" if " instead of " in formula.words else f" instead of {usual}"
+        notes = [*left_out, *_of_terms(wiring, right.formula, formula), *notes]
     cause = "; ".join([f"{place(one.what)} being {formula.words}{instead}", *notes])
     return Explanation(
         cause, found.off, found.next_best if math.isfinite(found.next_best) else None
@@ -267,6 +290,30 @@ def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
     called, again, _ = name.partition("#")
     once_more = " once more" if again and not called.endswith("()") else ""
     return f"{called.removesuffix('()')}{once_more}({', '.join(dict.fromkeys(shown))})"
+
+
+def _usual(
+    wiring: Wiring, sources: Sources, right: Formula, wrong: Formula
+) -> tuple[str, list[str]]:
+    """The reference's formula in words, and what is left out of it if that gives the candidate's.
+
+    Of an array that one call gives the block's class is told, or which activation it is.
+    """
+    tap = right.words.removeprefix("the output of ")
+    arrays = [leaf for leaf in nest.leaves(wiring.given.get(tap)) if _is_array(leaf)]
+    if not arrays:
+        return right.words, []
+    kind = f"{tap} ({wiring.kinds[tap]})" if tap in wiring.kinds else tap
+    words = f"the output of {kind}"
+    if len(arrays) > 1:
+        return words, []
+    if relative_difference(arrays[0], wrong.array) <= MATCH:
+        return words, [f"{kind} is left out"]
+    name = _name(sources, arrays[0])
+    usual = Found().or_else([changed(arrays[0], name)] if name else [], right.array)
+    if usual.known and usual.formula is not None:
+        words = f"{usual.formula.words} ({kind})"
+    return words, []
 
 
 # What has changed

@@ -58,7 +58,9 @@ def _distances(mask: Array) -> frozenset[int] | None:
     length = mask.shape[-1]
     every = range(1 - length, length)
     kept = frozenset(d for d in every if np.diagonal(seen, d, -2, -1).all())
-    return kept if np.array_equal(np.broadcast_to(_pattern(kept, length), seen.shape), seen) else None
+    return (
+        kept if np.array_equal(np.broadcast_to(_pattern(kept, length), seen.shape), seen) else None
+    )
 
 
 def _is_additive(mask: Array) -> bool:
@@ -84,7 +86,9 @@ def _again(sources: Sources, reference: Array, candidate: Array, seen: Array) ->
     if not _is_additive(candidate):
         visible = np.isfinite(reference)
         alike = {n: a[visible] for n, a in sources.items() if a.shape == reference.shape}
-        before = [one for one in scaled(alike, reference[visible]) if _gives(one, reference, visible)]
+        before = [
+            one for one in scaled(alike, reference[visible]) if _gives(one, reference, visible)
+        ]
         scores = reference
         if before:
             ((name, by),) = before[0].terms.items()
