@@ -411,7 +411,10 @@ class _Search:
                 for name, call in told.items()
                 if name in taps or self.correspondence.counts_functions
             },
-            {name: _made(unit, call, name) for name, call in found.beyond.items()},
+            {
+                name: _made(unit, call, name, taps.get(name.partition("#")[0]))
+                for name, call in found.beyond.items()
+            },
             tuple(name for name in order if name in told),
             tuple(_uses(calls, weights)),
             given={name: (call.args, call.kwargs) for name, call in calls.items()},
@@ -658,32 +661,37 @@ def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[
                 yield Use(name, leaf, gradient)
 
 
-def _made(unit: Unit, call: Call, name: str) -> Made:
+def _made(unit: Unit, call: Call, name: str, first: Tap | None) -> Made:
     """A call that only the candidate makes, done again on the reference's side.
 
-    Where its arguments are none for the reference, with the arrays among them alone.
+    Args:
+        unit: The reference's.
+        call: The candidate's call.
+        name: Of the call.
+        first: The first call of the same block, if both sides make it.
     """
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
     again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, function_of(name), None))
-    arrays = [
-        leaf for leaf in nest.leaves((call.args, call.kwargs)) if isinstance(leaf, np.ndarray)
-    ]
-    for given in ((call.args, call.kwargs), (tuple(arrays), {})):
-        try:
-            args, kwargs = _filled(network, given)
-            native_args, native_kwargs = backend.prepare((args, kwargs), network)
-            with network.training_mode(unit.training), random.portable(unit.seed):
-                output = backend.to_numpy(again(*native_args, **native_kwargs))
-        except Exception:  # noqa: BLE001  # what a stranger's block makes of another one's arguments
-            continue
-        finally:
-            if state:
-                network.load_neutral_state(state)
-        pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
-        apart = (relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y))
-        return Made(args, kwargs, call.output, max(apart, default=0.0))
-    return Made(call.args, call.kwargs, call.output, np.inf)
+    given, result = (call.args, call.kwargs), call.output
+    if first is not None:
+        given = first.inputs.back(given, (first.mine.args, first.mine.kwargs))
+        result = first.output.back(result, first.mine.output)
+    try:
+        args, kwargs = _filled(network, given)
+        native_args, native_kwargs = backend.prepare((args, kwargs), network)
+        with network.training_mode(unit.training), random.portable(unit.seed):
+            output = backend.to_numpy(again(*native_args, **native_kwargs))
+    except Exception:  # noqa: BLE001
+        return Made(call.args, call.kwargs, call.output, np.inf)
+    finally:
+        if state:
+            network.load_neutral_state(state)
+    pairs = zip(nest.leaves(result), nest.leaves(output), strict=False)
+    off = max(
+        (relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)), default=0.0
+    )
+    return Made(args, kwargs, result, off)
 
 
 def first_difference(

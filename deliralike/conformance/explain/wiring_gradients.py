@@ -53,14 +53,13 @@ def _ways(
     yield relative_difference(theirs, factor * mine), f"gradient of {name} times {factor:.6g}"
     back = list(_back(name, mine.shape, sources, uses))
     for count in range(1, min(_MOST_CUT, len(back)) + 1):
-        for cut in combinations(back, count):
-            left = mine - sum(gradient for _, gradient in cut)
-            off = relative_difference(theirs, left)
-            yield (
-                off,
-                f"no gradient through {name} into {' and '.join(use for use, _ in cut)} (detached "
-                "there)",
-            )
+        for some in combinations(back, count):
+            taps = " and ".join(str(use) for use, _ in some)
+            through = sum(gradient for _, gradient in some)
+            cut = f"no gradient through {name} into {taps} (detached there)"
+            yield relative_difference(theirs, mine - through), cut
+            more = f"a gradient through {name} into {taps}, which is not stopped there (detached)"
+            yield relative_difference(theirs, mine + through), more
 
 
 def _back(
