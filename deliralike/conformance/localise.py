@@ -476,7 +476,7 @@ class _Search:
         for name, call in calls.items():
             if name in taps or (call.path is None and not arguments.is_known(function_of(name))):
                 continue
-            where, kind = path, function_of(name)
+            where, kind = joined(path, call.within), function_of(name)
             known: Mapping[str, Any] = {}
             if call.path is not None:
                 block = blocks[call.path]

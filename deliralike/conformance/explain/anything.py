@@ -47,10 +47,8 @@ def around(accused: Accused, given: Arguments) -> Iterator[Convention]:
             yield from _changes(name if place else words, partial(_at, name), given[name], place)
     for name in weights:
         yield from _changes(name, partial(_at, name), given[name], 1)
-    for several in (weights, [name for name in names(accused.kind) if name not in weights]):
-        pairs = list(combinations([name for name in several if _is_floating(given.get(name))], 2))
-        alike = [pair for pair in pairs if _are_alike(given, *pair)]
-        yield Convention("exchanged:", {" and ".join(pair): pair for pair in alike}, _exchanged)
+    alike = (pair for pair in combinations(weights, 2) if _are_alike(given, *pair))
+    yield Convention("exchanged:", {" and ".join(pair): pair for pair in alike}, _exchanged)
     if {"weight", "bias"} <= set(weights) and given["weight"].ndim == 1:
         yield Convention("no scale and shift", {"(weight one, bias missing)": None}, _plain)
     yield from _outputs(accused)

@@ -37,6 +37,7 @@ __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
 Sources = Mapping[str, np.ndarray]
 
+_WEIGHTS = (1.0, 0.5, 2.0, 0.25, 0.1, 0.01, 0.001)  # of the terms of a loss
 _TELLING = 8  # of fewer numbers the nearest formula is no hint
 
 
@@ -194,6 +195,13 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     if not (_is_array(mine) and _is_array(theirs)):
         return Explanation(f"{place(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
     beyond = _beyond(wiring, sources)
+    visible = np.isfinite(mine) if mine.dtype.kind == "f" else np.ones(mine.shape, bool)
+    if visible.any() and not visible.all() and np.array_equal(visible, np.isfinite(theirs)):
+        # of scores with the same mask on both sides those that are not hidden
+        alike = {name: array for name, array in sources.items() if array.shape == mine.shape}
+        sources = {name: array[visible] for name, array in alike.items()}
+        beyond = {n: a[visible] for n, a in beyond.items() if a.shape == mine.shape}
+        mine, theirs = mine[visible], theirs[visible]
     right = nearest(sources, mine)
     found = _found(wiring, sources, beyond, right, mine, theirs)
     if found.formula is None or not math.isfinite(found.off):
@@ -222,10 +230,15 @@ def _found(
     terms = right.formula.terms if right.formula is not None and right.off <= MATCH else {}
     same = {name: array for name, array in sources.items() if name in terms}
 
+    if theirs.size == 1:
+        counted = _counted(wiring, sources, mine)
+        return Found().or_else([*simple(own, theirs), counted], theirs)
+
     def stages() -> Iterator[Any]:
         yield scaled(own, theirs)
         yield scaled(same, theirs)  # the reference's formula with another factor
         yield masks(sources, mine, theirs)
+        yield scaled({"what it should be": mine}, theirs)
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)
         yield from formulas(own, theirs)
@@ -234,6 +247,29 @@ def _found(
         yield from formulas({**sources, **beyond}, theirs)
 
     return Found().or_else(stages(), theirs)
+
+
+def _counted(wiring: Wiring, sources: Sources, mine: np.ndarray) -> Iterator[Formula]:
+    """A loss of which one term is missing, has another sign, or is a sum instead of a mean.
+
+    Nothing is fitted, since one number would bear out any other.
+    """
+    terms = {name: float(array) for name, array in sources.items() if array.size == 1}
+    for name, term in terms.items():
+        given = wiring.given.get(name.removeprefix("the output of "))
+        shapes = {leaf.shape for leaf in nest.leaves(given) if _is_array(leaf) and leaf.size > 1}
+        counts = {count for shape in shapes for count in (math.prod(shape), *shape)} - {1}
+        ways = {"missing": -1.0, "added twice": 1.0, "with the wrong sign": -2.0}
+        for count in sorted(counts):
+            ways[f"as a sum over {count} instead of the mean (times {count})"] = count - 1.0
+            ways[f"as a mean over {count} instead of the sum (divided by {count})"] = (
+                1.0 / count - 1.0
+            )
+        for words, more in ways.items():
+            for weight in _WEIGHTS if term else ():
+                for sign in (1.0, -1.0):
+                    total = mine + sign * weight * more * term
+                    yield Formula(f"what it should be with {name} {words}", total)
 
 
 def _is_called(wiring: Wiring, source: str) -> bool:
