@@ -109,11 +109,16 @@ def explain(wiring: Wiring) -> Explanation | None:
     sources = _sources(wiring)
     if wiring.stopped:
         return Explanation(_stopped(wiring, sources), 0.0)
+    named = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
-        named = {_called(name): pair for name, pair in wiring.gradients.items()}
         return gradients(named, sources, wiring.uses)
     first, *rest = wiring.differing
     found = _why(wiring, sources, first)
+    if np.size(first.candidate) == 1 and (found is None or not found.known):
+        # of a loss the gradients tell more than its one number does
+        terms = gradients(named, sources, wiring.uses)
+        if terms is not None and terms.known:
+            return replace(terms, cause=f"terms of {place(first.what)}: {terms.cause}")
     if found is not None and found.known and (parts := _parts(wiring, sources)):
         found = replace(found, cause=f"{found.cause}; {parts}")
     if found is None or not found.known or not (moved := _order(wiring)):
