@@ -11,14 +11,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.activations import ACTIVATIONS, applied
-from deliralike.conformance.explain.windows import RESIZINGS
 from deliralike.conformance.findings import MATCH
 
 Array = np.ndarray
@@ -30,7 +29,6 @@ _PER_NUMBER = 8  # elements that there must be for each number that is fitted
 _MOST_AXES = 5
 _MOST_ELEMENTS = 16
 _FEW = 8  # sources of which pairs are tried
-_LARGEST = 2**20  # elements; larger arrays are not pooled in every way
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def formulas(sources: Sources, target: Array) -> Iterator[Iterable[Formula]]:
         floating = {name: array for name, array in sources.items() if _is_finite(array)}
         yield _changed_twice(floating, target)
         yield _changed_sums(floating, target)
-        yield _joined(dict(_parts(floating, target)), target)
+        yield _joined(dict(_parts(floating)), target)
         yield _masked(sources, target)
         yield _pairs(floating, target)
 
@@ -171,7 +169,6 @@ def _changed(sources: Sources, target: Array) -> Iterator[Formula]:
         if array.shape == target.shape and array.dtype.kind == "f":
             ways = [(change.words.replace("{}", name), (name,), change.of) for change in ACTIVATED]
             yield from _elementwise(ways, {name: array}, target)
-            yield from _with_slope(name, array, target, Change("{}", _itself))
         for change in changes(array.shape, target.shape):
             yield change.formula(name, array)
 
@@ -186,7 +183,6 @@ def _changed_twice(sources: Sources, target: Array) -> Iterator[Formula]:
                 for words, _, function in ((one.words, "", one.of) for one in ACTIVATED):
                     inner = words.replace("{}", change.words.replace("{}", name))
                     yield from _elementwise([(inner, (name,), function)], made, target)
-            yield from _with_slope(name, array, target, change)
 
 
 def _changed_sums(sources: Sources, target: Array) -> Iterator[Formula]:
@@ -203,27 +199,6 @@ def _changed_sums(sources: Sources, target: Array) -> Iterator[Formula]:
                 several = f"({made.words})" if len(made.terms) > 1 else made.words
                 words = change.words.replace("{}", several)
                 yield Formula(words, made.array, made.terms, change.words)
-
-
-def _with_slope(name: str, array: Array, target: Array, change: Change) -> Iterator[Formula]:
-    """A leaky ReLU with a fitted slope, and a change.
-
-    The maximum is not linear, but keeps the order of numbers, as a leaky ReLU does.
-    """
-    if not _is_finite(array) or target.dtype.kind != "f":
-        return
-    above, low = change.of(np.maximum(array, 0.0)), np.minimum(array, 0.0)
-    below = change.of(low) if change.linear else np.minimum(change.of(array), 0.0)
-    if np.count_nonzero(below) < _PER_NUMBER:
-        return
-    slope = float(np.vdot(target - above, below)) / float(np.vdot(below, below))
-    if np.isfinite(slope) and abs(slope) > 1e-9:
-        words = change.words.replace("{}", f"leaky_relu (slope {slope:.6g}) of {name}")
-        yield Formula(words, above + round(slope, 12) * below)
-
-
-def _itself(x: Array) -> Array:
-    return x
 
 
 # Sums
@@ -312,17 +287,11 @@ def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 # -----------------------------------------------------------------------------
 
 
-def _parts(sources: Sources, target: Array) -> Iterator[tuple[str, Array]]:
+def _parts(sources: Sources) -> Iterator[tuple[str, Array]]:
     """Sources, and what they may have become before they were joined."""
     yield from sources.items()
     for name, array in sources.items():
-        shape = (*array.shape[:2], *target.shape[2:])
-        resized = list(_resizings(array.shape, shape))
-        several = [Change("{}", _itself), *resized] if array.size <= _LARGEST else []
-        for change, one in product(several, ACTIVATED):
-            made = change.after(one).formula(name, array)
-            yield made.words, made.array
-        for change in (*resized, *changes(array.shape, array.shape)):
+        for change in (*ACTIVATED, *changes(array.shape, array.shape)):
             made = change.formula(name, array)
             yield made.words, made.array
 
@@ -420,11 +389,6 @@ def changes(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
         yield from _orders(shape, to)
     for axes, words in _axes(shape, to):
         yield from _reductions(shape, to, axes, words)
-    yield from _resizings(shape, to)
-    if len(shape) == 4 and len(to) == 2 and shape[0] == to[0]:
-        for size in _pooled_sizes(shape, to[1]):
-            for change in _resizings(shape, (*shape[:2], *size)):
-                yield Change("{}, flattened", partial(_reshaped, to)).after(change)
 
 
 def _moves(shape: tuple[int, ...]) -> Iterator[Change]:
@@ -436,11 +400,6 @@ def _moves(shape: tuple[int, ...]) -> Iterator[Change]:
         for step in (1, -1):
             rolled = partial(np.roll, shift=step, axis=axis)
             yield Change(f"{{}} moved by {step} along axis {axis}", rolled)
-    if rank == 4:
-        yield Change("{} turned by half (reversed along both axes)", partial(np.flip, axis=(2, 3)))
-        for turns, side in ((1, "left"), (-1, "right")) if shape[2] == shape[3] else ():
-            turned = partial(_turned, turns)
-            yield Change(f"{{}} turned by a quarter to the {side}", turned)
 
 
 def _orders(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
@@ -452,10 +411,6 @@ def _orders(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
         if order != usual or shape != to:
             reshaped = "" if turned == to else f", reshaped to {to}"
             yield Change(f"{words}{reshaped}", partial(_ordered, order, to))
-    if shape != to:
-        for axis in range(len(to)):
-            flipped = partial(_flat_reversed, to, axis)
-            yield Change(f"{{}} reshaped to {to} and reversed along axis {axis}", flipped)
     for order in list(permutations(range(len(to))))[1:]:
         before = tuple(to[order.index(axis)] for axis in range(len(to)))
         if before != shape:
@@ -496,48 +451,6 @@ def _reductions(
             yield Change(f"the {how} of {{}} over {words} without {left}", fewer, linear)
 
 
-def _resizings(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[Change]:
-    """Pictures of one size made into those of another."""
-    if not len(shape) == len(to) == 4 or shape[:2] != to[:2] or shape == to:
-        return
-    if math.prod(shape) > _LARGEST:
-        return
-    start, end = shape[2:], to[2:]
-    if all(after <= before for before, after in zip(start, end, strict=True)):
-        yield from _poolings(start, end)
-    for words, rule in _INTERPOLATIONS.items():
-        rows, columns = (RESIZINGS[rule](*pair, None) for pair in zip(start, end, strict=True))
-        yield Change(f"{words} of {{}}", partial(_interpolated, rows, columns))
-
-
-def _poolings(start: tuple[int, ...], end: tuple[int, ...]) -> Iterator[Change]:
-    for size, stride, padding in _WINDOWS:
-        floor, ceil = _sizes(start, size, stride, padding)
-        if end not in (floor, ceil):
-            continue
-        rule = ", incomplete windows dropped" if floor == end else ", incomplete windows kept"
-        around = f", padding {padding}" if padding else ""
-        numbers = f"of {size} by {size}, stride {stride}{around}{rule if floor != ceil else ''}"
-        take = partial(_pooled, size, stride, padding, end)
-        yield Change(f"max pooling {numbers} of {{}}", partial(take, np.max, -np.inf), False)
-        yield Change(f"mean pooling {numbers} of {{}}", partial(take, _mean, np.nan))
-        if padding or floor != ceil:
-            counted = partial(take, np.mean, 0.0)
-            yield Change(f"mean pooling {numbers}, padding counted, of {{}}", counted)
-
-
-def _sizes(start: tuple[int, ...], size: int, stride: int, padding: int) -> list[tuple[int, ...]]:
-    """How many windows there are along each axis without and with the incomplete ones."""
-    steps = [(n + 2 * padding - size) / stride for n in start]
-    return [tuple(whole(n) + 1 for n in steps) for whole in (math.floor, math.ceil)]
-
-
-def _pooled_sizes(shape: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
-    """The sizes of pictures that may have been flattened to so many elements."""
-    sizes = {size for window in _WINDOWS for size in _sizes(shape[2:], *window) if min(size) > 0}
-    return sorted(size for size in sizes if shape[1] * math.prod(size) == count)
-
-
 # The functions of changes
 # -----------------------------------------------------------------------------
 
@@ -550,18 +463,6 @@ def _reordered(before: tuple[int, ...], order: tuple[int, ...], x: Array) -> Arr
     return x.reshape(before).transpose(order)
 
 
-def _reshaped(to: tuple[int, ...], x: Array) -> Array:
-    return x.reshape(to)
-
-
-def _flat_reversed(to: tuple[int, ...], axis: int, x: Array) -> Array:
-    return np.flip(x.reshape(to), axis)
-
-
-def _turned(turns: int, x: Array) -> Array:
-    return np.rot90(x, turns, (2, 3))
-
-
 def _taken(index: int, axis: int, to: tuple[int, ...], x: Array) -> Array:
     return x.take(index, axis).reshape(to)
 
@@ -571,34 +472,6 @@ def _reduced(
 ) -> Array:
     kept = [part if axis in axes else slice(None) for axis in range(x.ndim)]
     return np.asarray(reduce(x[tuple(kept)], axis=axes)).reshape(to)
-
-
-def _pooled(
-    size: int,
-    stride: int,
-    padding: int,
-    end: tuple[int, ...],
-    reduce: Callable[..., Any],
-    value: float,
-    x: Array,
-) -> Array:
-    """The windows of pictures, each reduced to one number; `value` stands around the pictures."""
-    pads = [(0, 0), (0, 0)]
-    for count, length in zip(end, x.shape[2:], strict=True):
-        pads.append((padding, max(0, (count - 1) * stride + size - padding - length)))
-    wide = np.pad(x, pads, constant_values=value)
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))
-    every = windows[:, :, ::stride, ::stride]
-    return np.asarray(reduce(every[:, :, : end[0], : end[1]], axis=(-2, -1)))
-
-
-def _mean(windows: Array, axis: tuple[int, ...]) -> Array:
-    """The mean of what lies inside of the pictures."""
-    return np.nansum(windows, axis) / np.maximum(1, np.isfinite(windows).sum(axis))
-
-
-def _interpolated(rows: Array, columns: Array, x: Array) -> Array:
-    return np.einsum("ih,nchw,jw->ncij", rows, x, columns)
 
 
 # Tables
@@ -623,15 +496,3 @@ _LEFT_OUT = {"its last element": slice(None, -1), "its first element": slice(1, 
 _NAMED = {0: "the first element", -1: "the last element", -2: "the last element but one"}
 _KINDS = {2: "row", 3: "column"}
 _OF_PICTURES = ("the samples", "the order of channels", "upside down", "mirrored")
-_WINDOWS = [
-    (size, stride, padding)
-    for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1))
-    if padding <= size // 2
-]
-# What native networks resize by, and the rule that is meant.
-_INTERPOLATIONS = {
-    "bilinear resizing with align_corners=False": "linear, align_corners=False",
-    "bilinear resizing with align_corners=True": "linear, align_corners=True",
-    "nearest resizing": "nearest neighbours (floor)",
-    "nearest resizing from the centres (nearest-exact)": "nearest-exact (half-pixel centres)",
-}

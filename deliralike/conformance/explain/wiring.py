@@ -243,7 +243,9 @@ def _found(
         yield scaled(own, theirs)
         yield scaled(same, theirs)  # the reference's formula with another factor
         yield masks(sources, mine, theirs)
-        yield scaled({"what it should be": mine}, theirs)
+        for one in scaled({"what it should be": mine}, theirs):
+            (factor,) = one.terms.values() or (0.0,)
+            yield [replace(one, words=f"what it should be, scaled by the factor {factor:.6g}")]
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)
         yield from formulas(own, theirs)

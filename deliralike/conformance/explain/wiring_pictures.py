@@ -61,7 +61,7 @@ def pictures(
             continue
         if picture.shape == candidate.shape:
             yield from _by_itself(name, picture)
-        for change in (_UNCHANGED, *changes(picture.shape, picture.shape), *_ROUNDED):
+        for change in (_UNCHANGED, *changes(picture.shape, candidate.shape), *_ROUNDED):
             found = normalised(change.of(picture), candidate)
             is_same = change is _UNCHANGED and right is not None and _is_same(found, right)
             if found is not None and not is_same:
@@ -77,32 +77,20 @@ def normalised(picture: Array, target: Array) -> Normalised | None:
         return None
     if target[:, 0].size < _PER_CHANNEL or not np.isfinite(target).all():
         return None
-    found = []
-    for channel in range(target.shape[1]):
-        one = _channel(picture, target[:, channel], channel)
-        if one is None:
-            return None
-        found.append(one)
-    slopes, offsets, order = (np.array(column) for column in zip(*found, strict=True))
-    array = np.stack([a * picture[:, c] + b for a, b, c in found], 1)
+    columns = [np.ones(target[:, 0].size), *np.moveaxis(picture, 1, 0).reshape(len(picture[0]), -1)]
+    wanted = np.moveaxis(target, 1, 0).reshape(target.shape[1], -1)
+    factors, *_ = np.linalg.lstsq(np.stack(columns, 1), wanted.T, rcond=1e-10)
+    offsets, slopes = factors[0], np.where(np.abs(factors[1:]) > 1e-9, factors[1:], 0.0)
+    if (np.count_nonzero(slopes, 0) != 1).any():
+        return None
+    order = np.argmax(slopes != 0.0, 0)
+    slopes = slopes.sum(0)
+    around = (1, -1, *[1] * (picture.ndim - 2))
+    array = picture[:, order] * slopes.reshape(around) + offsets.reshape(around)
+    if relative_difference(target, array) > MATCH:
+        return None
     mean, std = _round(-offsets / slopes), _round(1.0 / slopes)
     return Normalised(mean, std, tuple(map(int, order)), array)
-
-
-def _channel(picture: Array, target: Array, usual: int) -> tuple[float, float, int] | None:
-    """Return factor, offset and number of the channel that a target is made of.
-
-    The channel of the target's own number is tried first.
-    """
-    for number in sorted(range(picture.shape[1]), key=lambda number: number != usual):
-        x = picture[:, number]
-        spread = x - x.mean()
-        size = float(np.vdot(spread, spread))
-        slope = float(np.vdot(spread, target - target.mean())) / size if size else 0.0
-        offset = float(target.mean() - slope * x.mean())
-        if slope and relative_difference(target, slope * x + offset) <= MATCH:
-            return slope, offset, number
-    return None
 
 
 def _compared(found: Normalised, right: Normalised | None) -> str:
@@ -113,22 +101,14 @@ def _compared(found: Normalised, right: Normalised | None) -> str:
         order = f", channels in the order {found.order}{' (BGR instead of RGB)' * backwards}"
     if right is None:
         return f"{order}, each channel with {found}"
-    if found.is_near(right.mean, right.std) and (order or not _is_short(found, right)):
+    if found.is_near(right.mean, right.std):
         return f"{order}, normalised as it is to be"
     places = list(found.order)
     if order and found.is_near(right.mean[places], right.std[places]):
         return f" normalised as it is to be and then{order.removeprefix(',')}"
-    if found.is_near(right.mean, right.std):
-        return f", normalised with {right} in float32"
     known = [words for words, numbers in _variants(right) if found.is_near(*numbers)]
     hint = known[0] if known else _scaled(found, right)
     return f"{order}, normalised with {found} instead of {right}{f': {hint}' if hint else ''}"
-
-
-def _is_short(found: Normalised, right: Normalised) -> bool:
-    """Whether some numbers are others as float32 holds them, and not these themselves."""
-    short = [x.astype(np.float32).astype(np.float64) for x in (right.mean, right.std)]
-    return found.is_near(*short, _EXACT) and not found.is_near(right.mean, right.std, _EXACT)
 
 
 def _is_same(found: Normalised | None, right: Normalised) -> bool:
@@ -174,11 +154,10 @@ def _by_itself(name: str, picture: Array) -> Iterator[Formula]:
         own = f"{name} normalised by its own {{}} of each {words}"
         centred = picture - picture.mean(axes, keepdims=True)
         for eps in (0.0, 1e-8, 1e-6, 1e-5):
-            for ddof in (0, 1):
-                var = picture.var(axes, keepdims=True, ddof=ddof) + eps
-                with_eps = f" (variance + {eps:g})" if eps else ""
-                made = centred / np.sqrt(np.where(var > 0.0, var, np.inf))
-                yield Formula(own.format("mean and deviation") + with_eps, made)
+            var = picture.var(axes, keepdims=True) + eps
+            with_eps = f" (variance + {eps:g})" if eps else ""
+            made = centred / np.sqrt(np.where(var > 0.0, var, np.inf))
+            yield Formula(own.format("mean and deviation") + with_eps, made)
         low, high = picture.min(axes, keepdims=True), picture.max(axes, keepdims=True)
         made = (picture - low) / np.where(high > low, high - low, np.inf)
         yield Formula(own.format("least and largest"), made)
@@ -202,10 +181,4 @@ _UNCHANGED = Change("{}", lambda x: x)
 _ROUNDED = (
     Change("{} rounded down to 8 bits (steps of 1/255)", lambda x: np.trunc(x * 255.0) / 255.0),
     Change("{} rounded to 8 bits (steps of 1/255)", lambda x: np.round(x * 255.0) / 255.0),
-    Change("{} rounded down to 8 bits (steps of 1/256)", lambda x: np.trunc(x * 256.0) / 256.0),
-    Change("{} rounded to integers", np.round),
-    Change("{} rounded down to integers", np.trunc),
-    Change("{} rounded to float32", lambda x: x.astype(np.float32).astype(np.float64)),
-    Change("{} rounded to float16", lambda x: x.astype(np.float16).astype(np.float64)),
-    Change("{} clipped to 0 to 1", lambda x: np.clip(x, 0.0, 1.0)),
 )
