@@ -23,6 +23,7 @@ from deliralike.conformance.explain.formulas import (
     Found,
     changed,
     formulas,
+    mixed,
     nearest,
     scaled,
     simple,
@@ -137,9 +138,16 @@ def _sources(wiring: Wiring) -> dict[str, np.ndarray]:
         if tap in differing:
             break
         for name, leaf in zip(inputs(tap, *given), nest.leaves(given), strict=True):
-            if _is_array(leaf) and leaf.ndim and not _name(known, leaf):
+            if _is_array(leaf) and leaf.ndim and not _is_known(known, leaf):
                 known[str(name)] = leaf
     return known
+
+
+def _is_known(sources: Sources, array: np.ndarray) -> bool:
+    """Whether an array is one of some others, or a sum of them."""
+    total = mixed(sources, array)
+    is_sum = total is not None and relative_difference(array, total.array) <= MATCH
+    return is_sum or bool(_name(sources, array))
 
 
 def _stopped(wiring: Wiring, sources: Sources) -> str:
