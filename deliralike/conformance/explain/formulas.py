@@ -477,8 +477,9 @@ def _reduced(
 # Tables
 # -----------------------------------------------------------------------------
 
+_LABELS = {"gelu": "gelu (erf)"}  # where no class or function tells which one is meant
 ACTIVATED = tuple(
-    Change(f"{name} of {{}}", partial(applied, name), False)
+    Change(f"{_LABELS.get(name, name)} of {{}}", partial(applied, name), False)
     for name in ACTIVATIONS
     if name != "identity"
 )
