@@ -136,8 +136,8 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         number = factor(words, _of_number(function), alternatives=starts, usual=usual)
         # A setting of the function's own comes before other functions.
         found = [number, *found] if words in given else [*found, number]
-    if name == "leaky_relu":  # before a slope that comes to nothing
-        plain = {"relu": _of_x(ACTIVATIONS["relu"])}
+    if name == "leaky_relu":  # before slopes of zero and one
+        plain = {one: _of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
         found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
     if name in _SOFTMAX:
         found = _softmax(name, given) + found

@@ -8,7 +8,6 @@ is believed.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from deliralike.conformance.explain.formulas import (
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
-from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.places import ARGUMENT, INPUT, OUTPUT, UNIT, Quantity, Tap, inputs
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
@@ -109,7 +108,7 @@ def explain(wiring: Wiring) -> Explanation | None:
     """Return the nearest formula of the available arrays; None where there is no explanation."""
     sources = _sources(wiring)
     if wiring.stopped:
-        return Explanation(_stopped(wiring, sources), 0.0)
+        return _stopped(wiring, sources)
     named = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
         return gradients(named, sources, wiring.uses)
@@ -150,34 +149,25 @@ def _is_known(sources: Sources, array: np.ndarray) -> bool:
     return is_sum or bool(_name(sources, array))
 
 
-def _stopped(wiring: Wiring, sources: Sources) -> str:
+def _stopped(wiring: Wiring, sources: Sources) -> Explanation:
     """What the gradient does not go through on one side, which was tried without that."""
-    by_formula = (re.match(r"stop_gradient\((.*)\)$", words) for words in _beyond(wiring, sources))
-    by_call = (
-        f"the output of {name}"
-        for name, made in wiring.beyond.items()
-        if not name.stops and _is_stopped(wiring, made.output)
-    )
-    found = (
-        [one[1] for one in by_formula if one]
-        or list(by_call)
-        or ["what is given to stop_gradient()"]
-    )
-    what = " and ".join(dict.fromkeys(found))
-    if wiring.stopped == "candidate":
-        return f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
-    return "a gradient through what the reference stops (stop_gradient() is missing; without it the gradients are equal)"
-
-
-def _is_stopped(wiring: Wiring, output: Any) -> bool:
-    """Whether a call's output is what the candidate gives to `stop_gradient`."""
-    given = [
-        leaf
-        for name, made in wiring.beyond.items()
-        if name.stops
-        for leaf in nest.leaves(made.args)
-    ]
-    return any(_is_array(leaf) and np.array_equal(leaf, output) for leaf in given)
+    known = {**sources, **_beyond(wiring, sources)}
+    given: list[Any] = []
+    for name, made in wiring.beyond.items():
+        if name.stops:
+            given += [leaf for leaf in nest.leaves(made.args) if _is_array(leaf)]
+        elif _is_array(made.output):
+            known.setdefault(f"the output of {name}", made.output)
+    found = [nearest(known, leaf) for leaf in given]
+    names = [one.formula.words for one in found if one.formula is not None and one.known]
+    what = " and ".join(dict.fromkeys(names)) or "what is given to stop_gradient()"
+    words = f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
+    if wiring.stopped == "reference":
+        words = (
+            "a gradient through what the reference stops (stop_gradient() is missing; without it "
+            "the gradients are equal)"
+        )
+    return Explanation(words, LIMIT)  # up to there they were compared
 
 
 def _where(what: Quantity) -> str:
@@ -192,7 +182,7 @@ def _called(name: Quantity) -> str:
 def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
     mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
-        return Explanation(f"{_where(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
+        return Explanation.seen(f"{_where(one.what)} being {theirs!r} instead of {mine!r}")
     beyond = _beyond(wiring, sources)
     visible = np.isfinite(mine) if mine.dtype.kind == "f" else np.ones(mine.shape, bool)
     if visible.any() and not visible.all() and np.array_equal(visible, np.isfinite(theirs)):
@@ -400,7 +390,7 @@ def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
     origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if n.kind != OUTPUT}
-    for tap, given in wiring.calls.items():
+    for tap, given in (wiring.given or wiring.calls).items():
         arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
         made: set[str] = set()
         for name, before in origins.items():
