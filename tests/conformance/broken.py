@@ -127,7 +127,6 @@ add(
     lambda self, x, shape, weight=None, bias=None, eps=1e-5: RIGHT["layer_norm"](
         self, x, shape, weight, bias, 1e-6
     ),
-    "functions/layer_norm",
     "layers/LayerNorm",
 )
 add(
@@ -374,7 +373,7 @@ add(
     lambda self, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True: RIGHT[
         "avg_pool"
     ](self, x, kernel, stride, padding, ceil_mode, False),
-    "windows/avg_pool",
+    "layers/AvgPool2d",
 )
 add(
     "aligned corners",
@@ -1119,7 +1118,7 @@ def decay_that_is_left_out(patch):
     arithmetic(patch, rules.Rule, "_decayed", lambda self, p, g: g)
 
 
-@broken("zoo/gradient of mlp", "zoo/gradient of gru_classifier", "functions/linear")
+@broken("zoo/gradient of mlp", "zoo/gradient of gru_classifier", "layers/Linear")
 def gradients_of_linear_maps_that_are_slightly_off(patch):
     patch.setattr(
         Functions, "linear", lambda self, *args: slightly(RIGHT["linear"](self, *args), "gradients")

@@ -59,7 +59,7 @@ def _scalar(network: Any, x: Any) -> Any:
     """A sum of outputs with random weights."""
     y = network(x)
     weights = np.random.default_rng(3).standard_normal(tuple(y.shape))
-    return weighted_sum(network.nn, y, [weights])
+    return weighted_sum(network.nn, [y], [weights])
 
 
 def _slope(name: str) -> Callable[[Backend], None]:
