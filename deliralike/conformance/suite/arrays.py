@@ -18,7 +18,7 @@ from deliralike.conformance.suite.comparing import (
     type_of,
     values,
 )
-from deliralike.conformance.suite.nets import Anchor
+from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import DeviceError, DtypeError
 
 # values that float32 has as well
@@ -138,7 +138,7 @@ def what_is_there_is_named(backend: Backend) -> None:
 def batches_are_prepared(backend: Backend) -> None:
     """Floating arrays of a batch take the network's type; others keep theirs, and nests their form."""
     batch = {"x": _X.astype(np.float32), "labels": [np.arange(3), "name"]}
-    ready = backend.prepare(batch, made(backend, Anchor))
+    ready = backend.prepare(batch, made(backend, Moved))
     labels, name = ready["labels"]
     equal("the form of a batch", (list(ready), name), (["x", "labels"], "name"))
     equal("the type of a floating array", type_of(backend, ready["x"]), dtype_of(backend))

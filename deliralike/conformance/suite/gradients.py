@@ -11,7 +11,7 @@ from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, agree_all, equal, made, output, values
 from deliralike.conformance.suite.losses import slope
-from deliralike.conformance.suite.nets import DENSE, Anchor, Dense, Moved, dense
+from deliralike.conformance.suite.nets import DENSE, Dense, Moved, dense
 from deliralike.conformance.suite.rows import functions, networks
 
 _X, _LABELS = values(5, 3), np.array([0, 2, 1, 1, 0])
@@ -62,7 +62,7 @@ def nests_of_inputs(backend: Backend) -> None:
     def loss(network: Any, at: Any) -> Any:
         return network.nn.sum(at["x"] * at["more"][0]), at["x"] * 2.0
 
-    result = backend.gradients(loss, made(backend, Anchor), batch)
+    result = backend.gradients(loss, made(backend, Moved), batch)
     equal("the number of results beside the loss", len(result.beside), 1)
     agree("what the loss returned beside its value", result.beside[0], 2.0 * _X)
     found = result.inputs[0]

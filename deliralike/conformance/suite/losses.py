@@ -11,7 +11,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, made, native, refused, values
-from deliralike.conformance.suite.nets import Anchor
+from deliralike.conformance.suite.nets import Moved
 from deliralike.conformance.suite.rows import functions
 from deliralike.errors import IndexRangeError, ShapeError
 
@@ -137,7 +137,7 @@ def all_labels_ignored(backend: Backend) -> None:
         warnings.simplefilter("ignore")  # it says so
         found = backend.gradients(
             lambda net, x, y: net.nn.cross_entropy(x, y),
-            made(backend, Anchor),
+            made(backend, Moved),
             _LOGITS,
             np.full(5, -100),
         )
@@ -168,7 +168,7 @@ def confident_and_wrong(backend: Backend) -> None:
     ):
         found = backend.gradients(
             lambda net, x, t, name=name: getattr(net.nn, name)(x, t),
-            made(backend, Anchor),
+            made(backend, Moved),
             scores,
             target,
         )

@@ -27,7 +27,7 @@ from deliralike.conformance.suite.comparing import (
     type_of,
     values,
 )
-from deliralike.conformance.suite.nets import Anchor
+from deliralike.conformance.suite.nets import Moved
 
 _STEP = 1e-3  # of finite differences, whose error is of the fourth order
 
@@ -52,7 +52,7 @@ class Row:
     arguments: Sequence[Any]
     weights: Mapping[str, np.ndarray]
     differentiable: bool
-    network: tuple = (Anchor,)
+    network: tuple = (Moved,)
 
     def __call__(self, backend: Backend) -> None:
         """Compare names of parameters, outputs and their types, and gradients."""
@@ -143,7 +143,7 @@ class Slope:
 
     def __call__(self, backend: Backend) -> None:
         """Compare the derivatives."""
-        found = backend.gradients(self._sum, made(backend, Anchor), self.x).inputs[0]
+        found = backend.gradients(self._sum, made(backend, Moved), self.x).inputs[0]
         limit = BY_DIFFERENCES[dtype_of(backend)]
         agree(f"{self.name}: derivatives at {self.x}", found, self.slopes, limit)
 
