@@ -255,6 +255,7 @@ def _compared(*arrays: Any) -> tuple[Any, ...]:
 _TYPES = partial(functions, "functions", "L0")
 _TYPES(
     ("argmax", np.argmax, _CUBE, 1),
+    ("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1),
     ("cast to flags", np.ndarray.astype, np.array([0.0, 0.5, 1.0]), "bool"),
     ("cast to whole numbers", np.ndarray.astype, _X * 3.0, "int64"),
     ("cast like another array", lambda index, x: index * 1.0, np.arange(3), _X),
@@ -281,7 +282,6 @@ for _number in (-800.0, -20.0, 20.0, 800.0):
 _FAR = np.array([-800.0, 20.0, 800.0])
 _EDGES(
     ("log_softmax of numbers far apart", formulas.log_softmax, _FAR, 0),
-    ("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1),
 )
 # A mean ten thousand times the spread takes no digits from the variance, if that is computed in two
 # passes, or as exactly.

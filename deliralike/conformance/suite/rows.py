@@ -125,33 +125,6 @@ class Row:
         ]
 
 
-@dataclass
-class Slope:
-    """A function at places where conventions decide about its derivative.
-
-    Attributes:
-        name: How errors call it.
-        call: A function of `nn` by name, or ``call(nn, x)``.
-        x: The places.
-        slopes: The derivatives of the sum of what is called.
-    """
-
-    name: str
-    call: str | Callable[..., Any]
-    x: np.ndarray
-    slopes: np.ndarray
-
-    def __call__(self, backend: Backend) -> None:
-        """Compare the derivatives."""
-        found = backend.gradients(self._sum, made(backend, Moved), self.x).inputs[0]
-        limit = BY_DIFFERENCES[dtype_of(backend)]
-        agree(f"{self.name}: derivatives at {self.x}", found, self.slopes, limit)
-
-    def _sum(self, network: Any, at: Any) -> Any:
-        nn, call = network.nn, self.call
-        return nn.sum(getattr(nn, call)(at) if isinstance(call, str) else call(nn, at))
-
-
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
@@ -263,4 +236,15 @@ def slopes(capability: str, *table: tuple) -> None:
             derivatives of its sum at each place.
     """
     for name, call, x, wanted in table:
-        check(capability, "L7", name=name)(Slope(name, call, np.array(x), np.array(wanted)))
+
+        @check(capability, "L7", name=name)
+        def derivatives(
+            backend: Backend, name: str = name, call: Any = call, x: Any = x, wanted: Any = wanted
+        ) -> None:
+            def scalar(network: Any, at: Any) -> Any:
+                nn = network.nn
+                return nn.sum(getattr(nn, call)(at) if isinstance(call, str) else call(nn, at))
+
+            found = backend.gradients(scalar, made(backend, Moved), np.array(x)).inputs[0]
+            limit = BY_DIFFERENCES[dtype_of(backend)]
+            agree(f"{name}: derivatives at {x}", found, np.array(wanted), limit)
