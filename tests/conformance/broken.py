@@ -127,6 +127,7 @@ add(
     lambda self, x, shape, weight=None, bias=None, eps=1e-5: RIGHT["layer_norm"](
         self, x, shape, weight, bias, 1e-6
     ),
+    "functions/layer_norm",
     "layers/LayerNorm",
 )
 add(
@@ -373,7 +374,7 @@ add(
     lambda self, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True: RIGHT[
         "avg_pool"
     ](self, x, kernel, stride, padding, ceil_mode, False),
-    "layers/AvgPool2d",
+    "windows/avg_pool",
 )
 add(
     "aligned corners",

@@ -208,6 +208,8 @@ _ROWS(
         18,
         lambda part: part,
     ),
+    ("group_norm", formulas.group_norm, _NCHW, 2, _WEIGHT, _BIAS),
+    ("layer_norm", formulas.layer_norm, _CUBE, (5,), values(5, seed=9), values(5, seed=10)),
     ("normalize", lambda x, dim: x / np.linalg.norm(x, axis=dim, keepdims=True), _CUBE, 1),
 )
 

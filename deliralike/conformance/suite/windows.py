@@ -96,6 +96,19 @@ def _pooled(x: np.ndarray, *settings: int) -> np.ndarray:
 functions(
     "windows",
     "L1",
+    ("conv with a bias", formulas.conv, _IMAGE, _KERNEL, values(3, seed=1), 2, 1),
+    (
+        "conv_transpose with a bias",
+        formulas.conv_transpose,
+        values(2, 3, 3, 2),
+        _KERNEL,
+        values(2, seed=1),
+        2,
+        1,
+        1,
+    ),
+    ("max_pool", formulas.max_windows, _DISTINCT, 3, 2, 1),
+    ("avg_pool", formulas.mean_windows, _IMAGE, 3, 2, 1),
     (
         "conv with padding 'same'",
         lambda x, w, *_: formulas.convolve(x, w, pads=((1, 1), (0, 1))),
