@@ -149,7 +149,7 @@ class ChainerTied(chainer.Chain):
             self.fc, self.head = L.Linear(6, 6), L.Linear(6, 4)
 
     def forward(self, x):
-        return self.head(self.act(C.linear(C.tanh(self.fc(x)), self.fc.W.T)))
+        return self.head(C.tanh(C.matmul(self.act(self.fc(x)), self.fc.W)))
 
 
 def test_what_differs_forwards_comes_before_gradients():
