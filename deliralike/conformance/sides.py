@@ -73,7 +73,7 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
-    if weights == "judge" and not match.complete:
+    if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         together = _together(match, reference, candidate, batch)
         return _sides(reference, candidate, together, own.layout)
@@ -82,10 +82,9 @@ def bring_together(
         match = _folded(reference, candidate, folds, match, names, order)
         mine = evaluate(reference, batch)
     found, layout = _settled(reference, candidate, batch, match, mine)
-    certain = found.certain
-    settled = found.agrees or (found.exhausted and not certain.parameters_left_over())
+    settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
-    return _sides(reference, candidate, certain, layout, norms, settled)
+    return _sides(reference, candidate, found.match, layout, norms, settled)
 
 
 def _folded(
@@ -122,7 +121,14 @@ def _settled(
 
     found = settle(match, merit)
     _load(candidate, found.match.to_candidate(state))
-    return found, fits[id(found.match)][1].layout
+    layout = next(one.layout for tried, one in fits.values() if _is_same(tried, found.match))
+    return found, layout
+
+
+def _is_same(one: Match, two: Match) -> bool:
+    """Whether two matches give the candidate the same weights."""
+    pairs = zip(one.names, two.names, strict=True)
+    return all(a.candidate == b.candidate and a.transform == b.transform for a, b in pairs)
 
 
 def _sides(
