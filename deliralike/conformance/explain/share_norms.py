@@ -30,6 +30,7 @@ class _Convention:
 
     Attributes:
         weights: What the sum of a share (column) counts in the mean that another (row) takes.
+        of_squares: The same for squares in the variance; `weights` where None.
         about: What the variance is taken about.
         forward_alone: Whether the sums of the other shares let no gradient pass.
         told: How many values each share takes the variance to be of; as many as have a weight where
@@ -40,6 +41,7 @@ class _Convention:
     about: str = _MEAN
     forward_alone: bool = False
     told: np.ndarray | None = None
+    of_squares: np.ndarray | None = None
 
 
 def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
@@ -56,6 +58,9 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
         "": _Convention(right),
         LOCAL: _Convention(np.diag(1.0 / counts)),
         f"{norm} the mean of the shares' statistics, however large they are": _Convention(of_means),
+        f"{norm} the mean of the shares' means, however large they are": _Convention(
+            of_means, of_squares=right
+        ),
         f"{norm} the mean of the shares' variances": _Convention(right, _OWN_MEAN),
         f"{norm} the mean of the shares' means and variances, however large they are": _Convention(
             of_means, _OWN_MEAN
@@ -108,6 +113,8 @@ class _Sums:
 
         weights, sums = convention.weights[share], kept(self.sums)
         mean = _dot(weights, sums)
+        if convention.of_squares is not None:
+            weights = convention.of_squares[share]
         if convention.about == _ONE_PASS:
             return mean, _dot(weights, kept(self.squares)) - mean * mean
         centred = []

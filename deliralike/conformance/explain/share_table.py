@@ -130,7 +130,9 @@ def _samples(shares: Shares) -> dict[str, np.ndarray]:
     found = {
         f"the remainder of {left} samples dropped": place[: len(place) - left],
         "the last sample dropped": place[:-1],
-        "shares cut to the size of the smallest": np.concatenate([own[:smallest] for own in rows]),
+        "the last samples of shares larger than the smallest dropped": np.concatenate(
+            [own[:smallest] for own in rows]
+        ),
         "the last sample of each share dropped": np.concatenate([own[:-1] for own in rows]),
         "the batch filled up with its last sample": np.append(place, place[-1:].repeat(missing)),
         "the batch filled up with its first samples": np.append(place, place[:missing]),
