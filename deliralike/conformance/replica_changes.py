@@ -9,7 +9,7 @@ from typing import Any
 from deliralike import random
 from deliralike.optim.loss import Loss, LossFunction, as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel import AccumulateGradients, CopyParameters, Replica, current_replica
+from deliralike.parallel import AccumulateGradients, CopyParameters, current_replica
 
 Gradients = dict[str, Any]
 
@@ -35,17 +35,14 @@ def of_share(loss: LossFunction) -> LossFunction:
     return as_loss(loss).whole
 
 
-def masks_from(function: LossFunction, first: Callable[[Replica], Any]) -> LossFunction:
-    """Return a loss function that draws a replica's masks for shares that begin elsewhere.
-
-    `first` gives the number of the sample of the batch at which the share begins.
-    """
+def with_masks_of_first(function: LossFunction) -> LossFunction:
+    """Return a loss function that draws every replica's masks as those of the batch's first samples."""
 
     def changed(network: Any, *share: Any) -> Any:
         here = current_replica()
         if here is None:
             return function(network, *share)
-        with random.shifted(first(here) - here.first_sample):
+        with random.shifted(-here.first_sample):
             return function(network, *share)
 
     return changed

@@ -28,8 +28,8 @@ from deliralike.conformance.replica_changes import (
     Uncleared,
     Weighted,
     hooked,
-    masks_from,
     of_share,
+    with_masks_of_first,
 )
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
@@ -40,15 +40,7 @@ from deliralike.parallel import AccumulateGradients
 Replicate = Callable[[AbstractNetwork, int], Any]
 
 _SHOWN = 3  # names of parameters in a sentence
-_MASKS: dict[str, Callable[[Any], Any]] = {
-    "the same masks in every replica (dropout streams that all begin at sample 0)": lambda here: 0,
-    "masks that begin at the number of the replica, not of its first sample": lambda here: (
-        here.index
-    ),
-    "masks that begin as if there were shares of equal size, rounded up": lambda here: (
-        here.index * max(here.sizes)
-    ),
-}
+_ALIKE = "the same masks in every replica (dropout streams that all begin at sample 0)"
 
 
 class Between:
@@ -69,13 +61,13 @@ class Between:
         return self.make(self.shares.reference.network, self.shares.count)
 
     def of_masks(self) -> Iterator[Variant]:
-        """Masks that begin elsewhere, where replicas are right without."""
+        """Masks that begin anew in every replica, where replicas are right without."""
         function = of_share(self.shares.reference.loss)
         right = self._of_loss(function)
         kinds = [kind for kind, given in right.items() if close(self.shares.wanted[kind], given)]
-        for words, first in _MASKS.items():
-            found = self._of_loss(masks_from(function, first))
-            yield words, {kind: found[kind] for kind in kinds}
+        if kinds:
+            found = self._of_loss(with_masks_of_first(function))
+            yield _ALIKE, {kind: found[kind] for kind in kinds}
 
     def _of_loss(self, loss: LossFunction) -> Step:
         step = take_step(self.subject(loss), self.replicas(), self.shares.batch)
@@ -96,18 +88,15 @@ class Between:
 
     def of_accumulation(self, came: Step) -> Iterator[Variant]:
         """Gradients of replicas that do not come together as a sum."""
-        sizes, ones = np.array(self.shares.sizes), np.ones(self.shares.count)
+        ones = np.ones(self.shares.count)
         if not close(self.shares.wanted["gradient"], self._combined(ones)["gradient"]):
             return
         for r, own in enumerate(np.eye(self.shares.count)):
             yield f"the gradient of replica {r} is lost in accumulation", self._combined(ones - own)
             yield f"only the gradient of replica {r} is used", self._combined(own)
-            yield f"the gradient of replica {r} counts twice", self._combined(ones + own)
         for dtype in ("float32", "float16"):
             short = [{"gradient": rounded(each["gradient"], dtype)} for each in self.gradients]
             yield f"gradients rounded to {dtype} before they are added", combined(short, ones)
-        again = self._combined(sizes / sizes.sum())
-        yield "gradients of the replicas weighted by share once more", again
         differing = _where_different(self.shares.wanted, came)
         yield from self._fitted(came["gradient"], "")
         yield from self._fitted(differing, f", in {_named(list(differing))}")
@@ -188,20 +177,10 @@ def _hooks_first(optimizer: AbstractOptimizer) -> None:
     optimizer.pre_update_hooks = [*hooks[1:], *hooks[:1]]
 
 
-def _no_hooks(optimizer: AbstractOptimizer) -> None:
-    optimizer.pre_update_hooks = optimizer.pre_update_hooks[:1]
-
-
-def _hooks_twice(optimizer: AbstractOptimizer) -> None:
-    optimizer.pre_update_hooks = [*optimizer.pre_update_hooks, *optimizer.pre_update_hooks[1:]]
-
-
 _CLIPPED = "gradients clipped (by the optimizer's hooks)"
 _OPTIMIZERS: dict[str, Callable[[AbstractOptimizer], None]] = {
     f"{_CLIPPED} in each replica, before accumulation": _hooks_on_each,
     f"{_CLIPPED} in the root alone, before accumulation": _hooks_first,
-    "the optimizer's hooks not called": _no_hooks,
-    "the optimizer's hooks called twice": _hooks_twice,
 }
 # Before and after an update.
 _HOOKS: dict[str, tuple[Any, ...]] = {

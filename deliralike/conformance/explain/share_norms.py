@@ -21,7 +21,6 @@ from deliralike.conformance.one_step import Step
 LOCAL = "each share's batch statistics taken by itself, not synchronised"
 _EXACT = 1e-9  # of what is read off
 _SLOWEST = 1e-8  # rate of a running statistic
-_MEAN, _OWN_MEAN, _ONE_PASS = "the mean", "each share's own mean", "zero, less the mean's square"
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,13 @@ class _Convention:
     Attributes:
         weights: What the sum of a share (column) counts in the mean that another (row) takes.
         of_squares: The same for squares in the variance; `weights` where None.
-        about: What the variance is taken about.
+        about_own: Whether the variance is taken about each share's own mean.
         forward_alone: Whether the sums of the other shares let no gradient pass.
-        told: How many values each share takes the variance to be of; as many as have a weight where
-            None.
     """
 
     weights: np.ndarray
-    about: str = _MEAN
+    about_own: bool = False
     forward_alone: bool = False
-    told: np.ndarray | None = None
     of_squares: np.ndarray | None = None
 
 
@@ -48,11 +44,9 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
     """Known conventions by the numbers of values in the shares; the right one first."""
     shares, every, whole = len(counts), np.ones((len(counts), len(counts))), counts.sum()
     right, of_means = every / whole, every / counts / shares
-    own_count, averaged = every / counts[:, None] / shares, every / whole / shares
+    averaged = every / whole / shares
     norm = "synchronised batch norm takes"
-    told = counts * shares
     alone = "batch norm synchronised forward alone: no gradient through the others' statistics"
-    by_own_count = f"{norm} each share's own count of values for that of all"
     averages = "sums of statistics are averaged over the replicas, and then divided by all values"
     found = {
         "": _Convention(right),
@@ -61,16 +55,12 @@ def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
         f"{norm} the mean of the shares' means, however large they are": _Convention(
             of_means, of_squares=right
         ),
-        f"{norm} the mean of the shares' variances": _Convention(right, _OWN_MEAN),
+        f"{norm} the mean of the shares' variances": _Convention(right, about_own=True),
         f"{norm} the mean of the shares' means and variances, however large they are": _Convention(
-            of_means, _OWN_MEAN
+            of_means, about_own=True
         ),
-        by_own_count: _Convention(own_count, told=told),
-        f"{by_own_count}, in one pass": _Convention(own_count, _ONE_PASS, told=told),
         averages: _Convention(averaged),
-        f"{averages}, in one pass": _Convention(averaged, _ONE_PASS),
         alone: _Convention(right, forward_alone=True),
-        f"{alone}, in one pass": _Convention(right, _ONE_PASS, forward_alone=True),
     }
     for r, own in enumerate(np.eye(shares)):
         words = f"batch statistics of the share of replica {r} taken for all"
@@ -115,13 +105,12 @@ class _Sums:
         mean = _dot(weights, sums)
         if convention.of_squares is not None:
             weights = convention.of_squares[share]
-        if convention.about == _ONE_PASS:
-            return mean, _dot(weights, kept(self.squares)) - mean * mean
         centred = []
         of_shares = zip(convention.weights, self.counts, self.sums, self.squares, strict=True)
         for its_weights, count, total, square in of_shares:
-            is_own = convention.about == _OWN_MEAN
-            about = total * (1.0 / float(count)) if is_own else _dot(its_weights, sums)
+            about = _dot(its_weights, sums)
+            if convention.about_own:
+                about = total * (1.0 / float(count))
             centred.append(square - (total * 2.0 - about * float(count)) * about)
         return mean, _dot(weights, kept(centred))
 
@@ -130,9 +119,8 @@ class _Sums:
         found = []
         for share, weights in enumerate(convention.weights):
             mean, var = self.statistics(convention, share)
-            told = self.counts[weights > 0.0].sum()
-            told = told if convention.told is None else convention.told[share]
-            total = _CORRECTIONS[correction](float(told), float(self.counts[share]))
+            used = float(self.counts[weights > 0.0].sum())
+            total = _CORRECTIONS[correction](used, float(self.counts[share]))
             found.append((mean, var * (total / (total - 1.0))))
         return found
 
