@@ -477,18 +477,6 @@ def test_labels_of_the_next_sample():
     assert "labels handed out with the samples one place early" in cause_of(right().but(loss=loss))
 
 
-def test_outputs_in_an_order_that_nobody_knows():
-    order = np.array([4, 0, 6, 1, 3, 5, 2])
-
-    def forward(self, x):
-        return type(self).__mro__[1].forward(self, x)[order]
-
-    wrong = but_replicated(lambda network: with_class(network, forward=forward))
-    found = replicas.level(right(), wrong, planted.batch(), (3,))
-    assert causes(found) == ["outputs gathered in the order 4, 0, 6, 1, 3, 5, 2"]
-    assert [finding.what for finding in found.findings] == ["output"]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_outputs_that_lose_digits_on_the_way(dtype):
     def forward(self, x):

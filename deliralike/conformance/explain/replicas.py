@@ -109,7 +109,6 @@ class Explanations:
         yield self.between.of_masks
         yield self.between.of_updates
         yield lambda: table.of_fitted_weights(shares, came)
-        yield lambda: table.of_any_order(shares, came)
 
     def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
         """Yield all faults of a tier.

@@ -245,7 +245,7 @@ class Norms:
         chosen = {"": words}
         if not words:
             others = list(_conventions(np.ones(len(each))))[1:]
-            chosen |= {f"of what is remembered alone: {other}": other for other in others}
+            chosen |= {f"running statistics alone: {other}": other for other in others}
         for first, convention in chosen.items():
             for second, part in whose.items():
                 for third in _CORRECTIONS:

@@ -173,17 +173,6 @@ def of_labels(shares: Shares) -> Iterator[Variant]:
         yield f"labels handed out with {words}", shares.run((*inputs, labels))
 
 
-def of_any_order(shares: Shares, came: Step) -> Iterator[Variant]:
-    """Outputs matched one by one."""
-    for name, wanted in shares.wanted["output"].items():
-        if np.ndim(wanted) and same_shapes({name: wanted}, came["output"]):
-            flat = np.reshape(wanted, (len(wanted), -1))
-            other = np.reshape(came["output"][name], flat.shape)
-            rows = np.square(other[:, None] - flat[None]).sum(-1).argmin(1)
-            words = f"outputs gathered in the order {numbers(rows)}"
-            yield words, {"output": taken(shares.wanted["output"], rows, shares.samples)}
-
-
 def _with_zeros(samples: int, missing: int, value: Any) -> Any:
     is_split = isinstance(value, np.ndarray) and value.ndim and len(value) == samples
     return np.insert(value, [samples] * missing, 0, axis=0) if is_split else value
