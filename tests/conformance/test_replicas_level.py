@@ -543,3 +543,17 @@ def test_clipping_and_its_bound_belong_to_the_whole_gradient():
     ]
     sides = [right().but(optimizers={"sgd": loose}) for _ in range(2)]
     assert replicas.level(sides[0], mistake.plant(sides[1]), planted.batch(), (3,)).status == PASSED
+
+
+def test_the_plainest_of_several_causes_is_named():
+    """Every share's weight times 1.2 is the whole loss times 1.2; the outputs stay unexplained."""
+
+    def forward(self, x):
+        return type(self).__mro__[1].forward(self, x) + 0.5
+
+    def loss(network, x, labels):
+        return right().loss(network, x, labels) * 1.2
+
+    wrong = but_replicated(lambda network: with_class(network, forward=forward))
+    found = replicas.level(right(), wrong.but(loss=loss), planted.batch(), (2,))
+    assert set(causes(found)) == {"loss and gradients times 1.2"}, found.findings

@@ -129,9 +129,10 @@ class Explanations:
         except (CapabilityError, DeviceError):
             return
 
-    def _explained(self, tried: _Tried) -> int:
-        """How many of the kinds that differ it explains."""
-        return sum(map(tried.explains, self._differing))
+    def _explained(self, tried: _Tried) -> tuple[int, int]:
+        """How many of the kinds that differ it explains, and less how many it contradicts."""
+        contradicted = [kind for kind in tried.distances if not tried.explains(kind)]
+        return sum(map(tried.explains, self._differing)), -len(contradicted)
 
     def _changes(self, kind: str, given: dict[str, Any]) -> bool:
         """Whether a way of going wrong shows in that kind at all."""

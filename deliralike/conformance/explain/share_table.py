@@ -68,6 +68,7 @@ def of_factors(shares: Shares, came: Step) -> Iterator[Variant]:
     }
     for words, factor in factors.items():
         both = combined([shares.wanted], [factor])
+        yield f"loss and gradients {words}", both
         yield f"gradients {words}", {"gradient": both["gradient"]}
         yield f"loss {words}", {"loss": both["loss"]}
 
