@@ -150,7 +150,8 @@ def hooked(
         "update_hooks": lambda self: ([before(self.network)], [after(self.network)]),
         "refuse_stale_replicas": lambda self: None,  # for whoever leaves them behind on purpose
     }
-    parallelism, kind = type(network.parallelism), type(network)
+    parallelism: Any = type(network.parallelism)
+    kind: Any = type(network)
     changed = type(parallelism.__name__, (parallelism,), methods)
     network.__class__ = type(kind)(kind.__name__, (kind,), {"_parallelism": changed})
     return network

@@ -60,11 +60,19 @@ def explain(reference: Array, candidate: Array, limit: float) -> Explanation | N
 
 def _alike(x: Array, y: Array) -> Iterator[Way]:
     """The changes that give the candidate's shape, simple ones first."""
-    of_other_shape = (turns, _reshaped, _one_hot, _windows)
-    of_same_shape = (_rounded, _labels, _normalised, _affine, _channels, turns, _shifted, _bounded)
+    of_other_shape = (_turned, _reshaped, _one_hot, _windows)
+    of_same_shape = (
+        _rounded,
+        _labels,
+        _normalised,
+        _affine,
+        _channels,
+        _turned,
+        _shifted,
+        _bounded,
+    )
     for table in of_same_shape if x.shape == y.shape else of_other_shape:
-        ways = table(x) if table is turns else table(x, y)  # type: ignore[operator]
-        yield from (way for way in ways if way[1].shape == y.shape)
+        yield from (way for way in table(x, y) if way[1].shape == y.shape)
     if x.shape == y.shape:
         yield from _sample_by_sample(x, y)
 
@@ -207,6 +215,11 @@ def _channels(x: Array, y: Array) -> Iterator[Way]:
     for words, before, after in (("NHWC for NCHW", 1, -1), ("NCHW for NHWC", -1, 1)):
         moved = np.moveaxis(x, before, after).reshape(x.shape)
         yield f"a reshape in the place of a transpose ({words})", moved
+
+
+def _turned(x: Array, y: Array) -> Iterator[Way]:
+    """Axes of a sample mirrored, exchanged, or both."""
+    return turns(x)
 
 
 def _shifted(x: Array, y: Array) -> Iterator[Way]:

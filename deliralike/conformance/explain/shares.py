@@ -122,7 +122,8 @@ class Shares:
 
 def _answered(loss: Any, rows: Any, around: Around | None, network: Any, *batch: Any) -> Any:
     """The loss, the outputs, and what was kept of the calls."""
-    whole, kept = handed(of_share(loss), network, batch), {}
+    whole = handed(of_share(loss), network, batch)
+    kept: dict[str, Any] = {}
     answering = _Answering(network, whole or ((), {}), rows)
     share = batch if rows is None else taken(batch, rows, None)
     with ExitStack() as stack:

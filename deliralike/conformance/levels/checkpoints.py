@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -321,10 +322,14 @@ def _losses(state: Arrays, lr: float) -> Iterator[tuple[str, Arrays, float]]:
     counters = [slot for slot in slots if slot in ("steps", "step")]
     for by in (-1, 1, -int(state["steps"])):
         words = "step count lost" if by < -1 else f"step count {by:+d}"
-        yield words, _changed(state, counters, lambda value, by=by: np.maximum(value + by, 0)), lr
+        yield words, _changed(state, counters, partial(_counted, by=by)), lr
     for slot in slots:
         if slot not in counters:
             yield f"{slot} not restored", _changed(state, [slot], np.zeros_like), lr
+
+
+def _counted(value: np.ndarray, by: int) -> Any:
+    return np.maximum(value + by, 0)
 
 
 def _changed(state: Arrays, slots: list[str], change: Callable[[np.ndarray], Any]) -> Arrays:
