@@ -288,8 +288,13 @@ def assign(
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
     found: list[Found] = []
     for key, group in mine.items():
-        if key in theirs:
-            found += _within(group, theirs[key], families)
+        if key not in theirs:
+            continue
+        pairs = _within(group, theirs[key], families)
+        if exact and len(group) != len(theirs[key]):
+            # some of them have another shape elsewhere: order says nothing before these are seen
+            pairs = [pair for pair in pairs if pair.decided != "order"]
+        found += pairs
     return found
 
 
