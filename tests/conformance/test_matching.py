@@ -227,35 +227,6 @@ def test_groups_of_choices_are_settled_one_after_the_other():
     assert partners(found.match)["c.weight"] == "x.weight"
 
 
-class Stages(nn.Module):
-    """Blocks of two layers; the first layer of each stage but the first has a shape of its own."""
-
-    def __init__(self, paths):
-        super().__init__()
-        for path, (ins, outs) in zip(paths, ((3, 3), (3, 5), (5, 5)), strict=True):
-            block = nn.Module()
-            block.one, block.two = nn.Linear(ins, outs), nn.Linear(outs, outs)
-            *above, last = path.split(".")
-            parent = self
-            for part in above:
-                if not hasattr(parent, part):
-                    setattr(parent, part, nn.Module())
-                parent = getattr(parent, part)
-            setattr(parent, last, block)
-
-
-def test_layers_are_looked_for_in_blocks_that_are_known_to_go_together():
-    reference, candidate = (
-        ports.filled(ports.made(lambda paths=paths: Stages(paths), "torch"), seed)
-        for seed, paths in enumerate((("s1.0", "s2.0", "s2.1"), ("b.0", "b.1", "b.2")))
-    )
-    match = matching.propose(reference, candidate)
-    found = {name: partner.rpartition(".")[0] for name, partner in partners(match).items()}
-    assert found["s2.0.two.weight"] == "b.1.two"
-    assert found["s2.1.one.weight"] == "b.2.one"
-    assert found["s2.1.two.weight"] == "b.2.two"
-
-
 def test_values_that_were_exchanged_in_copying_are_a_difference_where_names_say_so():
     reference = chain("conv1", "conv2", "conv3")
     candidate = chain("layer_conv1", "layer_conv2", "layer_conv3", seed=2)
