@@ -190,7 +190,8 @@ def _same(
     channels: Sequence[int],
 ) -> Leaf | None:
     """The candidate's array with the same numbers, in some layout."""
-    for other, value in theirs.items():
+    # of equal arrays each has its own counterpart, if there are as many
+    for other, value in sorted(theirs.items(), key=lambda item: item[0] in taken):
         if value.size != array.size or (value.dtype.kind == "f") != (array.dtype.kind == "f"):
             continue
         owner = taken.get(other)
