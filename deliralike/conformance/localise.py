@@ -500,7 +500,7 @@ class _Search:
             ).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "candidate"
         own = [name for name in taps if name not in found.observed and stops(name)]
-        if own:
+        if own or any(map(stops, expected.others)):
             left = {name: tap for name, tap in taps.items() if name not in own}
             mine = _forced(replace(unit, opened=True), left, weights, cotangent).observed[UNIT]
             return "" if first_difference(mine, theirs)[0] else "reference"

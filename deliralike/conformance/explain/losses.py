@@ -214,7 +214,8 @@ def _through(known: Family, view: Path, activation: str, nn: Any, given: Argumen
 def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convention]:
     """Conventions of a family, and other functions before it."""
     yield from known.table(given)
-    yield of_setting("activation", dict(_activations(activation)))
+    if np.ndim(given.get("target")) != 1:  # they go along the second axis
+        yield of_setting("activation", dict(_activations(activation)))
     yield number("temperature", "temperature", (2.0, 0.5, 4.0), LOG, usual=1.0)
 
 
@@ -556,7 +557,8 @@ def _part(loss: Composition, point: Point, term: Term) -> Part | None:
         formula = partial(_through, known, view, activation)
         given = {**known.given, "factor": term.factor}
         made = _Bench(point, given, point.prediction).vector(formula)
-        if abs(made[0] - term.factor * term.output) <= MATCH * abs(made[0]):
+        wanted = np.append(term.factor * term.output, made[1:]) if own is None else own
+        if point.apart(made, wanted) <= MATCH:
             table = partial(_table, known, activation)
             return Part(term.name, made, shape, formula, given, table)
     return None if own is None else Part(f"{term.name}() of {shape}", own, shape)
