@@ -317,7 +317,10 @@ def test_focal(loss, words):
             lambda z: binary(z, positive=np.array([0.4, 1.7, 0.9])).mean(),
             "pos_weight along the last axis [0.4, 1.7, 0.9]",
         ),
-        (lambda z: (binary(z) * np.array([0.4, 1.7, 0.9])).mean(), "weight along the last axis [0.4, 1.7, 0.9]"),
+        (
+            lambda z: (binary(z) * np.array([0.4, 1.7, 0.9])).mean(),
+            "weight along the last axis [0.4, 1.7, 0.9]",
+        ),
     ],
 )
 def test_weights_of_binary_targets_are_solved_for(weights, words):

@@ -49,7 +49,7 @@ def trace_of(reference, candidate=None, backend="torch", **changes):
     )
     forced = stepping.Forced.of(subjects[0].network, 12, 0, unused=changes.pop("unused", True))
     sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
-    return replace(stepping._Run("x", forced, sides, rates_are_own=True).trace(), **changes)
+    return replace(stepping._Run("x", forced, sides, free=False).trace(), **changes)
 
 
 def explained(reference, candidate, backend="torch", **settings):
@@ -169,7 +169,7 @@ PORTS = {
         {},
         "AdamW",
         {"alpha": 0.01, "weight_decay_rate": 0.01},
-        "not times the learning rate; and epsilon unscaled",
+        "not times the learning rate; epsilon unscaled",
     ),
     "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
     "adagrad": ("chainer", "adagrad", {}, "AdaGrad", {"lr": 0.01}, "eps=1e-08 instead of 1e-10"),
@@ -344,7 +344,12 @@ TRAPS = {
         "torch",
         "no clipping of gradients",
     ),
-    "clip added": (SGD, clipped(SGD, 0.25), "torch", "clipping by the joint norm, bound 0.25"),
+    "clip added": (
+        SGD,
+        clipped(SGD, 0.25),
+        "torch",
+        "clipping where the reference does not, by norm, bound 0.25",
+    ),
     "eps_root": (
         following("adam", lr=0.01),
         of_optax(optax.adam, learning_rate=0.01, eps_root=3e-8),
@@ -367,7 +372,7 @@ TRAPS = {
         following("adam", lr=0.01),
         of_torch(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
         "torch",
-        "weight_decay=0.03 decoupled",
+        "weight decay decoupled from the gradient, as in AdamW, of 0.03",
     ),
 }
 
@@ -466,7 +471,7 @@ def test_causes_that_match_as_well_stand_beside_each_other():
     """Without momentum a gradient times two is a learning rate times two."""
     found = explained(following("sgd", lr=0.1), following_twice)
     assert found.cause == (
-        "learning rate times 2, or gradients times 2 (a sum for a mean, or the other way round)"
+        "learning rate times 2, or gradients (a sum for a mean, or the other way round) times 2"
     )
     assert found.next_best > 1e-3
 

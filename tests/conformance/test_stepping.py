@@ -344,7 +344,7 @@ def test_a_schedule_inside_an_optimizer_is_seen():
         return optimizer
 
     (finding,) = stepping.level(*sides(following("sgd", lr=0.1), make)).findings
-    assert finding.what == "schedule: lr=0.09 instead of 0.1 after step 1"
+    assert finding.what == "schedule: lr=0.09 instead of 0.1 at step 2"
 
 
 @pytest.mark.parametrize("when", ["made", "stepping"])

@@ -165,10 +165,9 @@ def _with_number(choice: Choice, bench: Bench, formula: Formula) -> Choice | Non
     is_one = np.ndim(choice.words[0]) == 0
 
     def at(values: Sequence[float]) -> Choice:
-        if is_one:
-            return choice.at(values[0])
-        words = ", ".join(f"{value:.6g}" for value in values)
-        return Choice(choice.convention, f"[{words}]", tuple(values), choice.usual)
+        short = [float(f"{value:.6g}") for value in values]
+        words, value = (short[0], values[0]) if is_one else (short, tuple(values))
+        return Choice(choice.convention, words, value, choice.usual)
 
     def residual(values: Sequence[float]) -> np.ndarray:
         return bench.residual(at(values).formula(formula))
