@@ -471,7 +471,7 @@ def test_causes_that_match_as_well_stand_beside_each_other():
     """Without momentum a gradient times two is a learning rate times two."""
     found = explained(following("sgd", lr=0.1), following_twice)
     assert found.cause == (
-        "learning rate times 2, or gradients (a sum for a mean, or the other way round) times 2"
+        "learning rate times 2, or a sum for a mean, or the other way round: gradients times 2"
     )
     assert found.next_best > 1e-3
 

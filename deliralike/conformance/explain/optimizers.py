@@ -31,7 +31,7 @@ from deliralike.conformance.explain.trials import (
     run,
     with_numbers,
 )
-from deliralike.conformance.explain.updates import Form, Trace, simulate
+from deliralike.conformance.explain.updates import Form, Trace, merged, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
@@ -57,8 +57,11 @@ def explain(trace: Trace) -> Explanation | None:
     formula = partial(_simulated, trace)
     table = list(conventions(base, trace))
     free = [one for one in table if one.free]
-    trials = list(run((one for one in table if not one.free), bench, formula))
-    fixed = list(trials)
+    fixed = list(run((one for one in table if not one.free), bench, formula))
+    scaled = [one for one in free if one.name in ("rate", "factor")]  # of what fits, the plainest
+    trials = [*run(scaled[:1], bench, formula), *fixed]
+    if any(trial.is_met for trial in trials):
+        trials += run(scaled[1:], bench, formula)
     nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
     attempts: tuple[Callable[[], Iterator[Trial]], ...] = (
         lambda: run(free, bench, formula),
@@ -413,9 +416,7 @@ _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of s
 
 def numbers(form: Form) -> Iterator[Number]:
     """Those that matter to a form; one that differs between parameters is multiplied."""
-    sums = "gradients (a sum for a mean, or the other way round) times"
     yield number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
-    yield number(sums, "factor", _TIMES, LOG, unit=form.factor)
     for setting, name, axis, starts, kinds in _NUMBERS:
         if form.kind in kinds:
             name = _SQUARES.get(form.kind, name) if setting == "beta2" else name
@@ -424,8 +425,10 @@ def numbers(form: Form) -> Iterator[Number]:
         words = "weight decay decoupled from the gradient, as in AdamW, of"
         also = {"decay_form": "decoupled"}
         yield number(words, "decay", (1e-4, 1e-2), LOG, also, usual=0.0)
+    sums = "a sum for a mean, or the other way round: gradients times"
+    yield number(sums, "factor", _TIMES, LOG, unit=form.factor)
     if form.clip is not None:
-        yield _number(form, "bound", "clipping bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
+        yield _number(form, "bound", "clip_bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
         return
     for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
         words = f"clipping where the reference does not, by {how}, bound"
@@ -595,7 +598,21 @@ def _reference_form(trace: Trace) -> Form | None:
         starts = [form.but(bound=bound, **clipped) for form in _STARTS[:6] for bound in (0.1, 1.0)]
         starts += [start.but(decay=0.01) for start in starts]
         form, distance = identify(trace, trace.reference, starts=starts)
-    return form if distance <= MATCH else None
+    return form if distance <= MATCH else _of_groups(trace)
+
+
+def _of_groups(trace: Trace) -> Form | None:
+    """One form of matrices and one of biases and other vectors, as parameter groups often are."""
+    vectors = np.array(trace.axes) < 2
+    if vectors.all() or not vectors.any():
+        return None
+    found = [identify(trace, trace.reference, mask) for mask in (~vectors, vectors)]
+    if max(distance for _, distance in found) > MATCH:
+        return None
+    forms = [form for form, _ in found]
+    decaying = next((form for form in forms if form.decay), forms[0])
+    forms = [form if form.decay else form.but(decay_form=decaying.decay_form) for form in forms]
+    return merged([forms[int(is_vector)] for is_vector in vectors], trace.sizes)
 
 
 def described(form: Form) -> str:

@@ -80,6 +80,8 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
     steps = np.arange(len(reference))
     mine, its = _first_change(reference), _first_change(candidate)
     moved = f"it first changes at update {its + 1} instead of {mine + 1}"
+    if its == mine:
+        moved = f"it begins at {candidate[0]:.6g} instead of {reference[0]:.6g}"
     for shift in dict.fromkeys((1, -1, its - mine)):
         amount = "one step" if abs(shift) == 1 else f"{abs(shift)} steps"
         if shift and mine:
@@ -93,7 +95,9 @@ def _causes(reference: Rates, candidate: Rates) -> Known:
     if candidate[0] and reference[0] and np.isfinite(candidate[:2]).all():
         factor = float(candidate[1] / candidate[0] / (reference[1] / reference[0] or 1.0))
         words = f"the learning rate times {factor:.6g} with each update, in its own schedule"
-        yield words, reference * (candidate[0] / reference[0]) * factor**steps
+        with np.errstate(all="ignore"):
+            powers = factor**steps
+        yield words, reference * (candidate[0] / reference[0]) * powers
     for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine), _ratio(mine, its))):
         units = f"as if counted in other units: {moved}"
         yield f"schedule {stretch} times as slow, {units}", reference[steps // stretch]
@@ -159,8 +163,11 @@ def _other_shapes(reference: Rates, candidate: Rates, steps: np.ndarray) -> Know
         mine, its = (_recognised(shape, rates, steps) for rates in (reference, candidate))
         if mine is None or its is None:
             continue
+        ends_at = (1.0 + mine[1] / reference[0], 1.0 + its[1] / reference[0])
         lengths = f"over {its[0]:.8g} steps instead of {mine[0]:.8g}"
-        ends = f", ending at {its[1]:.6g} instead of {mine[1]:.6g}" if mine[1] != its[1] else ""
+        ends = (
+            f", ending at {its[1]:.6g} instead of {mine[1]:.6g}" if not np.isclose(*ends_at) else ""
+        )
         yield f"a {name} schedule {lengths}{ends}", _shaped(shape, candidate[0], its, steps)
 
 

@@ -437,11 +437,12 @@ class _Run:
         if self.free:
             trace, form = explaining.based(trace)
             its = used_rates(trace, form) if self._follow() else None
-            of_rates = None if its is None else self._of_rates(place, trace.rates, its)
-        if of_rates is not None and (of_rates.explanation and of_rates.explanation.known):
+            if its is not None and not _is_constant(its, trace.rates):
+                of_rates = self._of_rates(place, trace.rates, its)
+        if of_rates is not None and _is_known(of_rates.explanation):
             return [of_rates]
         why = explaining.explain(trace)
-        if of_rates is not None and not (why is not None and why.known):
+        if of_rates is not None and not _is_known(why):
             return [of_rates]
         return list(self.judged[0].findings(place, why))
 
@@ -499,6 +500,16 @@ class _Run:
             rest=np.array(self.rest),
             later=np.array(self.later) if self.free else None,
         )
+
+
+def _is_known(why: Explanation | None) -> bool:
+    return why is not None and why.known
+
+
+def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
+    """Whether rates are the others times one number, which may have more than one cause."""
+    factor = float(np.nan_to_num(rates) @ others / (others @ others or 1.0))
+    return bool(np.allclose(rates, factor * others, rtol=1e-9, atol=0.0))
 
 
 def _sums(
