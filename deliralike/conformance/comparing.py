@@ -663,7 +663,8 @@ class _Comparison:
         for accused in place.accused:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)
-        if place.wiring is not None:
+        # a single number tells nothing of the formula that it comes from
+        if place.wiring is not None and (place.loss is None or np.size(place.wiring.reference) > 1):
             yield partial(wiring.explain, place.wiring)
             yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 

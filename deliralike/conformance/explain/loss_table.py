@@ -470,6 +470,8 @@ def _of_elements(given: Arguments) -> Iterator[Convention]:
     if not ((target >= 0) & (target <= 1)).all():
         return
     yield of_setting("exchanged", {"targets exchanged (1 - target)": True})
+    constant = {f"targets that are all {one}": np.full_like(target, one) for one in (1, 0)}
+    yield of_setting("target", constant)
     yield of_setting("counted", {"only the positives counted": unchanged})
     yield of_setting("counted", {"only the negatives counted": lambda t: 1.0 - t})
     for name, words in (("positive", "pos_weight missing"), ("weight", "weight missing")):
@@ -602,6 +604,37 @@ def _of_overlaps(given: Arguments) -> Iterator[Convention]:
     )
     yield number("in the denominator: smooth", "below", starts, LOG, usual=smooth)
     yield number("one minus the coefficient to the power of", "exponent", (0.75, 2.0))
+
+
+# Divergence of a normal distribution from the standard one
+# -----------------------------------------------------------------------------
+
+_SQUARES: Mapping[str, Callable[[Array], Array]] = {
+    "the mean instead of its square": unchanged,
+    "the absolute mean instead of its square": _absolute,
+    "no square of the mean": lambda mean: 0.0 * mean,
+}
+_VARIANCES: Mapping[str, Callable[[Array], Array]] = {
+    "the logarithm of the variance taken for that of the deviation": lambda log: np.exp(2.0 * log),
+    "the logarithm of the variance taken for the variance": unchanged,
+    "half of the logarithm of the variance in the exponent": lambda log: np.exp(0.5 * log),
+}
+
+
+def divergence(nn: Any, given: Arguments) -> Any:
+    """The sum of ``(mean^2 + variance - log variance - 1) / 2``, of ``z`` that stacks both."""
+    mean, log = given["z"]
+    square = given.get("square", np.square)(mean)
+    variance = given.get("variance", np.exp)(log)
+    return 0.5 * (square + variance - given.get("of_log", 1.0) * log - given.get("one", 1.0)).sum()
+
+
+def of_divergence(given: Arguments) -> Iterator[Convention]:
+    """What people write instead."""
+    yield of_setting("square", _SQUARES)
+    yield of_setting("variance", _VARIANCES)
+    yield of_setting("one", {"no one that is subtracted": 0.0})
+    yield of_setting("of_log", {"no logarithm of the variance": 0.0})
 
 
 # Which family

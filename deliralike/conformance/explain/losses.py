@@ -8,6 +8,7 @@ framework's own, or written out) is recognised first, by the same formulas.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,9 @@ from deliralike.conformance.explain.convention import Arguments, Convention, For
 from deliralike.conformance.explain.loss_table import (
     ACTIVATIONS,
     Family,
+    divergence,
     family,
+    of_divergence,
     of_setting,
     unchanged,
 )
@@ -38,6 +41,7 @@ DIRECTIONS = 8
 _ROUNDING = 1e-7  # of the whole loss: a term that is smaller is known to eight digits no more
 _NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
 _FEW = 3  # digits of a factor that somebody may have written
+_MOST_OUTPUTS = 4  # of a network, two of which may be a mean and a variance
 _CAUSES = 3  # that fit equally and are named
 
 
@@ -577,6 +581,24 @@ def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
                 known = family(given, truth, {})
                 if known is not None:
                     yield from _recognised(known, partial(_then, view, whole), point, part)
+    normal = Family(divergence, {"target": np.zeros(1)}, of_divergence)
+    for view in _pairs(loss):
+        yield from _recognised(normal, view, point, part)
+
+
+def _pairs(loss: Composition) -> Iterator[Path]:
+    """Two outputs of one shape, stacked: a mean and the logarithm of a variance."""
+    places, start = [], 0
+    for output in loss.outputs.values():
+        places.append((start, output.shape))
+        start += output.size
+    for (one, shape), (two, other) in itertools.permutations(places[:_MOST_OUTPUTS], 2):
+        if shape == other:
+            yield partial(_stacked, one, two, shape)
+
+
+def _stacked(one: int, two: int, shape: tuple[int, ...], z: Array) -> Array:
+    return np.stack([_whole(one, shape, z), _whole(two, shape, z)])
 
 
 def _then(second: Path, first: Path, z: Array) -> Array:
