@@ -237,7 +237,6 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
             "clipping per tensor: each gradient by its own norm": "tensor",
             "clipping by value instead of norm": "value",
             "gradients scaled to the norm always, from below too": "always",
-            "clipping by the squared norm: its root was forgotten": "squared norm",
         },
         _ALL,
         "clip",
@@ -249,7 +248,6 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
         "gradient",
         {
             "gradients that are never cleared and add up": "accumulated",
-            "the gradient of the step before": "stale",
         },
         _ALL,
         "",
@@ -263,7 +261,6 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
             "weight decay decoupled and not times the learning rate": "absolute",
             "weight decay times the first learning rate instead of the scheduled one": "first rate",
             "weight decay after the update": "after",
-            "weight decay as L1: by the sign of the parameter": "sign",
         },
         _ALL,
         "decay",
@@ -275,7 +272,6 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
             "the learning rate outside of the velocity": "plain",
             "the learning rate inside the velocity": "rate inside",
             "Nesterov in the form of Chainer's NesterovAG": "chainer nesterov",
-            "the velocity of the step before": "late",
         },
         _VELOCITY,
         "momentum",
@@ -318,7 +314,6 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
         _ALL,
         "",
     ),
-    ("zero", {"parameters left out whose gradient is zero everywhere": "skipped"}, _ALL, ""),
     ("memory", {"the optimizer's state forgotten after each step": "forgotten"}, _ALL, ""),
     (
         "corrected",
@@ -340,12 +335,10 @@ _ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
         "count",
         {
             "one step count for all parameters, which unused ones follow": "all",
-            "one step count that each parameter moves on": "each",
         },
         _MOMENTS,
         "",
     ),
-    ("correction_dtype", {"bias correction in float32": "float32"}, _MOMENTS, ""),
     (
         "amsgrad",
         {"no amsgrad": "", "amsgrad": "plain", "amsgrad of corrected means": "corrected"},
