@@ -537,3 +537,83 @@ def test_of_a_native_loss_that_is_not_known_a_factor_is():
 
 def test_equal_native_losses_have_nothing_to_explain():
     assert native(plain, plain, LABELS) is None
+
+
+# Losses of two terms of which one is written out: what is known of it is what it gives
+# -----------------------------------------------------------------------------
+
+SHARES = 1 / (1 + np.exp(-numbers(4, 6, seed=21)))
+SEEN = (numbers(4, 6, seed=22) > 0).astype(float)
+MEAN, LOG = numbers(4, 5, seed=23), 0.3 * numbers(4, 5, seed=24)
+
+
+def entropy_of_shares(p):
+    return -(SEEN * np.log(p) + (1 - SEEN) * np.log(1 - p)).sum() / 4
+
+
+def of_normals(mean, log, square=np.square):
+    return 0.5 * (square(mean) + np.exp(log) - log - 1).sum()
+
+
+def of_pictures(reconstruction, divergence):
+    """Value and gradients of a loss of pictures and of means and variances."""
+    gradients = {}
+    for name, value in (("p", SHARES), ("mean", MEAN), ("log", LOG)):
+
+        def loss(tree, name=name):
+            given = {"p": SHARES, "mean": MEAN, "log": LOG, name: tree[0]}
+            return reconstruction(given["p"]) + divergence(given["mean"], given["log"])
+
+        gradients[name] = gradient(loss, (value,), "args[0]")
+    return Total(float(reconstruction(SHARES) + divergence(MEAN, LOG)), gradients)
+
+
+def quarter(mean, log):
+    return 0.25 / 4 * of_normals(mean, log)
+
+
+PICTURES = {
+    "mean over the latent axes": (
+        entropy_of_shares,
+        lambda mean, log: quarter(mean, log) / 5,
+        ["sum() of (4, 5) times 0.2", "1 / the size of axis 1"],
+    ),
+    "another distance": (
+        lambda p: ((p - SEEN) ** 2).sum() / 4,
+        quarter,
+        ["squared error instead of binary cross-entropy of probabilities"],
+    ),
+    "no square": (
+        entropy_of_shares,
+        lambda mean, log: 0.25 / 4 * of_normals(mean, log, lambda mean: mean),
+        ["sum() of (4, 5): the mean instead of its square"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+def test_a_loss_of_two_terms_is_explained_by_the_one_that_differs(case):
+    *candidate, words = PICTURES[case]
+    outputs = {"p": SHARES, "mean": MEAN, "log": LOG}
+    through = of_pictures(lambda p: 0.0 * p.sum(), quarter).outputs
+    term = Term("sum", {"x": MEAN}, float(of_normals(MEAN, LOG)), 0.25 / 4, through)
+    totals = of_pictures(entropy_of_shares, quarter), of_pictures(*candidate)
+    found = loss_terms.explain(Composition(outputs, {}, (term,), *totals, (SEEN,)))
+    assert found is not None and found.known, str(found)
+    assert all(word in found.cause for word in words), found.cause
+
+
+def test_of_causes_that_fit_equally_the_factor_comes_first():
+    """Two numbers for each sample: half of their sum is their mean."""
+    z, t = numbers(5, 2, seed=31), numbers(5, 2, seed=32)
+    mine, its = (both(lambda z, f=f: f * ((z - t) ** 2).sum() / 5, z) for f in (0.5, 1.0))
+    found = explain_loss(z, t, mine, its)
+    assert found.known and found.cause.startswith("loss times 2 (sum over each sample"), found
+    assert "doubled" in found.cause
+
+
+def test_targets_that_are_all_one():
+    its = both(lambda z: binary(z, np.ones_like(BINARY)).mean(), PREDICTION)
+    usual = both(lambda z: binary(z).mean(), PREDICTION)
+    found = explain_loss(PREDICTION, BINARY, usual, its, {}, "bce_with_logits")
+    assert found.known and "targets that are all 1" in found.cause, str(found)

@@ -557,3 +557,64 @@ def test_no_warm_up_is_made_up_of_what_differs_at_the_start():
 def test_a_schedule_of_another_shape_is_not_known():
     found = explain_schedule(RATES, 0.1 * (1 + np.cos(np.pi * STEPS / 10_000)))
     assert not found.known
+
+
+# References of PyTorch's own, as training scripts have them
+# -----------------------------------------------------------------------------
+
+
+def clipped_by_torch(network):
+    """With `clip_grad_norm_`, which adds 1e-6 to the norm."""
+    native = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def clip(*_):
+        torch.nn.utils.clip_grad_norm_([p for p in network.parameters()], 1.0)
+
+    native.register_step_pre_hook(clip)
+    return network.backend.wrap_optimizer(native, network)
+
+
+def clipped_each(network):
+    native = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def clip(*_):
+        for parameter in network.parameters():
+            torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+
+    native.register_step_pre_hook(clip)
+    return network.backend.wrap_optimizer(native, network)
+
+
+def of_groups(of_vectors):
+    def make(network):
+        parameters = list(network.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.05},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": of_vectors},
+        ]
+        return network.backend.wrap_optimizer(torch.optim.AdamW(groups, lr=2e-3), network)
+
+    return make
+
+
+NATIVE = {
+    "each by itself": (clipped_by_torch, clipped_each, "clipping per tensor"),
+    "biases decay": (of_groups(0.0), of_groups(0.05), "decay of biases and other vectors too"),
+}
+
+
+@pytest.mark.parametrize("case", NATIVE)
+def test_clipping_and_groups_of_a_native_reference_are_recognised(case):
+    reference, candidate, cause = NATIVE[case]
+    found = explained(reference, candidate)
+    assert found.known and cause in found.cause, str(found)
+
+
+def test_a_mean_in_the_place_of_a_velocity_is_named_beside_the_rate_that_it_comes_to():
+    reference = of_torch(torch.optim.SGD, lr=0.1, momentum=0.9)
+    chain = of_optax(
+        lambda learning_rate: optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate)),
+        learning_rate=0.1,
+    )
+    found = explained(reference, chain, "jax", unused=False)
+    assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, str(found)
