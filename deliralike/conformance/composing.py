@@ -9,23 +9,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.taps import (
-    UNIT,
-    Around,
-    Call,
-    Unit,
-    bare,
-    cotangents,
-    force,
-    function_of,
-    record,
-)
+from deliralike.conformance.observe import Around, Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.places import UNIT, Tap, outputs
 
-_OUTPUT = "the output of "
 _MOST_TERMS = 8  # the last of which are looked at, each by a run of the loss
 
 
@@ -51,30 +41,26 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
         found = correspondence.forced(theirs, taps, weights, None).observed
     except Exception:  # noqa: BLE001
         return None
-    outputs = {
-        path: leaf
-        for name, call in calls.items()
-        for path, leaf in nest.leaves_with_paths(call.output, f"{_OUTPUT}{name}")
-        if isinstance(leaf, np.ndarray)
-    }
-    mine, its = (_total(side, calls, outputs) for side in (expected, found))
+    given: dict[str, Any] = {}
+    for name, call in calls.items():
+        names = map(str, outputs(call.output, name))
+        given |= zip(names, nest.leaves(call.output), strict=True)
+    given = {name: leaf for name, leaf in given.items() if isinstance(leaf, np.ndarray)}
+    mine, its = (_total(side, calls, given) for side in (expected, found))
     if mine is None or its is None:
         return None
     terms = tuple(_terms(unit, calls, weights, mine))
     targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
+    return Composition(given, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(
-    observed: Mapping[str, Observed], calls: Mapping[str, Call], outputs: Mapping[str, Any]
+    observed: Mapping[Tap, Observed], calls: Mapping[Tap, Call], given: Mapping[str, Any]
 ) -> Total | None:
-    made = observed[UNIT].outputs["output"]
-    known = {
-        name: value
-        for name, value in observed[UNIT].inputs.items()
-        if name in outputs and value is not None
-    }
-    if set(calls) - set(observed) or set(outputs) - set(known) or np.size(made) != 1:
+    made = observed[UNIT].outputs
+    inputs = {str(name): value for name, value in observed[UNIT].inputs.items()}
+    known = {n: value for n, value in inputs.items() if n in given and value is not None}
+    if set(calls) - set(observed) or set(given) - set(known) or np.size(made) != 1:
         return None
     parameters = dict(observed[UNIT].parameters)
     for name, call in calls.items():
@@ -86,7 +72,7 @@ def _total(
 
 
 def _terms(
-    unit: Unit, blocks: Mapping[str, Call], weights: Mapping[str, Around], whole: Total
+    unit: Unit, blocks: Mapping[Tap, Call], weights: Mapping[Tap, Around], whole: Total
 ) -> Iterator[Term]:
     """The functions that give one number, on which the loss depends, the last ones first.
 
@@ -96,7 +82,7 @@ def _terms(
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
     found = []
     for name, call in functions.items():
-        function = function_of(name)
+        function = name.function
         if not arguments.is_known(function):
             continue  # a function of the framework's that `nn` does not have
         bound = _bound(unit, function, call)
@@ -137,16 +123,17 @@ def _no_array(leaf: Any) -> Any:
 
 def _without(
     unit: Unit,
-    calls: Mapping[str, Call],
-    weights: Mapping[str, Around],
-    name: str,
+    calls: Mapping[Tap, Call],
+    weights: Mapping[Tap, Around],
+    name: Tap,
     call: Call,
 ) -> tuple[float, Mapping[str, Any]]:
     """The loss's derivative with respect to a function's result, and its gradient without that."""
     count = len(nest.leaves((call.args, call.kwargs)))
     around = {**weights, name: Around([None] * count, [None] * len(nest.leaves(call.output)))}
-    inputs = force(unit, calls, around).observed[UNIT].inputs
-    factor = inputs.get(f"{_OUTPUT}{name}")
+    found = force(unit, calls, around).observed[UNIT].inputs
+    inputs = {str(quantity): value for quantity, value in found.items()}
+    factor = inputs.get(f"the output of {name}")
     return 0.0 if factor is None else float(np.ravel(factor)[0]), inputs
 
 
