@@ -108,59 +108,34 @@ class Between:
     def of_accumulation(self, came: Step) -> Iterator[Variant]:
         """Gradients of replicas that do not come together as a sum."""
         count, sizes = self.shares.count, np.array(self.shares.sizes)
-        each, ones = np.eye(count), np.ones(count)
-        for r in range(count):
-            yield (
-                f"the gradient of replica {r} is lost in accumulation",
-                self._combined(ones - each[r]),
-            )
-            yield f"only the gradient of replica {r} is used", self._combined(each[r])
-            yield f"the gradient of replica {r} counts twice", self._combined(ones + each[r])
-            yield (
-                f"the gradient of replica {r} has the wrong sign",
-                self._combined(ones - 2 * each[r]),
-            )
-            yield (
-                f"the gradient of replica {r} is used for all {count}",
-                self._combined(count * each[r]),
-            )
+        ones = np.ones(count)
+        for replica, alone in enumerate(np.eye(count)):
+            for words, (all_of_them, of_this) in _COUNTED.items():
+                factors = all_of_them * ones + of_this * alone
+                yield words.format(replica), self._combined(factors)
+            words = f"the gradient of replica {replica} is used for all {count}"
+            yield words, self._combined(count * alone)
         for dtype in ("float32", "float16"):
-            rounded = [
-                {
-                    "gradient": {
-                        n: g.astype(dtype).astype(g.dtype) for n, g in each["gradient"].items()
-                    }
-                }
-                for each in self.gradients
-            ]
+            rounded = [_rounded(one, dtype) for one in self.gradients]
             yield f"gradients rounded to {dtype} before they are added", combined(rounded, ones)
-        yield (
-            "gradients of the replicas weighted by share once more",
-            self._combined(sizes / sizes.sum()),
-        )
+        words = "gradients of the replicas weighted by share once more"
+        yield words, self._combined(sizes / sizes.sum())
         whole, differing = came["gradient"], _where_different(self.shares.wanted, came)
-        for gradient, text in ((whole, ""), (differing, f", in {_named(list(differing))}")):
-            yield from self._fitted(gradient, text)
+        yield from self._fitted(whole, "")
+        yield from self._fitted(differing, f", in {_named(list(differing))}")
 
     def _fitted(self, gradient: dict[str, Any], text: str) -> Iterator[Variant]:
         """Factors with which the replicas' gradients may have been added, of some parameters."""
         known = self.gradients[0]["gradient"]
-        if gradient and all(
-            name in known and np.shape(known[name]) == np.shape(value)
-            for name, value in gradient.items()
-        ):
-            parts = [
-                {"gradient": {name: part["gradient"][name] for name in gradient}}
-                for part in self.gradients
-            ]
-            factors = fitted(parts, {"gradient": gradient})
-            given = {
-                "gradient": self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
-            }
-            yield (
-                f"the gradients of the replicas count {numbers(factors)} when they are added{text}",
-                given,
-            )
+        if not gradient or any(np.shape(known.get(n)) != np.shape(g) for n, g in gradient.items()):
+            return
+        parts = []
+        for part in self.gradients:
+            parts.append({"gradient": {name: part["gradient"][name] for name in gradient}})
+        factors = fitted(parts, {"gradient": gradient})
+        made = self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
+        words = f"the gradients of the replicas count {numbers(factors)} when they are added{text}"
+        yield words, {"gradient": made}
 
     def _combined(self, factors: Sequence[float] | np.ndarray) -> Step:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
@@ -170,26 +145,13 @@ class Between:
 
     def of_updates(self) -> Iterator[Variant]:
         """Hooks at the wrong moment, and what replicas do not take over or do not clear."""
-        shares = self.shares
-        repeated = take_updates(
-            shares.reference, shares.reference.network, shares.batch, steps=(0, 0)
-        )
+        reference, batch = self.shares.reference, self.shares.batch
+        repeated = take_updates(reference, reference.network, batch, steps=(0, 0))
         yield "the same masks in every step: replicas do not hear its number", repeated
-        clipped = "gradients clipped (by the optimizer's hooks)"
-        yield f"{clipped} in each replica, before accumulation", self._updates(_hooks_on_each)
-        yield f"{clipped} in the root alone, before accumulation", self._updates(_hooks_first)
-        yield "the optimizer's hooks not called", self._updates(_no_hooks)
-        yield "the optimizer's hooks called twice", self._updates(_hooks_twice)
-        stale = hooked(self.replicas(), AccumulateGradients, Stale)
-        yield (
-            "stale parameters: replicas do not take over what the update made",
-            self._updates(network=stale),
-        )
-        kept = hooked(self.replicas(), Uncleared)
-        yield (
-            "gradients of earlier steps that are not cleared in the replicas",
-            self._updates(network=kept),
-        )
+        for words, change in _HOOKS.items():
+            yield words, self._updates(change)
+        for words, hooks in _REPLICAS.items():
+            yield words, self._updates(network=hooked(self.replicas(), *hooks))
 
     def _updates(
         self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None
@@ -207,6 +169,11 @@ class Between:
             optimizers={name: partial(make, original) for name, original in originals}
         )
         return take_updates(subject, network or self.replicas(), self.shares.batch)
+
+
+def _rounded(step: Step, dtype: str) -> Step:
+    short = {name: g.astype(dtype).astype(g.dtype) for name, g in step["gradient"].items()}
+    return {"gradient": short}
 
 
 def _where_different(wanted: Step, came: Step) -> dict[str, Any]:
@@ -240,3 +207,26 @@ def _no_hooks(optimizer: AbstractOptimizer) -> None:
 
 def _hooks_twice(optimizer: AbstractOptimizer) -> None:
     optimizer.pre_update_hooks = [*optimizer.pre_update_hooks, *optimizer.pre_update_hooks[1:]]
+
+
+# What a replica's gradient counts: all others, and it besides.
+_COUNTED = {
+    "the gradient of replica {} is lost in accumulation": (1.0, -1.0),
+    "only the gradient of replica {} is used": (0.0, 1.0),
+    "the gradient of replica {} counts twice": (1.0, 1.0),
+    "the gradient of replica {} has the wrong sign": (1.0, -2.0),
+}
+_CLIPPED = "gradients clipped (by the optimizer's hooks)"
+_HOOKS: dict[str, Callable[[AbstractOptimizer], None]] = {
+    f"{_CLIPPED} in each replica, before accumulation": _hooks_on_each,
+    f"{_CLIPPED} in the root alone, before accumulation": _hooks_first,
+    "the optimizer's hooks not called": _no_hooks,
+    "the optimizer's hooks called twice": _hooks_twice,
+}
+_REPLICAS: dict[str, tuple[Any, ...]] = {
+    "stale parameters: replicas do not take over what the update made": (
+        AccumulateGradients,
+        Stale,
+    ),
+    "gradients of earlier steps that are not cleared in the replicas": (Uncleared,),
+}

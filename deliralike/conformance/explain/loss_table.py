@@ -48,7 +48,8 @@ def sigmoid(z: Array) -> Array:
 
 
 def log_softmax(z: Array, axis: int = 1) -> Array:
-    """The logarithm of the softmax along an axis."""
+    """The logarithm of the softmax along an axis; along the only one of one number a sample."""
+    axis = min(axis, z.ndim - 1)
     z = z - z.real.max(axis, keepdims=True)
     return z - np.log(np.exp(z).sum(axis, keepdims=True))
 
