@@ -12,9 +12,11 @@ from deliralike import nest
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.observe import Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.observe import Around, Call, Unit, bare, cotangents, force, record
 from deliralike.conformance.observe.corresponding import Correspondence
 from deliralike.conformance.places import UNIT, Tap, outputs
+
+_MOST_TERMS = 8  # the last of which are looked at, each by a run of the loss
 
 
 def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Composition | None:
@@ -47,14 +49,7 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     mine, its = (_total(side, calls, given) for side in (expected, found))
     if mine is None or its is None:
         return None
-    functions = record(unit).calls
-    try:
-        around = cotangents(unit, functions)
-    except Exception:  # noqa: BLE001  # a native function may forbid gradients of an argument
-        around = {}
-    weighted = {name: one.output for name, one in around.items()}
-    known = {name: functions[name] for name in weighted}
-    terms = tuple(_terms(unit, known, weighted))
+    terms = tuple(_terms(unit, calls, weights, mine))
     targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
     return Composition(given, unit.network.neutral_state(), terms, mine, its, targets)
 
@@ -77,33 +72,69 @@ def _total(
 
 
 def _terms(
-    unit: Unit, calls: Mapping[Tap, Call], cotangents: Mapping[Tap, list[Any]]
+    unit: Unit, blocks: Mapping[Tap, Call], weights: Mapping[Tap, Around], whole: Total
 ) -> Iterator[Term]:
-    """The functions that give one number, on which the loss depends.
+    """The functions that give one number, on which the loss depends, the last ones first.
 
     A loss of each sample and the mean or sum of it are one function.
     """
-    state = unit.network.neutral_state()
+    functions = {name: one for name, one in record(unit).calls.items() if one.path is None}
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
-    for name, call in calls.items():
+    found = []
+    for name, call in functions.items():
         function = name.function
-        if call.path is not None or not arguments.is_known(function):
-            continue  # a block, or a function of the framework's that `nn` does not have
-        filled = nest.map(
-            lambda leaf: state.get(leaf, leaf) if isinstance(leaf, str) else leaf, bare(call.args)
-        )
-        bound = arguments.bound(function, {}, {}, filled, call.kwargs)
+        if not arguments.is_known(function):
+            continue  # a function of the framework's that `nn` does not have
+        bound = _bound(unit, function, call)
         if bound.get("reduction") == "none":
             of_samples.append((function, bound, call.output))
-            continue
-        factors = [one for one in cotangents[name] if one is not None]
-        if np.size(call.output) != 1 or len(factors) != 1 or not np.any(factors[0]):
+        elif np.size(call.output) == 1 and np.ndim(next(iter(bound.values()), 0.0)):
+            found.append((name, call, function, bound))
+    for name, call, function, bound in found[: -_MOST_TERMS - 1 : -1]:
+        factor, rest = _without(unit, {**blocks, name: _closed(call)}, weights, name, call)
+        if not factor:
             continue
         if function in ("mean", "sum"):
             function, bound = _reduced(function, bound, of_samples)
-        if len(bound) > 1:
-            value, factor = float(np.ravel(call.output)[0]), float(np.ravel(factors[0])[0])
-            yield Term(function, bound, value, factor)
+        through = {path: value - rest[path] for path, value in whole.outputs.items()}
+        yield Term(function, bound, float(np.ravel(call.output)[0]), factor, through)
+
+
+def _bound(unit: Unit, function: str, call: Call) -> dict[str, Any]:
+    """The arguments of a function by name, with the network's own tensors in their places."""
+    state = unit.network.neutral_state()
+
+    def filled(leaf: Any) -> Any:
+        return state.get(leaf, leaf) if isinstance(leaf, str) else leaf
+
+    args, kwargs = nest.map(filled, (bare(call.args), bare(call.kwargs)))
+    return arguments.bound(function, {}, {}, args, kwargs)
+
+
+def _closed(call: Call) -> Call:
+    """A call whose own inputs are left as they are: some take no gradient."""
+    args, kwargs = nest.map(_no_array, (call.args, call.kwargs))
+    return replace(call, args=args, kwargs=kwargs)
+
+
+def _no_array(leaf: Any) -> Any:
+    return None if isinstance(leaf, np.ndarray) else leaf
+
+
+def _without(
+    unit: Unit,
+    calls: Mapping[Tap, Call],
+    weights: Mapping[Tap, Around],
+    name: Tap,
+    call: Call,
+) -> tuple[float, Mapping[str, Any]]:
+    """The loss's derivative with respect to a function's result, and its gradient without that."""
+    count = len(nest.leaves((call.args, call.kwargs)))
+    around = {**weights, name: Around([None] * count, [None] * len(nest.leaves(call.output)))}
+    found = force(unit, calls, around).observed[UNIT].inputs
+    inputs = {str(quantity): value for quantity, value in found.items()}
+    factor = inputs.get(f"the output of {name}")
+    return 0.0 if factor is None else float(np.ravel(factor)[0]), inputs
 
 
 def _reduced(

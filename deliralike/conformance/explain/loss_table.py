@@ -13,26 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.conventions import LOG, Convention
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.trials import LOG, either, number
 
 Array = np.ndarray
 IGNORED = -100
 SMOOTH = 1e-5
+_MOST_CLASSES = 64  # of which each is left out once, or has a weight that is searched for
+_MOST_WEIGHTS = 7  # that can be told from a value and eight slopes
 
 
 @dataclass(frozen=True)
 class Family:
-    """Losses of one kind of target: a formula, its settings, and what they may be instead.
+    """Losses of one kind of target.
 
     Attributes:
-        formula: ``formula(z, **settings)`` is the loss of a prediction.
-        usual: The reference's settings.
-        table: From the reference's settings to what a candidate may have instead.
+        formula: Of ``given["z"]``, the prediction, and the settings.
+        given: The reference's settings.
+        table: From them to what other code has instead, the likely ones first.
     """
 
-    formula: Callable[..., Any]
-    usual: Mapping[str, Any]
-    table: Callable[[Mapping[str, Any]], Iterator[Convention]]
+    formula: Formula
+    given: Arguments
+    table: Callable[[Arguments], Iterator[Convention]]
 
 
 # Functions of complex numbers
@@ -65,36 +68,22 @@ def _softplus(z: Array) -> Array:
     return above + np.log1p(np.exp(z - 2.0 * above))
 
 
-def _at_least(z: Array, low: float) -> Array:
-    return np.where(z.real < low, low, z)
-
-
-def _unchanged(z: Array) -> Array:
+def unchanged(z: Array) -> Array:
+    """The identity."""
     return z
 
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
-    "": _unchanged,
+    "": unchanged,
     "softmax": softmax,
     "sigmoid": sigmoid,
     "log_softmax": log_softmax,
 }
 
-# What is said of each setting
-# -----------------------------------------------------------------------------
 
-
-def _rows(setting: str, values: Mapping[str, Any], usual: Any = None) -> Iterator[Convention]:
-    """A convention for each value of a setting but the usual one."""
-    for cause, value in values.items():
-        if value is not usual:
-            yield Convention(cause, {setting: value})
-
-
-def _instead(setting: str, usual: float, starts: tuple[float, ...], **more: Any) -> Convention:
-    """A number in the place of the reference's."""
-    cause = f"{setting.replace('_', ' ')}={{}} instead of {usual:g}"
-    return Convention(cause, number=setting, starts=starts, **more)
+def of_setting(name: str, values: Mapping[str, Any]) -> Convention:
+    """Other values of one setting, by the words for them."""
+    return either({words: {name: value} for words, value in values.items()})
 
 
 # Whole-number labels
@@ -109,19 +98,15 @@ class Labels:
         target: Whole numbers ``(batch, ...)``.
         weight: One for each class.
         kept: Which positions count.
-        counts: What each position counts in the denominator; by its label's weight when None.
     """
 
     target: Array
     weight: Array
     kept: Array
-    counts: Array | None = None
 
     @property
     def weights(self) -> Array:
         """What each position counts."""
-        if self.counts is not None:
-            return self.counts
         return self.kept * self.weight[np.where(self.kept, self.target, 0)]
 
     @property
@@ -131,61 +116,50 @@ class Labels:
         return np.moveaxis(np.eye(len(self.weight))[label] * self.kept[..., None], -1, 1)
 
 
-Divisor = Callable[[Array, Labels], Any]
-
-
-def cross_entropy(
-    z: Array,
-    on: Labels,
-    *,
-    logs: Callable[..., Array] = log_softmax,
-    labels: Callable[[Labels], Labels] = lambda on: on,
-    power: float = 1.0,
-    weight: Array | None = None,
-    label_smoothing: float = 0.0,
-    spread: Callable[[float, int], tuple[float, float]] = lambda s, k: (1.0 - s, s / k),
-    spread_weight: str = "class",
-    gamma: float = 0.0,
-    divisor: Divisor | None = None,
-    denominator_eps: float = 0.0,
-    whole: Callable[[Array, Labels], Any] | None = None,
-) -> Any:
+def cross_entropy(nn: Any, given: Arguments) -> Any:
     """Cross-entropy of labels.
 
     Args:
-        z: The prediction ``(batch, classes, ...)``.
-        on: Labels, weights and what is ignored.
-        logs: From the prediction to logarithms of probabilities.
-        labels: What becomes of labels and weights.
-        power: Of the class weights.
-        weight: Class weights instead.
-        label_smoothing, spread: The share that is spread, and from it and the number of classes the
-            factors of the label's logarithm and of each class's.
-        spread_weight: By whose weight the spread share counts: ``"class"``, ``"label"``, ``"none"``.
-        gamma: The exponent of focal loss.
-        divisor: From the loss of each position to one number; their sum over that of their weights
-            when None.
-        denominator_eps: Added to that.
-        whole: Another loss of the prediction and labels altogether.
+        nn: Not used.
+        given: The prediction ``z`` ``(batch, classes, ...)`` and `Labels`; ``logs``, from the
+            prediction to logarithms of probabilities; ``change`` of the labels; class ``weight``
+            instead and its ``power``; ``smoothing``, the share that is spread, and ``spread``, from
+            it and the number of classes the factors of the label's logarithm and of each class's;
+            by whose weight the spread share counts (``"class"``, ``"label"``, ``"none"``);
+            ``gamma``, the exponent of focal loss; ``divisor``, from the loss of each position to
+            one number; ``eps`` in the denominator; ``whole``, another loss altogether.
     """
-    if weight is not None:
-        on = replace(on, weight=weight)
-    on = labels(on if power == 1.0 else replace(on, weight=on.weight**power))
-    if whole is not None:
-        return whole(z, on)
-    log_p, hot = logs(z), on.hot
-    own, every = spread(label_smoothing, len(on.weight))
-    right = -(hot * log_p).sum(1)
+    z, on = given["z"], given["labels"]
+    on = replace(on, weight=given.get("weight", on.weight) ** given.get("power", 1.0))
+    on = given.get("change", unchanged)(on)
+    if "whole" in given:
+        return given["whole"](z, on)
+    log_p, smoothing = given.get("logs", log_softmax)(z), given["smoothing"]
+    own, every = given.get("spread", _over_all)(smoothing, len(on.weight))
+    right = -(on.hot * log_p).sum(1)
     each = own * on.weights * right
-    if label_smoothing:
+    if smoothing:
         per_class = on.weight.reshape(1, -1, *(1,) * (z.ndim - 2))
-        by = {"class": per_class, "label": on.weights[:, None], "none": 1.0}[spread_weight]
-        each = each - every * (on.kept[:, None] * by * log_p).sum(1)
-    if gamma:
-        each = each * (1.0 - np.exp(-right)) ** gamma
-    if divisor is not None:
-        return divisor(each, on)
-    return each.sum() / (on.weights.sum() + denominator_eps)
+        by = {"class": per_class, "label": on.weights[:, None], "none": 1.0}
+        spread = by[given.get("spread_weight", "class")] * log_p
+        each = each - every * (on.kept[:, None] * spread).sum(1)
+    if given["gamma"]:
+        each = each * (1.0 - np.exp(-right)) ** given["gamma"]
+    if given["divisor"] is not None:
+        return given["divisor"](each, on)
+    return each.sum() / (on.weights.sum() + given.get("eps", 0.0))
+
+
+def _over_all(share: float, classes: int) -> tuple[float, float]:
+    return 1.0 - share, share / classes
+
+
+def _over_others(share: float, classes: int) -> tuple[float, float]:
+    return 1.0 - share - share / (classes - 1), share / (classes - 1)
+
+
+def _sum(each: Array, on: Labels) -> Any:
+    return each.sum()
 
 
 def _class_means(each: Array, on: Labels) -> Any:
@@ -198,51 +172,58 @@ def _sample_means(each: Array, on: Labels) -> Any:
     return (each.sum(axes) / on.weights.sum(axes)).mean()
 
 
-def _ignored_too(each: Array, on: Labels) -> Any:
-    return each.sum() / (on.weights.sum() + on.weight[0] * (~on.kept).sum())
-
-
-_SUM: Divisor = lambda each, on: each.sum()  # noqa: E731
-_DIVISORS: Mapping[str, Divisor] = {
-    "sum instead of mean": _SUM,
-    "class weights by count: divided by the number of labels instead of the sum of their weights": (
-        lambda each, on: each.sum() / on.kept.sum()
-    ),
-    "ignored labels in the denominator: divided by the number of all labels": (
-        lambda each, on: each.mean()
-    ),
-    "divided by the batch size alone (sum over positions)": lambda each, on: each.sum() / len(each),
-    "divided by the number of positions alone (sum over the batch)": (
-        lambda each, on: each.sum() * len(each) / each.size
-    ),
-    "mean over classes as well (all elements)": (lambda each, on: each.mean() / len(on.weight)),
+_BY_COUNT = (
+    "class weights by count: divided by the number of labels instead of the sum of their weights"
+)
+_DIVISORS: Mapping[str, Callable[[Array, Labels], Any]] = {
+    "sum instead of mean": _sum,
+    _BY_COUNT: lambda each, on: each.sum() / on.kept.sum(),
+    "mean over classes as well (all elements)": lambda each, on: each.mean() / len(on.weight),
     "mean of the classes' means": _class_means,
-    "mean of the samples' means": _sample_means,
     "divided by the sum of all class weights": lambda each, on: each.sum() / on.weight.sum(),
-    "ignored labels in the denominator, with the weight of the first class": _ignored_too,
-    "maximum over the labels instead of the mean": (
-        lambda each, on: each.flat[int(np.argmax(each.real))]
-    ),
-    "root of the mean square of the labels' losses": lambda each, on: np.sqrt((each**2).mean()),
 }
+_OF_POSITIONS: Mapping[str, Callable[[Array, Labels], Any]] = {
+    "divided by the batch size alone (sum over positions)": lambda each, on: each.sum() / len(each),
+    "mean of the samples' means": _sample_means,
+}
+_OF_IGNORED = "ignored labels in the denominator: divided by the number of all labels"
 _LOGS: Mapping[str, Callable[..., Array]] = {
-    "log_softmax and softmax: probabilities without their logarithm": lambda z: softmax(z),
-    "softmax missing: the negative logit": lambda z: z,
-    "softmax missing: logarithm of the logits taken for probabilities": lambda z: np.log(z),
+    "log_softmax and softmax: probabilities without their logarithm": softmax,
+    "softmax missing: the negative logit": unchanged,
+    "softmax missing: logarithm of the logits taken for probabilities": np.log,
     "sigmoid instead of softmax": lambda z: -_softplus(-z),
     "logarithm to base 2": lambda z: log_softmax(z) / math.log(2.0),
     "logarithm to base 10": lambda z: log_softmax(z) / math.log(10.0),
 }
-# What people add to probabilities, or bound them by from below.
-_LITTLE = (0.1, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-12, 1e-15, 1e-16, 1e-20, 1e-30)
-_LEAST = (1e-38, 1e-45, 1e-300, float(np.finfo(float).tiny))
 _SPREADS: Mapping[str, Callable[[float, int], tuple[float, float]]] = {
-    "label smoothing spread over the other classes alone": (
-        lambda s, k: (1.0 - s - s / (k - 1), s / (k - 1))
-    ),
+    "label smoothing spread over the other classes alone": _over_others,
     "label smoothing not divided by the number of classes": lambda s, k: (1.0 - s, s),
     "label smoothing: the label keeps its whole share": lambda s, k: (1.0, s / k),
 }
+_SPREAD_WEIGHTS = {
+    "label smoothing without class weights": "none",
+    "label smoothing by the weight of the label": "label",
+}
+_OF_ONE_HOT: Mapping[str, Callable[[Array, Labels], Any]] = {
+    "binary cross-entropy of each class (sigmoid), mean over all": (
+        lambda z, on: bce(z, on.hot).mean()
+    ),
+    "binary cross-entropy of each class (sigmoid), sum over classes": (
+        lambda z, on: bce(z, on.hot).sum(1).mean()
+    ),
+    "squared error of the probabilities, mean over all": (
+        lambda z, on: ((softmax(z) - on.hot) ** 2).mean()
+    ),
+    "squared error of the probabilities, sum over classes": (
+        lambda z, on: ((softmax(z) - on.hot) ** 2).sum(1).mean()
+    ),
+    "squared error of the logits, mean over all": lambda z, on: ((z - on.hot) ** 2).mean(),
+    "squared error of the logits, sum over classes": lambda z, on: (
+        ((z - on.hot) ** 2).sum(1).mean()
+    ),
+}
+# What people add to probabilities, or bound them by from below.
+_LITTLE = (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
 
 
 def of_labels(prediction: Array, target: Array, settings: Mapping[str, Any]) -> Family:
@@ -250,71 +231,61 @@ def of_labels(prediction: Array, target: Array, settings: Mapping[str, Any]) -> 
     classes, given = prediction.shape[1], settings.get("weight")
     weight = np.ones(classes) if given is None else np.asarray(given, np.float64)
     kept = (target != settings.get("ignore_index", IGNORED)) & (target >= 0)
-    on = Labels(target, weight, kept)
-    usual: dict[str, Any] = {"label_smoothing": float(settings.get("label_smoothing", 0.0))}
-    usual["gamma"] = float(settings.get("gamma", 0.0))
-    if settings.get("reduction") == "sum":
-        usual["divisor"] = _SUM
-    table = partial(_of_labels, on, given is not None)
-    return Family(partial(cross_entropy, on=on), usual, table)
+    usual = {
+        "labels": Labels(target, weight, kept),
+        "smoothing": float(settings.get("label_smoothing") or 0.0),
+        "gamma": float(settings.get("gamma") or 0.0),
+        "divisor": _sum if settings.get("reduction") == "sum" else None,
+    }
+    return Family(cross_entropy, usual, _of_labels)
 
 
-def _of_labels(on: Labels, weighted: bool, usual: Mapping[str, Any]) -> Iterator[Convention]:
-    smoothing, gamma = usual["label_smoothing"], usual["gamma"]
-    if "weight" in usual:  # those that a loss was recognised by
-        on, weighted = replace(on, weight=usual["weight"]), True
-    yield from _rows("divisor", _DIVISORS, usual.get("divisor"))
-    if "divisor" in usual:
-        yield Convention("mean instead of sum", {"divisor": None})
-    yield from _rows("labels", dict(_other_labels(on, weighted)))
+def _of_labels(given: Arguments) -> Iterator[Convention]:
+    on, smoothing, gamma = given["labels"], given["smoothing"], given["gamma"]
+    on = replace(on, weight=given.get("weight", on.weight))
+    weighted = bool(np.ptp(on.weight))
+    yield of_setting("divisor", _DIVISORS)
+    if not on.kept.all():
+        yield of_setting("divisor", {_OF_IGNORED: lambda each, _: each.mean()})
+    if on.target.ndim > 1:
+        yield of_setting("divisor", _OF_POSITIONS)
+    if given["divisor"] is not None:
+        yield of_setting("divisor", {"mean instead of sum": None})
+    yield of_setting("change", dict(_other_labels(on, weighted)))
     if weighted:
-        alone: Divisor = lambda each, _: each.sum() / on.weights.sum()  # noqa: E731
-        yield Convention(
-            "class weights in the denominator alone", {"labels": _unweighted, "divisor": alone}
-        )
+        alone = {"change": _unweighted, "divisor": lambda each, _: each.sum() / on.weights.sum()}
+        yield either({"class weights in the denominator alone": alone})
     if smoothing:
-        yield Convention(f"no label smoothing instead of {smoothing:g}", {"label_smoothing": 0.0})
-        yield from _rows("spread", _SPREADS)
-        for whose in ("label", "none") if weighted else ():
-            words = "without class weights" if whose == "none" else "by the weight of the label"
-            yield Convention(f"label smoothing {words}", {"spread_weight": whose})
-    yield from _rows("logs", _LOGS)
-    for eps in (*_LITTLE, *_LEAST):
-        added = partial(_log_of_more, eps=eps)
-        words = f"{eps:.3g} (eps) added to the probabilities inside the logarithm"
-        yield Convention(words, {"logs": added})
-        bounded = partial(_log_of_least, eps=eps)
-        yield Convention(f"probabilities clipped at {eps:.3g} from below", {"logs": bounded})
+        yield of_setting("smoothing", {f"no label smoothing instead of {smoothing:g}": 0.0})
+        yield of_setting("spread", _SPREADS)
+    if smoothing and weighted:
+        yield of_setting("spread_weight", _SPREAD_WEIGHTS)
+    yield of_setting("logs", _LOGS)
+    for eps in _LITTLE:
+        words = f"{eps:g} (eps) added to the probabilities inside the logarithm"
+        yield of_setting("logs", {words: partial(_log_of_more, eps=eps)})
+        words = f"probabilities clipped at {eps:g} from below"
+        yield of_setting("logs", {words: partial(_log_of_least, eps=eps)})
+        yield of_setting("eps", {f"{eps:g} (eps) added to the denominator": eps})
     for axis in (0, *range(2, on.target.ndim + 1)):
-        other = partial(_along, axis=axis)
-        yield Convention(f"softmax over axis {axis} instead of 1", {"logs": other})
-    yield from _rows("whole", dict(_of_one_hot()))
-    yield _instead("label_smoothing", smoothing, (0.1, 0.05, 0.2))
-    yield Convention(
-        "label smoothing={} spread over the other classes alone",
-        {"spread": next(iter(_SPREADS.values()))},
-        "label_smoothing",
+        along = {f"softmax over axis {axis} instead of 1": partial(log_softmax, axis=axis)}
+        yield of_setting("logs", along)
+    yield of_setting("whole", _OF_ONE_HOT)
+    yield number("label_smoothing", "smoothing", (0.1, 0.05, 0.2), usual=smoothing)
+    others = {"spread": _over_others}
+    yield number(
+        "label smoothing spread over the other classes alone, of",
+        "smoothing",
         (0.1, 0.2),
+        also=others,
     )
-    focal = f"gamma={{}} instead of {gamma:g}" if gamma else "focal loss with gamma={}"
-    yield Convention(focal, number="gamma", starts=(2.0, 1.0, 0.5))
+    words = "gamma" if gamma else "focal loss with gamma"
+    yield number(words, "gamma", (2.0, 1.0, 0.5), usual=gamma)
     if weighted:
-        yield Convention("class weights to the power of {}", {}, "power", (0.5, 2.0, -1.0))
-    for eps in (1.0, -1.0, 1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12):
-        words = (
-            "one less in the denominator" if eps < 0 else f"{eps:g} (eps) added to the denominator"
-        )
-        yield Convention(words, {"denominator_eps": eps})
-    there = np.unique(on.target[on.kept])
-    if len(there) == len(on.weight) > 1:
-        cause = f"class weights {{}} (up to a factor) instead of [{_few(on.weight)}]"
-        yield Convention(
-            cause, {}, "weight", vector=len(on.weight), linear={"divisor": _SUM, "power": 1.0}
-        )
-
-
-def _few(values: Array) -> str:
-    return ", ".join(f"{value:.6g}" for value in values)
+        yield number("class weights to the power of", "power", (0.5, 2.0, -1.0))
+    if len(np.unique(on.target[on.kept])) == len(on.weight) <= _MOST_WEIGHTS:
+        own = tuple(map(float, on.weight))
+        yield number("class weights (up to a factor)", "weight", (own,), usual=list(own))
 
 
 def _log_of_more(z: Array, eps: float) -> Array:
@@ -322,11 +293,8 @@ def _log_of_more(z: Array, eps: float) -> Array:
 
 
 def _log_of_least(z: Array, eps: float) -> Array:
-    return np.log(_at_least(softmax(z), eps))
-
-
-def _along(z: Array, axis: int) -> Array:
-    return log_softmax(z, axis)
+    p = softmax(z)
+    return np.log(np.where(p.real < eps, eps, p))
 
 
 def _unweighted(on: Labels) -> Labels:
@@ -337,32 +305,21 @@ def _other_labels(on: Labels, weighted: bool) -> Iterator[tuple[str, Callable[[L
     """What may become of labels, of their weights, and of what counts."""
     if weighted:
         yield "class weights missing", _unweighted
-        yield "class weights in reverse order", lambda on: replace(on, weight=on.weight[::-1])
         for by in (1, -1):
-            words = f"class weights in another order, shifted by {by:+d}"
-            yield words, partial(_rolled, by)
+            yield f"class weights in another order, shifted by {by:+d}", partial(_rolled, by)
     if not on.kept.all():
-        yield "ignored labels counted as the first class", partial(_counted, label=0)
+        yield "ignored labels counted as the first class", partial(_counted, 0)
         last = "ignored labels counted as the last class (index -1 wraps)"
-        yield last, partial(_counted, label=len(on.weight) - 1)
+        yield last, partial(_counted, len(on.weight) - 1)
     for by in (1, -1):
-        own = f"labels off by one ({by:+d}), with the weights of the right ones"
         yield f"labels off by one ({by:+d})", partial(_shifted, by)
-        if weighted:
-            yield own, partial(_shifted_alone, by)
-    place = np.arange(len(on.target)).reshape(-1, *(1,) * (on.target.ndim - 1))
-    half = place < len(on.target) // 2
     along = np.arange(on.target.shape[-1])
     axis = "last axis" if on.target.ndim > 1 else "batch"
-    kept = {
-        "first half of the batch alone": half,
-        f"the last label along the {axis} left out": along < along[-1],
-        f"the first label along the {axis} left out": along > 0,
-    }
-    for label in np.unique(on.target[on.kept]) if len(on.weight) <= 64 else ():
-        kept[f"class {label} ignored as well (a weight of zero)"] = on.target != label
-    for words, mask in kept.items():
-        yield words, partial(_kept, mask)
+    yield f"the last label along the {axis} left out", partial(_kept, along < along[-1])
+    yield f"the first label along the {axis} left out", partial(_kept, along > 0)
+    for label in np.unique(on.target[on.kept]) if len(on.weight) <= _MOST_CLASSES else ():
+        words = f"class {label} ignored as well (a weight of zero)"
+        yield words, partial(_kept, on.target != label)
 
 
 def _rolled(by: int, on: Labels) -> Labels:
@@ -373,39 +330,13 @@ def _shifted(by: int, on: Labels) -> Labels:
     return replace(on, target=(on.target + by) % len(on.weight))
 
 
-def _shifted_alone(by: int, on: Labels) -> Labels:
-    return replace(_shifted(by, on), counts=on.weights)
-
-
 def _kept(mask: Array, on: Labels) -> Labels:
     return replace(on, kept=on.kept & mask)
 
 
-def _counted(on: Labels, label: int) -> Labels:
+def _counted(label: int, on: Labels) -> Labels:
     target = np.where(on.kept, on.target, label)
     return replace(on, target=target, kept=np.ones_like(on.kept))
-
-
-def _of_one_hot() -> Iterator[tuple[str, Callable[[Array, Labels], Any]]]:
-    """Losses of each class by itself."""
-    elements = {
-        "binary cross-entropy of each class (sigmoid)": bce,
-        "squared error of the probabilities": lambda z, t: (softmax(z) - t) ** 2,
-        "squared error of the logits": lambda z, t: (z - t) ** 2,
-    }
-    for words, element in elements.items():
-        yield f"{words}, mean over all", partial(_of_classes, element, np.mean)
-        yield f"{words}, sum over classes", partial(_of_classes, element, _sum_of_classes)
-
-
-def _of_classes(
-    element: Callable[..., Array], reduce: Callable[..., Any], z: Array, on: Labels
-) -> Any:
-    return reduce(element(z, on.hot))
-
-
-def _sum_of_classes(each: Array) -> Any:
-    return each.sum(1).mean()
 
 
 # Targets of the prediction's shape
@@ -417,31 +348,29 @@ def bce(z: Array, target: Array, positive: Any = 1.0) -> Array:
     return target * positive * _softplus(-z) + (1.0 - target) * _softplus(z)
 
 
+def _bce_of_probabilities(p: Array, target: Array, positive: Any = 1.0) -> Array:
+    return -target * positive * np.log(p) - (1.0 - target) * np.log(1.0 - p)
+
+
 def _missed(z: Array, target: Array) -> Array:
     """One minus the probability of what is true."""
     return target * sigmoid(-z) + (1.0 - target) * sigmoid(z)
 
 
-def _share(target: Array, alpha: float | None) -> Any:
-    """What positives and negatives count in a focal loss."""
-    return 1.0 if alpha is None else alpha * target + (1.0 - alpha) * (1.0 - target)
+def _focal(z: Array, t: Array, given: Arguments) -> Array:
+    missed, alpha = _missed(z, t), given["alpha"]
+    missed = given.get("seen", unchanged)(missed)
+    share = 1.0 if alpha is None else alpha * t + (1.0 - alpha) * (1.0 - t)
+    return bce(z, t) * missed ** given["gamma"] * share
 
 
-def _focal(z: Array, t: Array, gamma: float, alpha: float | None, **_: Any) -> Array:
-    return bce(z, t) * _missed(z, t) ** gamma * _share(t, alpha)
-
-
-def _focal_inverted(z: Array, t: Array, gamma: float, alpha: float | None, **_: Any) -> Array:
-    return bce(z, t) * (1.0 - _missed(z, t)) ** gamma * _share(t, alpha)
-
-
-def _focal_detached(z: Array, t: Array, gamma: float, alpha: float | None, **_: Any) -> Array:
-    return bce(z, t) * _missed(z, t).real ** gamma * _share(t, alpha)
-
-
-def _huber(x: Array, t: Array, delta: float, **_: Any) -> Array:
-    size = _absolute(x - t)
+def _huber(x: Array, t: Array, given: Arguments) -> Array:
+    size, delta = _absolute(x - t), given["delta"]
     return np.where(size.real < delta, 0.5 * size * size, delta * (size - 0.5 * delta))
+
+
+def _smooth_l1(x: Array, t: Array, given: Arguments) -> Array:
+    return _huber(x, t, given) / given["delta"]
 
 
 def _own_entropy(target: Array) -> Array:
@@ -449,80 +378,43 @@ def _own_entropy(target: Array) -> Array:
     return target * np.log(np.where(target > 0, target, 1.0))
 
 
-Element = Callable[..., Array]  # from prediction and target, with numbers by name
+Element = Callable[[Array, Array, Arguments], Array]
+_OF_PROBABILITIES = "binary cross-entropy of probabilities"
 ELEMENTS: Mapping[str, Element] = {
-    "squared error": lambda x, t, **_: (x - t) ** 2,
-    "absolute error": lambda x, t, **_: _absolute(x - t),
+    "squared error": lambda x, t, given: (x - t) ** 2,
+    "absolute error": lambda x, t, given: _absolute(x - t),
     "Huber loss with delta=1": _huber,
-    "log-cosh of the error": lambda x, t, **_: np.log(np.cosh(x - t)),
-    "binary cross-entropy of logits": lambda x, t, positive, **_: bce(x, t, positive),
-    "binary cross-entropy of probabilities": (
-        lambda x, t, positive, **_: -t * positive * np.log(x) - (1.0 - t) * np.log(1.0 - x)
-    ),
+    "log-cosh of the error": lambda x, t, given: np.log(np.cosh(x - t)),
+    "binary cross-entropy of logits": lambda x, t, given: bce(x, t, given["positive"]),
+    _OF_PROBABILITIES: lambda x, t, given: _bce_of_probabilities(x, t, given["positive"]),
     "focal loss": _focal,
-    "focal weight inverted: what is classified well counts more (p instead of 1 - p)": (
-        _focal_inverted
-    ),
-    "no gradient through the focal weight (it is detached)": _focal_detached,
-    "cross-entropy of soft targets": lambda x, t, **_: -t * log_softmax(x),
-    "KL divergence": lambda x, t, **_: _own_entropy(t) - t * log_softmax(x),
+    "cross-entropy of soft targets": lambda x, t, given: -t * log_softmax(x),
+    "KL divergence": lambda x, t, given: _own_entropy(t) - t * log_softmax(x),
     "KL divergence with its arguments exchanged": (
-        lambda x, t, **_: softmax(x) * (log_softmax(x) - np.log(t))
+        lambda x, t, given: softmax(x) * (log_softmax(x) - np.log(t))
     ),
-    "Poisson likelihood": lambda x, t, **_: np.exp(x) - t * x,
+    "Poisson likelihood": lambda x, t, given: np.exp(x) - t * x,
 }
-# Those that take a softmax along axis 1; of logarithms of probabilities it changes nothing.
-_OF_AXES = (
+# Those that take a softmax along axis 1.
+_OF_AXES = {
     "cross-entropy of soft targets",
     "KL divergence",
     "KL divergence with its arguments exchanged",
-)
+}
+_MEAN, _SUM = "mean over all elements", "sum instead of mean"
 _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
-    "mean over all elements": lambda each: each.mean(),
-    "sum instead of mean": lambda each: each.sum(),
-    "sum over each sample, mean over the batch": lambda each: each.sum() / len(each),
-    "mean over each sample, sum over the batch": lambda each: each.sum() * len(each) / each.size,
-    "sum over the second axis, mean over the rest": lambda each: each.sum(
-        min(1, each.ndim - 1)
-    ).mean(),
+    _MEAN: lambda each: each.mean(),
+    _SUM: lambda each: each.sum(),
     "root of the mean": lambda each: np.sqrt(each.mean()),
     "root of the sum": lambda each: np.sqrt(each.sum()),
 }
-_COUNTED: Mapping[str, Callable[[Array], Any]] = {
-    "only the positives counted": lambda t: t,
-    "only the negatives counted": lambda t: 1.0 - t,
+_OF_SAMPLES: Mapping[str, Callable[[Array], Any]] = {
+    "sum over each sample, mean over the batch": lambda each: each.sum() / len(each),
+    "mean over each sample, sum over the batch": lambda each: each.sum() * len(each) / each.size,
 }
-
-
-def elementwise(
-    x: Array,
-    target: Array,
-    *,
-    element: Element,
-    reduction: Callable[[Array], Any],
-    weight: Any = 1.0,
-    exchanged: bool = False,
-    label_smoothing: float = 0.0,
-    counted: Callable[[Array], Any] = lambda t: 1.0,
-    **numbers: Any,
-) -> Any:
-    """A loss of each element by itself.
-
-    Args:
-        x: The prediction.
-        target: Of its shape.
-        element, reduction: See the tables.
-        weight: Of each element.
-        exchanged: Whether one minus the target is taken.
-        label_smoothing: Towards one half.
-        counted: From the target to what each element counts.
-        numbers: Of the element: `delta`, `positive`, `alpha`, `gamma`.
-    """
-    own = 1.0 - target if exchanged else target
-    smoothed = own * (1.0 - label_smoothing) + 0.5 * label_smoothing
-    return reduction(element(x, smoothed, **numbers) * weight * counted(target))
-
-
+_OF_CHANNELS: Mapping[str, Callable[[Array], Any]] = {
+    "sum over the second axis, mean over the rest": lambda each: each.sum(1).mean(),
+}
 _KINDS = {
     "mse_loss": "squared error",
     "l1_loss": "absolute error",
@@ -531,64 +423,94 @@ _KINDS = {
 }
 
 
+def elementwise(nn: Any, given: Arguments) -> Any:
+    """A loss of each element by itself.
+
+    Args:
+        nn: Not used.
+        given: The prediction ``z``, the ``target`` of its shape; ``element`` and ``reduction``, see
+            the tables, and their numbers ``delta``, ``positive``, ``alpha``, ``gamma``; the
+            ``weight`` of each element; whether one minus the target is taken (``exchanged``);
+            ``smoothing`` towards one half; ``counted``, from the target to what elements count.
+    """
+    target, smoothing = given["target"], given.get("smoothing", 0.0)
+    own = 1.0 - target if given.get("exchanged") else target
+    each = given["element"](given["z"], own * (1.0 - smoothing) + 0.5 * smoothing, given)
+    counted = given["counted"](target) if "counted" in given else 1.0
+    return given["reduction"](each * given["weight"] * counted)
+
+
 def of_elements(target: Array, settings: Mapping[str, Any], kind: str = "") -> Family:
     """A loss of numbers or of binary targets, with the reference's settings."""
-    truth = target.astype(np.float64)
-    reduction = "sum instead of mean" if settings.get("reduction") == "sum" else ""
     usual = {
+        "target": target.astype(np.float64),
         "element": ELEMENTS[_KINDS.get(kind, "squared error")],
-        "reduction": _REDUCTIONS[reduction or "mean over all elements"],
+        "reduction": _REDUCTIONS[_SUM if settings.get("reduction") == "sum" else _MEAN],
         "weight": _or_one(settings.get("weight")),
         "positive": _or_one(settings.get("pos_weight")),
         "gamma": float(settings.get("gamma", 2.0)),
         "alpha": settings.get("alpha"),
         "delta": 1.0,
     }
-    return Family(partial(elementwise, target=truth), usual, partial(_of_elements, truth))
+    return Family(elementwise, usual, _of_elements)
 
 
 def _or_one(value: Any) -> Any:
     return 1.0 if value is None else np.asarray(value, np.float64)
 
 
-def _of_elements(target: Array, usual: Mapping[str, Any]) -> Iterator[Convention]:
+def _of_elements(given: Arguments) -> Iterator[Convention]:
+    target, element = given["target"], given["element"]
     flat = target.ndim < 2
-    yield from _rows("reduction", _REDUCTIONS, usual["reduction"])
-    own = {name: e for name, e in ELEMENTS.items() if not (flat and name in _OF_AXES)}
-    name = next((name for name, each in ELEMENTS.items() if each is usual["element"]), "")
-    instead = f" instead of {name}" if name else ""
-    elements = {f"{other}{instead}": element for other, element in own.items()}
-    yield from _rows("element", elements, usual["element"])
-    yield Convention("Huber loss with delta={}", {"element": _huber}, "delta", (0.5, 2.0), LOG)
-    beta = {"element": lambda x, t, delta, **_: _huber(x, t, delta) / delta}
-    yield Convention("smooth L1 with beta={}", beta, "delta", (1.0, 0.5), LOG)
+    yield of_setting("reduction", _REDUCTIONS)
+    yield of_setting("reduction", {} if flat else _OF_SAMPLES)
+    yield of_setting("reduction", _OF_CHANNELS if target.ndim > 2 else {})
+    yield of_setting("element", dict(_other_elements(element, flat)))
+    yield number("Huber loss with delta =", "delta", (0.5, 2.0), LOG, also={"element": _huber})
+    yield number("smooth L1 with beta =", "delta", (1.0, 0.5), LOG, also={"element": _smooth_l1})
     if not ((target >= 0) & (target <= 1)).all():
         return
-    yield Convention("targets exchanged (1 - target)", {"exchanged": True})
-    yield from _rows("counted", _COUNTED)
-    alpha, gamma, positive = usual["alpha"], usual["gamma"], usual["positive"]
-    if np.any(positive != 1.0):
-        yield Convention("pos_weight missing", {"positive": 1.0})
-    if np.any(usual["weight"] != 1.0):
-        yield Convention("weight missing", {"weight": 1.0})
+    yield of_setting("exchanged", {"targets exchanged (1 - target)": True})
+    constant = {f"targets that are all {one}": np.full_like(target, one) for one in (1, 0)}
+    yield of_setting("target", constant)
+    yield of_setting("counted", {"only the positives counted": unchanged})
+    yield of_setting("counted", {"only the negatives counted": lambda t: 1.0 - t})
+    for name, words in (("positive", "pos_weight missing"), ("weight", "weight missing")):
+        if np.any(given[name] != 1.0):
+            yield of_setting(name, {words: 1.0})
+    yield from _of_focal(given)
+    yield number("label_smoothing", "smoothing", (0.1, 0.2), usual=0.0)
+    if not np.ndim(given["positive"]):
+        yield number("pos_weight", "positive", (2.0, 0.5), LOG, usual=given["positive"])
+    if not flat and 1 < target.shape[-1] <= _MOST_WEIGHTS:
+        ones = (1.0,) * target.shape[-1]
+        yield number("pos_weight along the last axis", "positive", (ones,))
+        yield number("weight along the last axis", "weight", (ones,))
+
+
+def _other_elements(element: Element, flat: bool) -> Iterator[tuple[str, Element]]:
+    own = next((name for name, each in ELEMENTS.items() if each is element), "")
+    for name, other in ELEMENTS.items():
+        if not (flat and name in _OF_AXES):
+            yield f"{name} instead of {own}" if own else name, other
+
+
+def _of_focal(given: Arguments) -> Iterator[Convention]:
+    alpha = given["alpha"]
+    focal = {"element": _focal}
+    if given["element"] is not _focal:
+        yield number("focal loss without alpha, gamma", "gamma", (2.0, 1.0), also=focal)
+        both = {**focal, "gamma": 2.0}
+        yield number("focal loss with gamma=2 and alpha", "alpha", (0.25, 0.75), also=both)
+        return
+    words = "focal weight inverted: what is classified well counts more (p instead of 1 - p)"
+    yield of_setting("seen", {words: lambda missed: 1.0 - missed})
+    words = "no gradient through the focal weight (it is detached)"
+    yield of_setting("seen", {words: lambda missed: missed.real})
+    yield number("gamma", "gamma", (1.0, 0.5, 3.0), usual=given["gamma"])
     if alpha is not None:
-        words = f"alpha={1 - alpha:g} (that of the negatives) instead of {alpha:g}"
-        yield Convention("focal loss without alpha", {"alpha": None})
-        yield Convention(words, {"alpha": 1.0 - alpha})
-    if usual["element"] is _focal:
-        yield _instead("gamma", gamma, (1.0, 0.5, 3.0))
-        yield Convention(f"alpha={{}} instead of {alpha}", {}, "alpha", (0.25, 0.75))
-    else:
-        focal = {"element": _focal}
-        yield Convention("focal loss without alpha, gamma={}", focal, "gamma", (2.0, 1.0))
-        alphas = {**focal, "gamma": 2.0}
-        yield Convention("focal loss with gamma=2 and alpha={}", alphas, "alpha", (0.25, 0.75))
-    yield _instead("label_smoothing", 0.0, (0.1, 0.2))
-    yield Convention("pos_weight={}", {}, "positive", (2.0, 0.5), LOG)
-    if not flat and target.shape[-1] > 1:
-        for name, word in (("positive", "pos_weight"), ("weight", "weight")):
-            cause = f"{word}={{}} along the last axis"
-            yield Convention(cause, {}, name, vector=target.shape[-1])
+        yield of_setting("alpha", {"focal loss without alpha": None})
+        yield number("alpha", "alpha", (1.0 - alpha, 0.25, 0.75), usual=float(alpha))
 
 
 # Overlaps of regions
@@ -596,7 +518,7 @@ def _of_elements(target: Array, usual: Mapping[str, Any]) -> Iterator[Convention
 
 _FINISHES: Mapping[str, Callable[[Array], Any]] = {
     "mean of one minus the coefficient": lambda found: (1.0 - found).mean(),
-    "sum instead of mean": lambda found: (1.0 - found).sum(),
+    _SUM: lambda found: (1.0 - found).sum(),
     "negative coefficient instead of one minus it": lambda found: -found.mean(),
     "the coefficient itself instead of one minus it": lambda found: found.mean(),
     "logarithm: -log of the coefficient": lambda found: -np.log(found).mean(),
@@ -605,103 +527,119 @@ _FINISHES: Mapping[str, Callable[[Array], Any]] = {
 }
 
 
-def overlap(
-    p: Array,
-    target: Array,
-    *,
-    smooth: float,
-    below: float | None = None,
-    dims: tuple[int, ...] | None = None,
-    top: float = 2.0,
-    power: int = 1,
-    start: int = 0,
-    hard: bool = False,
-    index: tuple[float, float] | None = None,
-    finish: Callable[[Array], Any],
-    exponent: float = 1.0,
-) -> Any:
+def overlap(nn: Any, given: Arguments) -> Any:
     """The soft Dice loss of each sample and class, or another index of overlaps.
 
     Args:
-        p: Probabilities ``(batch, classes, ...)``.
-        target: One-hot labels of that shape.
-        smooth, below: Added to the numerator and to the denominator; equal when `below` is None.
-        dims: Which axes are summed over; those after the second when None.
-        top: The factor of the overlap.
-        power: Of probabilities and labels in the denominator.
-        start: The first class that counts.
-        hard: Whether the most likely class is taken, which has no gradient.
-        index: What false positives and false negatives count: a Tversky index; (1, 1) is Jaccard's.
-        finish, exponent: From coefficients to the loss, one minus which is raised to a power.
+        nn: Not used.
+        given: Probabilities ``z`` ``(batch, classes, ...)``, the one-hot ``target`` of that shape;
+            ``smooth`` in the numerator and ``below`` in the denominator, equal when there is none;
+            the axes ``dims`` that are summed over; the factor ``top`` of the overlap; the ``power``
+            of probabilities and labels in the denominator; the first class that counts (``start``);
+            ``index``, what false positives and false negatives count: a Tversky index, of which
+            (1, 1) is Jaccard's; ``finish`` from coefficients to the loss, one minus which is raised
+            to an ``exponent``.
     """
-    if hard:
-        p = np.moveaxis(np.eye(p.shape[1])[np.argmax(p.real, 1)], -1, 1)
-    dims = tuple(range(2, p.ndim)) if dims is None else dims
-    p, target = p[:, start:], target[:, start:]
+    start, index = given["start"], given.get("index")
+    p, target = given["z"][:, start:], given["target"][:, start:]
+    dims = given.get("dims", tuple(range(2, p.ndim)))
     both = (p * target).sum(dims)
     if index is None:
-        above, total = top * both, (p**power).sum(dims) + (target**power).sum(dims)
+        power = given.get("power", 1)
+        above, total = (
+            given.get("top", 2.0) * both,
+            (p**power).sum(dims) + (target**power).sum(dims),
+        )
     else:
-        above = both
-        missed = index[0] * (p * (1.0 - target)).sum(dims)
+        above, missed = both, index[0] * (p * (1.0 - target)).sum(dims)
         total = both + missed + index[1] * ((1.0 - p) * target).sum(dims)
-    found = (above + smooth) / (total + (smooth if below is None else below))
-    return finish(found if exponent == 1.0 else 1.0 - (1.0 - found) ** exponent)
+    smooth = given["smooth"]
+    found = (above + smooth) / (total + given.get("below", smooth))
+    exponent = given.get("exponent", 1.0)
+    return given["finish"](found if exponent == 1.0 else 1.0 - (1.0 - found) ** exponent)
 
 
 def of_overlaps(target: Array, settings: Mapping[str, Any], kind: str = "dice_loss") -> Family:
     """The Dice or Tversky loss with the reference's settings."""
-    reduction = "sum instead of mean" if settings.get("reduction") == "sum" else ""
+    finishes = list(_FINISHES.values())
     usual: dict[str, Any] = {
+        "target": target.astype(np.float64),
         "smooth": float(settings.get("smooth", SMOOTH)),
         "start": 0 if settings.get("include_background", True) else 1,
-        "finish": _FINISHES[reduction or "mean of one minus the coefficient"],
+        "finish": finishes[settings.get("reduction") == "sum"],
     }
     if kind == "tversky_loss":
         usual["index"] = (float(settings["alpha"]), float(settings["beta"]))
         usual["exponent"] = float(settings["gamma"])
-    truth = target.astype(np.float64)
-    return Family(partial(overlap, target=truth), usual, partial(_of_overlaps, truth))
+    return Family(overlap, usual, _of_overlaps)
 
 
-def _of_overlaps(target: Array, usual: Mapping[str, Any]) -> Iterator[Convention]:
-    smooth, spatial = usual["smooth"], tuple(range(2, target.ndim))
-    yield from _rows("finish", _FINISHES, usual["finish"])
+def _of_overlaps(given: Arguments) -> Iterator[Convention]:
+    smooth, spatial = given["smooth"], tuple(range(2, given["target"].ndim))
+    yield of_setting("finish", _FINISHES)
     dims = {
-        "over the whole batch": (0, *spatial),
-        "over the classes too": (1, *spatial),
-        "over batch and classes (one coefficient)": (0, 1, *spatial),
+        "overlap and sizes over the whole batch": (0, *spatial),
+        "overlap and sizes over the classes too": (1, *spatial),
+        "overlap and sizes over batch and classes (one coefficient)": (0, 1, *spatial),
     }
-    yield from _rows("dims", {f"overlap and sizes {words}": axes for words, axes in dims.items()})
-    yield Convention("squares in the denominator", {"power": 2})
-    yield Convention("no factor of two for the overlap", {"top": 1.0})
-    counted = "counted" if usual["start"] else "left out"
-    yield Convention(f"the background (channel 0) {counted}", {"start": 1 - usual["start"]})
-    yield Convention("smooth missing in the denominator", {"below": 0.0})
-    yield Convention("smooth missing in the numerator", {"smooth": 0.0, "below": smooth})
-    yield Convention("of the most likely classes (hard, without a gradient)", {"hard": True})
-    yield Convention("Jaccard index (IoU) instead of Dice", {"index": (1.0, 1.0)})
+    yield of_setting("dims", dims)
+    yield of_setting("power", {"squares in the denominator": 2})
+    yield of_setting("top", {"no factor of two for the overlap": 1.0})
+    counted = "counted" if given["start"] else "left out"
+    yield of_setting("start", {f"the background (channel 0) {counted}": 1 - given["start"]})
+    yield of_setting("below", {"smooth missing in the denominator": 0.0})
+    missing = {"smooth": 0.0, "below": smooth}
+    yield either({"smooth missing in the numerator": missing})
+    yield of_setting("index", {"Jaccard index (IoU) instead of Dice": (1.0, 1.0)})
     for alpha in (0.3, 0.7):
         words = f"Tversky index with alpha={alpha:g} and beta={1 - alpha:g}"
-        yield Convention(words, {"index": (alpha, 1.0 - alpha)})
-    usually = f"{smooth:g}"
+        yield of_setting("index", {words: (alpha, 1.0 - alpha)})
     starts = (1e-5, 1e-2, 1.0, 1e-7)
-    yield Convention(f"smooth={{}} instead of {usually}", {}, "smooth", starts, LOG)
-    alone = f"smooth={{}} in the denominator alone, instead of {usually} in both"
-    yield Convention(alone, {"smooth": 0.0}, "below", starts, LOG)
-    alone = f"smooth={{}} in the numerator alone, instead of {usually} in both"
-    yield Convention(alone, {"below": 0.0}, "smooth", starts, LOG)
-    words = f"smooth={{}} in the denominator instead of {usually}"
-    yield Convention(words, {"smooth": smooth}, "below", starts, LOG)
-    words = f"smooth={{}} in the numerator instead of {usually}"
-    yield Convention(words, {"below": smooth}, "smooth", starts, LOG)
-    yield Convention("one minus the coefficient to the power of {}", {}, "exponent", (0.75, 2.0))
+    alone = "in the {} alone (none in the other): smooth"
+    yield number("smooth", "smooth", starts, LOG, usual=smooth)
+    yield number(
+        alone.format("denominator"), "below", starts, LOG, also={"smooth": 0.0}, usual=smooth
+    )
+    yield number(
+        alone.format("numerator"), "smooth", starts, LOG, also={"below": 0.0}, usual=smooth
+    )
+    yield number("in the denominator: smooth", "below", starts, LOG, usual=smooth)
+    yield number("one minus the coefficient to the power of", "exponent", (0.75, 2.0))
+
+
+# Divergence of a normal distribution from the standard one
+# -----------------------------------------------------------------------------
+
+_SQUARES: Mapping[str, Callable[[Array], Array]] = {
+    "the mean instead of its square": unchanged,
+    "the absolute mean instead of its square": _absolute,
+    "no square of the mean": lambda mean: 0.0 * mean,
+}
+_VARIANCES: Mapping[str, Callable[[Array], Array]] = {
+    "the logarithm of the variance taken for that of the deviation": lambda log: np.exp(2.0 * log),
+    "the logarithm of the variance taken for the variance": unchanged,
+    "half of the logarithm of the variance in the exponent": lambda log: np.exp(0.5 * log),
+}
+
+
+def divergence(nn: Any, given: Arguments) -> Any:
+    """The sum of ``(mean^2 + variance - log variance - 1) / 2``, of ``z`` that stacks both."""
+    mean, log = given["z"]
+    square = given.get("square", np.square)(mean)
+    variance = given.get("variance", np.exp)(log)
+    return 0.5 * (square + variance - given.get("of_log", 1.0) * log - given.get("one", 1.0)).sum()
+
+
+def of_divergence(given: Arguments) -> Iterator[Convention]:
+    """What people write instead."""
+    yield of_setting("square", _SQUARES)
+    yield of_setting("variance", _VARIANCES)
+    yield of_setting("one", {"no one that is subtracted": 0.0})
+    yield of_setting("of_log", {"no logarithm of the variance": 0.0})
 
 
 # Which family
 # -----------------------------------------------------------------------------
-
-_LABELS, _OVERLAPS = ("cross_entropy", "focal_loss"), ("dice_loss", "tversky_loss")
 
 
 def family(
@@ -714,10 +652,10 @@ def family(
         settings: The reference's, by the names of the functions of `nn`.
         kind: The function of `nn`, where that is known.
     """
-    if kind in _OVERLAPS:
+    if kind in ("dice_loss", "tversky_loss"):
         return of_overlaps(target, settings, kind)
     if target.dtype.kind in "iu" and prediction.ndim == target.ndim + 1:
         return of_labels(prediction, target, settings)
-    if target.shape == prediction.shape:
+    if target.shape == prediction.shape and target.ndim:
         return of_elements(target, settings, kind)
     return None

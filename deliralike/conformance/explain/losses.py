@@ -1,9 +1,9 @@
 """Why a loss differs: its known formulas are executed on the network's outputs and the targets.
 
 The whole loss is known on both sides: its value, and its gradient with respect to the network's
-outputs. A sum of several functions is taken apart into its terms; what the candidate has in the
-place of one term is what is left when all the others are subtracted. A reference whose functions
-are not known (one of a framework's own) is recognised first, by the same formulas.
+outputs. A loss of several terms is taken apart: what the candidate has in the place of one term is
+what is left when all the others are subtracted. A term whose formula is not known (one of a
+framework's own, or written out) is recognised first, by the same formulas.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ import numpy as np
 
 from deliralike.conformance.agreement import compare, differences, relative_difference
 from deliralike.conformance.explain import types
-from deliralike.conformance.explain.conventions import (
-    EXACT,
-    LOG,
-    Changes,
-    Convention,
-    Trial,
-    explanation,
-    search,
-    shown,
-    tidy,
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.loss_table import (
+    ACTIVATIONS,
+    Family,
+    divergence,
+    family,
+    of_divergence,
+    of_setting,
+    unchanged,
 )
-from deliralike.conformance.explain.loss_table import ACTIVATIONS, Family, family
-from deliralike.conformance.explain.relations import rounded
+from deliralike.conformance.explain.relations import TYPES, rounded
+from deliralike.conformance.explain.trials import EXACT, LOG, Trial, combined, number, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
 Array = np.ndarray
@@ -40,7 +39,10 @@ Path = Callable[[Array], Array]
 STEP = 1e-30  # f(x + ih d) = f(x) + ih f'(x) d: derivatives without cancellation
 DIRECTIONS = 8
 _ROUNDING = 1e-7  # of the whole loss: a term that is smaller is known to eight digits no more
+_NEAR = 1e-3  # of the difference itself: what leaves more of it says nothing
 _FEW = 3  # digits of a factor that somebody may have written
+_MOST_OUTPUTS = 4  # of a network, two of which may be a mean and a variance
+_CAUSES = 3  # that fit equally and are named
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,21 @@ class Total:
 
 @dataclass(frozen=True)
 class Term:
-    """A call of a function of `nn` within the reference's loss.
+    """A number that the reference's loss computes by a call of a function, and adds to the rest.
 
     Attributes:
-        name: ``"dice_loss"``.
+        name: ``"dice_loss"``, ``"sum"``.
         settings: Its arguments by name: NumPy arrays and plain values; the first is the prediction.
         output: What it gave.
         factor: The derivative of the whole loss with respect to that.
+        outputs: The part of the loss's gradient that comes through it; None where it was not run.
     """
 
     name: str
     settings: Mapping[str, Any]
     output: float
     factor: float
+    outputs: Mapping[str, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,6 @@ class Point:
     Args:
         prediction: All outputs in a row, or one array.
         with_gradient: Whether gradients are known.
-        least: What is smaller is rounding.
     """
 
     def __init__(self, prediction: Array, with_gradient: bool = True) -> None:
@@ -128,196 +131,178 @@ class Point:
 
     def of(self, loss: Callable[[Array], Any]) -> Array:
         """The vector of a formula."""
-        if not self.directions:
-            return np.array([float(np.real(loss(self.prediction.astype(complex))))])
-        found = [loss(self.prediction + 1j * STEP * direction) for direction in self.directions]
+        with np.errstate(all="ignore"):
+            if not self.directions:
+                return np.array([float(np.real(loss(self.prediction.astype(complex))))])
+            found = [loss(self.prediction + 1j * STEP * way) for way in self.directions]
         return np.array([np.real(found[0]), *(np.imag(one) / STEP for one in found)], np.float64)
 
-    def sizes(self, wanted: Array) -> Array:
-        """What makes numbers of size one of a vector."""
+    def apart(self, vector: Array, wanted: Array) -> float:
+        """The larger one of the value's and the gradient's relative distance."""
+        return distance(self.relative(vector, wanted))
+
+    def relative(self, vector: Array, wanted: Array) -> Array:
+        """The difference from a vector, in units of its value and of its gradient's length."""
         value = max(abs(float(wanted[0])), self.least) or 1.0
         slope = float(np.linalg.norm(wanted[1:])) or 1.0
         slope = slope if slope > self.least else 1.0
-        return np.array([value, *[slope] * (len(wanted) - 1)])
+        return (vector - wanted) / np.array([value, *[slope] * (len(wanted) - 1)])
 
 
-def apart(residual: Array) -> float:
-    """The larger one of the value's and the gradient's relative distance."""
-    if not np.isfinite(residual).all():
+def distance(relative: Array) -> float:
+    """The larger one of the value's and the gradient's distance."""
+    if not np.isfinite(relative).all():
         return np.inf
-    return max(float(abs(residual[0])), float(np.linalg.norm(residual[1:])))
+    return max(float(abs(relative[0])), float(np.linalg.norm(relative[1:])))
 
 
 @dataclass(frozen=True)
 class Part:
-    """A term of a loss: a family of formulas, and the way from the network's outputs to it.
+    """A term of a loss.
 
     Attributes:
-        name: Of the function; empty where the loss has one term.
-        family: With the reference's settings.
-        view: From all outputs to what the activation is given.
-        activation: The name of the function before the loss; empty for none.
-        factor: Of this term in the whole.
+        name: Of its function; empty where the loss has one term.
+        own: What it gives to the whole, as a vector.
+        shape: Of what it reduces to one number.
+        formula: From all outputs to what it gives to the whole; None where that is not known.
+        given: What the formula is given.
+        table: What the formula may be given instead.
     """
 
     name: str
-    family: Family
-    view: Path
-    activation: str = ""
-    factor: float = 1.0
-
-    def vector(self, point: Point, changes: Changes) -> Array:
-        """The term under other settings.
-
-        Some are of every family: `activation` before the formula; a `factor` of all, a `slope` of
-        the gradient alone, a `shift` of the value.
-        """
-        settings = {**self.family.usual, **changes}
-        activation = settings.pop("activation", ACTIVATIONS[self.activation])
-        if "temperature" in settings:
-            activation = partial(_divided, activation, settings.pop("temperature"))
-        if "most" in settings:
-            activation = partial(_clipped, activation, settings.pop("most"))
-        numbers = {name: settings.pop(name) for name in _NUMBERS if name in settings}
-        with np.errstate(all="ignore"):
-            found = point.of(lambda z: self.family.formula(activation(self.view(z)), **settings))
-        return _adjusted(found, **numbers)
+    own: Array
+    shape: tuple[int, ...]
+    formula: Formula | None = None
+    given: Arguments = field(default_factory=dict)
+    table: Callable[[Arguments], Iterable[Convention]] = lambda given: ()
 
     @property
-    def conventions(self) -> list[Convention]:
-        """Those of its family, and other functions before it."""
-        return [*self.family.table(self.family.usual), *_activations(self.activation)]
-
-
-_NUMBERS = ("factor", "slope", "shift")
-
-
-def _adjusted(vector: Array, factor: float = 1.0, slope: float = 1.0, shift: float = 0.0) -> Array:
-    """The vector of a loss that is multiplied, in its gradient alone too, and moved."""
-    return np.append(factor * vector[:1] + shift, factor * slope * vector[1:])
+    def subject(self) -> str:
+        """What a report says of it."""
+        return self.name or "loss"
 
 
 @dataclass(frozen=True)
-class _Whole(Part):
-    """A loss of which nothing is known but what it gave."""
+class _Bench:
+    """Formulas in the place of one term, against what the candidate has there."""
 
-    given: Array = field(default_factory=lambda: np.zeros(0))
-
-    def vector(self, point: Point, changes: Changes) -> Array:
-        return _adjusted(self.given[: len(point.directions) + 1], **changes)
-
-    @property
-    def conventions(self) -> list[Convention]:
-        return []
-
-
-def _divided(activation: Path, temperature: float, z: Array) -> Array:
-    return activation(z / temperature)
-
-
-def _clipped(activation: Path, most: float, z: Array) -> Array:
-    return activation(np.where(np.abs(z.real) > most, np.sign(z.real) * most, z))
-
-
-@dataclass(frozen=True)
-class _Judge:
-    """One term against what the candidate has in its place.
-
-    Attributes:
-        only: The half that is compared, where the other half is the reference's: from
-            one place of the vector to another.
-    """
-
-    part: Part
     point: Point
+    given: Arguments
     wanted: Array
-    usual: Array
-    only: tuple[int, int | None] = (0, None)
 
     @property
     def data(self) -> int:
         return self.point.data
 
-    def residual(self, changes: Changes) -> Array:
-        made = self.usual.copy()
-        half = slice(*self.only)
-        made[half] = self.part.vector(self.point, changes)[half]
-        return (made - self.wanted) / self.point.sizes(self.wanted)
+    def vector(self, formula: Formula) -> Array:
+        return self.point.of(lambda z: formula(np, {**self.given, "z": z}))
+
+    def residual(self, formula: Formula) -> Array:
+        return self.point.relative(self.vector(formula), self.wanted)
 
     def distance(self, residual: Array) -> float:
-        return apart(residual)
-
-    def bound(self, changes: Changes) -> float:
-        if self.only[0]:
-            return 0.0
-        value = self.part.vector(self.value, changes)[0]
-        away = abs(value - self.wanted[0]) / self.point.sizes(self.wanted)[0]
-        return away if np.isfinite(away) else np.inf
-
-    @cached_property
-    def value(self) -> Point:
-        """The point without gradients."""
-        return Point(self.point.prediction, with_gradient=False)
+        return distance(residual)
 
 
-# Conventions of every loss
+# Formulas of terms
 # -----------------------------------------------------------------------------
 
 
-def _activations(usual: str) -> Iterator[Convention]:
-    """Other functions before the loss, and scores that were scaled or rounded."""
+def _through(known: Family, view: Path, activation: str, nn: Any, given: Arguments) -> Any:
+    """A formula of the network's outputs: of a view of them, after a function."""
+    made = given.get("activation", ACTIVATIONS[activation])
+    z = made(view(given["z"]) / given.get("temperature", 1.0))
+    return given.get("factor", 1.0) * known.formula(nn, {**given, "z": z})
+
+
+def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convention]:
+    """Conventions of a family, and other functions before it."""
+    yield from known.table(given)
+    if np.ndim(given.get("target")) != 1:  # they go along the second axis
+        yield of_setting("activation", dict(_activations(activation)))
+    yield number("temperature", "temperature", (2.0, 0.5, 4.0), LOG, usual=1.0)
+
+
+def _activations(usual: str) -> Iterator[tuple[str, Path]]:
+    """Other functions before the loss, and scores that were rounded."""
     own = ACTIVATIONS[usual]
     for name, other in ACTIVATIONS.items():
         if name == usual:
             continue
         if not usual:
-            words = f"{name} of the scores first ({name} twice, where the loss has its own)"
+            yield f"{name} of the scores first ({name} twice, where the loss has its own)", other
         else:
             words = f"{name} instead of {usual}" if name else f"{usual} missing: of the scores"
-        yield Convention(words, {"activation": other})
+            yield words, other
     if usual:
-        yield Convention(f"{usual} twice", {"activation": lambda z: own(own(z))})
-    for kind in ("float32", "float16", "bfloat16"):
-        short = partial(_rounded, own, kind)
-        yield Convention(f"scores rounded to {kind}", {"activation": short})
-    scaled = "temperature={} instead of 1 (the scores divided by it)"
-    yield Convention(scaled, {}, "temperature", (2.0, 0.5, 4.0), LOG)
-    yield Convention("scores clipped to +-{}", {}, "most", (1.0, 5.0, 50.0), LOG)
+        yield f"{usual} twice", lambda z: own(own(z))
+    for kind in TYPES:
+        yield f"scores rounded to {kind}", partial(_rounded, own, kind)
 
 
 def _rounded(activation: Path, kind: str, z: Array) -> Array:
     return activation(z + (rounded(z.real, kind) - z.real))
 
 
-def _gradients(usual: Array, wanted: Array) -> Iterator[Convention]:
-    """What becomes of a gradient whose loss is right."""
-    if len(usual) < 2:
+def _recognised(
+    known: Family, view: Path, point: Point, part: Part, activation: str = ""
+) -> Iterator[Part]:
+    """The term with the settings that give what it gave, up to a factor; nothing where none do."""
+    formula = partial(_through, known, view, activation)
+    bench, table = _Bench(point, known.given, part.own), partial(_table, known, activation)
+    fixed = [one for one in table(known.given) if not one.free]
+    trials = [Trial("", 0.0), *run(fixed, bench, formula)]
+    for trial in trials:
+        made = combined(trial.choices, formula)
+        if (factor := _factor(point, bench.vector(made), part.own)) is not None:
+            given = combined(trial.choices, _given)(np, {**known.given, "factor": factor})
+            yield replace(part, formula=formula, given=given, table=table)
+            return
+    for trial in run((one for one in table(known.given) if one.free), bench, formula):
+        if trial.is_met:
+            given = combined(trial.choices, _given)(np, known.given)
+            yield replace(part, formula=formula, given=given, table=table)
+            return
+
+
+def _given(nn: Any, given: Arguments) -> Arguments:
+    return given
+
+
+def _factor(point: Point, vector: Array, wanted: Array) -> float | None:
+    """The number that a vector has to be multiplied by; None where none will do."""
+    if len(vector) < _FEW or not np.isfinite(vector).all() or not vector[1:].any():
+        is_met = point.apart(vector, wanted) <= MATCH
+        return 1.0 if is_met else None
+    factor = float(vector[1:] @ wanted[1:] / (vector[1:] @ vector[1:]))
+    return factor if factor and point.apart(factor * vector, wanted) <= MATCH else None
+
+
+# Factors and constants
+# -----------------------------------------------------------------------------
+
+
+def _relations(point: Point, part: Part, wanted: Array) -> Iterator[Trial]:
+    """What a value and a gradient show without a formula: factors that somebody may have written."""
+    own = part.own
+    square = float(own[1:] @ own[1:])
+    if len(own) < _FEW or not square:
         return
-    yield Convention("loss without a gradient", {"slope": 0.0})
-    for slope in (0.5, 2.0):
-        yield _of_slope(f"times {slope:g}", slope)
-
-
-def _of_slope(words: str, slope: float) -> Convention:
-    return Convention(f"gradient of the loss {words}, its value as it should be", {"slope": slope})
-
-
-def _factors(usual: Array, wanted: Array, shape: tuple[int, ...]) -> Iterator[Convention]:
-    """Factors that have a name or that somebody may have written; a constant."""
-    if len(usual) < 2:
-        return
-    for words, value in sizes_in_words(shape).items():
-        yield Convention(f"loss times {shown(tidy(value))} ({words})", {"factor": value})
-    for words, value in {"halved (factor 0.5)": 0.5, "doubled": 2.0, "negated": -1.0}.items():
-        yield Convention(words, {"factor": value})
-    square = float(usual[1:] @ usual[1:])
-    ratio = float(usual[1:] @ wanted[1:]) / square if square else 1.0
-    if (written := factor_in_words(ratio, {})) is not None:
-        yield Convention(f"loss {written[0]}", {"factor": written[1]})
-        yield _of_slope(*written)
-    shift = tidy(float(wanted[0] - usual[0]))
-    words = f"loss plus {shown(shift)}, which does not depend on the prediction"
-    yield Convention(words, {"shift": shift})
+    ratio = float(own[1:] @ wanted[1:]) / square
+    names = sizes_in_words(part.shape)
+    said = factor_in_words(ratio, names)
+    if said is not None and abs(ratio) > LIMIT:
+        words, value = said
+        yield Trial(f"{part.subject} {words}", point.apart(value * own, wanted))
+        sloped = np.append(own[:1], value * own[1:])
+        words = f"gradient of the loss {words}, its value as it should be"
+        yield Trial(words, point.apart(sloped, wanted))
+    without = np.append(own[:1], 0.0 * own[1:])
+    yield Trial(f"{part.subject} without a gradient (detached)", point.apart(without, wanted))
+    shift = tidy(float(wanted[0] - own[0]))
+    moved = np.append(own[:1] + shift, own[1:])
+    words = f"loss plus {shift:.6g}, which does not depend on the prediction"
+    yield Trial(words, point.apart(moved, wanted))
 
 
 def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, float] | None:
@@ -327,23 +312,31 @@ def factor_in_words(factor: float, names: Mapping[str, float]) -> tuple[str, flo
         >>> factor_in_words(0.30000000000000004, {}), factor_in_words(0.9134731, {})
         (('times 0.3', 0.3), None)
     """
-    for word, value in names.items():
-        if abs(factor - value) <= 1e-9 * abs(value):
-            return f"times {shown(tidy(value))} ({word})", value
+    known = [word for word, value in names.items() if abs(factor / value - 1.0) <= 1e-9]
+    why = f" ({', or '.join(known[:2])})" if known else ""
     written = tidy(factor)
-    if _is_short(written):
-        return f"times {shown(written)}", written
+    if known or _is_short(written):
+        return f"times {written:.6g}{why}", written
     if factor and _is_short(inverse := tidy(1.0 / factor), _FEW - 1):
-        return f"divided by {shown(inverse)}", 1.0 / inverse
+        return f"divided by {inverse:.6g}", 1.0 / inverse
     return None
+
+
+def tidy(value: float) -> float:
+    """A number without the rounding errors of its fit."""
+    short = float(f"{value:.9e}")
+    return short if abs(short - value) <= 1e-10 * abs(value) else float(value)
 
 
 def _is_short(value: float, digits: int = _FEW) -> bool:
     return math.isfinite(value) and float(f"{value:.{digits - 1}e}") == value
 
 
+_NAMED = {"halved": 0.5, "doubled": 2.0, "negated": -1.0}
+
+
 def sizes_in_words(shape: tuple[int, ...]) -> dict[str, float]:
-    """Factors that come of a prediction's shape (batch, classes, ...)."""
+    """Factors that come of a prediction's shape (batch, classes, ...), and a few by name."""
     counts = {"the batch size": shape[0] if shape else 1}
     counts["the number of elements"] = math.prod(shape)
     if len(shape) > 1:
@@ -351,7 +344,7 @@ def sizes_in_words(shape: tuple[int, ...]) -> dict[str, float]:
     if len(shape) > 2:
         counts["the number of positions"] = math.prod(shape[2:])
         counts["the number of labels"] = math.prod(shape) // shape[1]
-    found: dict[str, float] = {}
+    found = dict(_NAMED)
     for name, count in counts.items():
         if count > 1:
             found[name] = float(count)
@@ -379,8 +372,7 @@ def explain_loss(
         target: Whole numbers for classification, floating ones of the prediction's shape for
             regression and binary targets.
         reference, candidate: The value of the loss, and its gradient with respect to the
-            prediction; None where it is not known, and then a number that is searched for counts
-            only if it has few digits.
+            prediction; None where it is not known, and then no number is searched for.
         settings: The reference's, as `nn.cross_entropy` and its like take them.
         kind: The function of `nn` that the reference calls, where that is known.
 
@@ -390,115 +382,115 @@ def explain_loss(
     Example:
         >>> z, t = np.array([[1.0, -1.0], [0.5, 2.0]]), np.array([1.0, 2.0])
         >>> explain_loss(z[:, 0], t, (0.5 * 2.25, z[:, 0] - t), (2.25, 2 * (z[:, 0] - t))).cause
-        'sum instead of mean'
+        'loss times 2 (sum instead of mean, or doubled)'
     """
     prediction, target = np.asarray(prediction, np.float64), np.asarray(target)
     point = Point(prediction, candidate[1] is not None)
     usual, wanted = point.seen(*reference), point.seen(*candidate)
     point.least = EXACT * float(np.linalg.norm(usual))
+    whole = Part("", usual, prediction.shape)
     known = family(prediction, target, settings or {}, kind)
-    parts = [] if known is None else [Part("", known, _unchanged)]
-    parts = [each for part in parts for each in _recognised(part, point, usual)]
-    return _explained(parts, point, usual, wanted)
-
-
-def _unchanged(z: Array) -> Array:
-    return z
-
-
-_NOTHING = Family(_unchanged, {}, lambda usual: iter(()))
-
-
-def _recognised(part: Part, point: Point, usual: Array) -> Iterator[Part]:
-    """The term with the settings that give what the reference gave; nothing where none do."""
-    judge = _Judge(part, point, usual, usual)
-    if judge.distance(judge.residual({})) <= MATCH:
-        yield part
-        return
-    met = [trial for trial in search(part.conventions, judge) if trial.distance <= MATCH]
-    if met:
-        changes = {**part.family.usual, **met[0].changes}
-        activation = changes.pop("activation", None)
-        view = part.view if activation is None else partial(_then, activation, part.view)
-        yield replace(part, family=replace(part.family, usual=changes), view=view)
-
-
-def _then(activation: Path, view: Path, z: Array) -> Array:
-    return activation(view(z))
+    found = [] if known is None else list(_recognised(known, unchanged, point, whole))
+    return _explained(found or [whole], point, usual, wanted)
 
 
 def _explained(
     parts: Sequence[Part], point: Point, usual: Array, wanted: Array
 ) -> Explanation | None:
-    """The first way in which a term, or the weight of a term, explains the whole."""
-    difference = apart((usual - wanted) / point.sizes(wanted))
-    if difference <= LIMIT:
+    """The first way in which a term, or the weight of each term, explains the whole."""
+    apart = point.apart(usual, wanted)
+    if apart <= LIMIT:
         return None
-    places = [_Place(part, point, usual, wanted, len(parts) > 1) for part in parts]
+    places = [_Place(part, point, wanted - usual + part.own, len(parts) > 1) for part in parts]
     attempts: list[Callable[[], Iterator[Trial]]] = [
         *(place.plain for place in places),
-        *(place.halves for place in places),
-        lambda: _weights_of_terms(parts, point, usual, wanted),
-        *(place.factors for place in places),
-        *(place.everything for place in places),
+        *(place.relations for place in places),
+        partial(_weights_of_terms, parts, point, usual, wanted),
+        *(place.numbers for place in places),
     ]
     trials: list[Trial] = []
     for attempt in attempts:
         trials += attempt()
-        if any(trial.distance <= MATCH for trial in trials):
+        if any(trial.is_met for trial in trials):
             break
-    return explanation(trials, difference) or _unknown(usual, wanted)
+    return _nearest(trials, apart) or _unknown(usual, wanted)
 
 
 class _Place:
     """What one term may be instead while all others are right."""
 
-    def __init__(
-        self, part: Part, point: Point, usual: Array, wanted: Array, is_named: bool
-    ) -> None:
-        self.own = part.vector(point, {})
-        self.left = (wanted - usual) / part.factor + self.own
-        self.judge = _Judge(part, point, self.left, self.own)
-        self.fixed = [one for one in part.conventions if not one.number]
-        self.start = f"{part.name}: " if is_named else ""
-        self.part, self.point = part, point
+    def __init__(self, part: Part, point: Point, left: Array, is_named: bool) -> None:
+        self.part, self.point, self.left = part, point, left
+        self.start = f"{part.subject}: " if is_named else ""
+        self.bench = _Bench(point, part.given, left)
+        self.table = list(part.table(part.given)) if part.formula else []
 
     def plain(self) -> Iterator[Trial]:
-        """One convention without a number."""
-        table = [*_gradients(self.own, self.left), *self.fixed]
-        yield from self._named(search(table, self.judge, depth=2))
+        """One convention without a number; of those that fit, with the factor that they come to."""
+        trials = self.fixed
+        met = [trial for trial in trials if trial.is_met]
+        if met:
+            best = min(trial.distance for trial in met)
+            yield Trial(self._causes(met), best)
+        for trial in trials:
+            if not trial.is_met:
+                yield replace(trial, cause=self.start + trial.cause)
 
-    def halves(self) -> Iterator[Trial]:
-        """The value of one loss with the gradient of another, where one of the two is right."""
-        apart_by = (self.left - self.own) / self.point.sizes(self.left)
-        if len(apart_by) < 2:
-            return
-        if abs(apart_by[0]) <= MATCH:
-            words = "the value as it should be, the gradient that of"
-            yield from self._half(words, (1, None))
-        if np.linalg.norm(apart_by[1:]) <= MATCH:
-            yield from self._half("the gradient as it should be, the value that of", (0, 1))
+    def _causes(self, met: Sequence[Trial]) -> str:
+        """All that fit equally; the plainest one, a factor, first."""
+        causes = list(dict.fromkeys(trial.cause for trial in met))
+        factor = _factor(self.point, self.part.own, self.left)
+        if factor is None or len(self.left) < _FEW:
+            return f"{self.start}{_either(causes)}"
+        names = sizes_in_words(self.part.shape)
+        causes += [word for word in _NAMED if names[word] == factor]
+        return f"{self.part.subject} times {tidy(factor):.6g} ({_either(causes)})"
 
-    def _half(self, words: str, only: tuple[int, int | None]) -> Iterator[Trial]:
-        trials = search(self.fixed, replace(self.judge, only=only), depth=2)
-        yield from self._named(replace(each, cause=f"{words}: {each.cause}") for each in trials)
+    def relations(self) -> Iterator[Trial]:
+        """A factor, also one of a convention that gives the loss up to a factor; a constant."""
+        yield from _relations(self.point, self.part, self.left)
+        for trial in self.fixed if self.point.data >= _FEW else ():
+            vector = self.bench.vector(combined(trial.choices, self._formula))
+            factor = _factor(self.point, vector, self.left)
+            said = None if factor is None else factor_in_words(factor, {})
+            if said is not None:
+                words = f"{self.start}{trial.cause}; and {said[0]}"
+                yield Trial(words, self.point.apart(said[1] * vector, self.left))
+                return
 
-    def factors(self) -> Iterator[Trial]:
-        """A factor or a constant."""
-        yield from self._named(search(self._factors, self.judge, depth=2))
+    def numbers(self) -> Iterator[Trial]:
+        """One number that is searched for."""
+        for trial in self._run([one for one in self.table if one.free]):
+            yield replace(trial, cause=self.start + trial.cause)
+
+    @cached_property
+    def fixed(self) -> list[Trial]:
+        """Each convention without a number, executed."""
+        return self._run([one for one in self.table if not one.free])
 
     @property
-    def _factors(self) -> list[Convention]:
-        shape = np.shape(self.part.view(self.point.prediction))
-        return list(_factors(self.own, self.left, shape))
+    def _formula(self) -> Formula:
+        assert self.part.formula is not None
+        return self.part.formula
 
-    def everything(self) -> Iterator[Trial]:
-        """Numbers, and two conventions at a time."""
-        yield from self._named(search([*self.part.conventions, *self._factors], self.judge))
+    def _run(self, conventions: Sequence[Convention]) -> list[Trial]:
+        return list(run(conventions, self.bench, self._formula)) if conventions else []
 
-    def _named(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        for trial in trials:
-            yield replace(trial, cause=self.start + trial.cause)
+
+def _either(causes: Sequence[str]) -> str:
+    return ", or ".join(causes[:_CAUSES])
+
+
+def _nearest(trials: Sequence[Trial], apart: float) -> Explanation | None:
+    """The nearest trial; None where none comes much nearer than the reference itself.
+
+    Of causes that match as well, the first ones are the simpler ones.
+    """
+    best = min(trials, key=lambda trial: max(trial.distance, EXACT), default=None)
+    if best is None or best.distance > max(_NEAR * apart, EXACT):
+        return None
+    others = [trial.distance for trial in trials if trial.distance > max(best.distance, EXACT)]
+    return Explanation(best.cause, best.distance, min([*others, apart]))
 
 
 def _unknown(usual: Array, wanted: Array) -> Explanation:
@@ -528,36 +520,56 @@ def explain(loss: Composition) -> Explanation | None:
         return short
     point = Point(np.concatenate([output.ravel() for output in loss.outputs.values()]))
     usual, wanted = (
-        point.seen(total.value, _joined(loss, total)) for total in (loss.reference, loss.candidate)
+        point.seen(total.value, _joined(loss, total.outputs))
+        for total in (loss.reference, loss.candidate)
     )
     point.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
-    parts = list(_parts(loss, point)) or list(itertools.islice(_native(loss, point, usual), 1))
-    first = next(iter(loss.outputs.values()))
-    parts = parts or [_Whole("", _NOTHING, partial(_whole, 0, first.shape), given=usual)]
-    return _explained(parts, point, usual, wanted)
+    return _explained(list(_parts(loss, point, usual)), point, usual, wanted)
 
 
-def _joined(loss: Composition, total: Total) -> Array:
-    return np.concatenate([total.outputs[name].ravel() for name in loss.outputs])
+def _joined(loss: Composition, gradients: Mapping[str, Array]) -> Array:
+    return np.concatenate([gradients[name].ravel() for name in loss.outputs])
 
 
-def _parts(loss: Composition, point: Point) -> Iterator[Part]:
-    """The terms whose formula and input are both known, checked against what they gave."""
+def _parts(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
+    """The terms of a loss, and what is left of it beside them; each with its formula if known."""
+    left, found = usual, []
     for term in loss.terms:
-        prediction, target = (np.asarray(value) for value in list(term.settings.values())[:2])
-        known = family(prediction, target, term.settings, term.name)
-        if known is None:
-            continue
-        for activation, view in _ways(loss, prediction):
-            part = Part(term.name, known, view, activation, term.factor)
-            value = part.vector(point, {})[0]
-            if abs(value - term.output) <= MATCH * abs(term.output):
-                yield part
-                break
+        part = _part(loss, point, term)
+        if part is not None:
+            found.append(part)
+            left = left - part.own
+    if not found or point.apart(usual - left, usual) > MATCH:
+        shape = next(iter(loss.outputs.values())).shape
+        found.append(Part("the rest of the loss" if found else "", left, shape))
+    if len(found) == 1:
+        found = [replace(found[0], name="")]
+    for part in found:
+        native = () if part.formula else _native(loss, point, part)
+        yield next(iter(native), part)
 
 
-def _native(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
-    """A whole loss that is no function of `nn`: the formulas that give the reference's numbers."""
+def _part(loss: Composition, point: Point, term: Term) -> Part | None:
+    """A term with the formula that gives what it gave; None where nothing is known of it."""
+    values = [np.asarray(value) for value in list(term.settings.values())[:2]]
+    shape = values[0].shape if values else ()
+    own = None
+    if term.outputs is not None:
+        own = point.seen(term.factor * term.output, _joined(loss, term.outputs))
+    known = None if len(values) < 2 else family(*values, term.settings, term.name)
+    for activation, view in _ways(loss, values[0]) if known else ():
+        formula = partial(_through, known, view, activation)
+        given = {**known.given, "factor": term.factor}
+        made = _Bench(point, given, point.prediction).vector(formula)
+        wanted = np.append(term.factor * term.output, made[1:]) if own is None else own
+        if point.apart(made, wanted) <= MATCH:
+            table = partial(_table, known, activation)
+            return Part(term.name, made, shape, formula, given, table)
+    return None if own is None else Part(f"{term.name}() of {shape}", own, shape)
+
+
+def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:
+    """A term that is no function of `nn`: the formulas that give the reference's numbers."""
     start = 0
     for output in loss.outputs.values():
         whole = partial(_whole, start, output.shape)
@@ -568,16 +580,36 @@ def _native(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
                 truth = target.reshape(given.shape) if target.size == given.size else target
                 known = family(given, truth, {})
                 if known is not None:
-                    yield from _recognised(
-                        Part("", known, partial(_then, view, whole)), point, usual
-                    )
+                    yield from _recognised(known, partial(_then, view, whole), point, part)
+    normal = Family(divergence, {"target": np.zeros(1)}, of_divergence)
+    for view in _pairs(loss):
+        yield from _recognised(normal, view, point, part)
+
+
+def _pairs(loss: Composition) -> Iterator[Path]:
+    """Two outputs of one shape, stacked: a mean and the logarithm of a variance."""
+    places, start = [], 0
+    for output in loss.outputs.values():
+        places.append((start, output.shape))
+        start += output.size
+    for (one, shape), (two, other) in itertools.permutations(places[:_MOST_OUTPUTS], 2):
+        if shape == other:
+            yield partial(_stacked, one, two, shape)
+
+
+def _stacked(one: int, two: int, shape: tuple[int, ...], z: Array) -> Array:
+    return np.stack([_whole(one, shape, z), _whole(two, shape, z)])
+
+
+def _then(second: Path, first: Path, z: Array) -> Array:
+    return second(first(z))
 
 
 def _views(output: Array, target: Array) -> Iterator[Path]:
     """How an output may be read beside a target: classes second or last, or element by element."""
     if output.ndim == target.ndim + 1 and target.dtype.kind in "iu":
         if output.shape[:1] + output.shape[2:] == target.shape:
-            yield _unchanged
+            yield unchanged
         if output.shape[:-1] == target.shape:
             yield lambda z: np.moveaxis(z, -1, 1)
     if output.size == target.size:
@@ -632,36 +664,27 @@ def _part_of(index: tuple[slice, ...], array: Array) -> Array:
 def _weights_of_terms(
     parts: Sequence[Part], point: Point, usual: Array, wanted: Array
 ) -> Iterator[Trial]:
-    """Other weights of the terms: zero, half, or all scaled; also of their gradients alone."""
+    """Other weights of the terms: zero, half, or all scaled."""
     if not 1 < len(parts) < point.data - 1:
         return
-    scale = point.sizes(wanted)
-    terms = np.stack([part.vector(point, {}) * part.factor for part in parts], 1)
+    terms = np.stack([part.own for part in parts], 1)
     rest = usual - terms.sum(1)
-    for rows, about in ((slice(0, None), "weight of "), (slice(1, None), "gradient of ")):
-        matrix, target = (terms / scale[:, None])[rows], ((wanted - rest) / scale)[rows]
-        if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
-            return
-        factors, *_ = np.linalg.lstsq(matrix, target, rcond=1e-12)
-        words = [_weight(about, *pair) for pair in zip(parts, factors, strict=True)]
-        if None in words:
-            continue
-        made = rest + terms @ factors
-        if rows.start:
-            made[0] = usual[0]
-            words.append("the value as it should be")
+    matrix = point.relative(terms.T + wanted, wanted).T
+    factors, *_ = np.linalg.lstsq(matrix, point.relative(2 * wanted - rest, wanted), rcond=1e-12)
+    words = [_weight(*pair) for pair in zip(parts, factors, strict=True)]
+    if None not in words:
         cause = "; ".join(word for word in words if word)
-        yield Trial(cause, {}, apart((made - wanted) / scale))
+        yield Trial(cause, point.apart(rest + terms @ factors, wanted))
 
 
-def _weight(about: str, part: Part, factor: float) -> str | None:
+def _weight(part: Part, factor: float) -> str | None:
     """Empty where it is as it should be, None for a number that nobody would write."""
     if abs(factor - 1.0) <= 1e-9:
         return ""
     if abs(factor) <= 1e-9:
         return f"{part.name} left out (weight 0)"
-    words = factor_in_words(factor, {})
-    return None if words is None else f"{about}{part.name} {words[0]}"
+    words = factor_in_words(factor, sizes_in_words(part.shape))
+    return None if words is None else f"weight of {part.name} {words[0]}"
 
 
 def _penalty(loss: Composition) -> Explanation | None:

@@ -8,30 +8,36 @@ updates.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.conventions import (
+from deliralike.conformance.explain.convention import Arguments, Convention, Formula
+from deliralike.conformance.explain.trials import (
     LOG,
     WEIGHT,
-    Changes,
-    Convention,
+    Axis,
+    Number,
     Trial,
+    combined,
+    either,
     improved,
+    number,
+    pairs,
     plainest,
-    search,
+    run,
     with_numbers,
 )
-from deliralike.conformance.explain.updates import Form, Trace, simulate
+from deliralike.conformance.explain.updates import Form, Trace, merged, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 
 _SAME = 1e-9  # up to here a simulation is what was simulated
-_FEW = 3  # steps that tell most conventions apart
 _REFINED = 4  # of the nearest conventions that are tried with a number as well
+_CAUSES = 4  # that fit equally and are named
+_MOST = 1e3  # in the place of what is not finite
 
 
 def explain(trace: Trace) -> Explanation | None:
@@ -42,29 +48,58 @@ def explain(trace: Trace) -> Explanation | None:
     """
     if not np.isfinite(trace.candidate).all():
         return Explanation("updates that are not finite", np.inf)
-    base = _reference_form(trace)
+    trace, base = based(trace)
     if base is None:
         return _of_unknown(trace)
-    judge = _Judge.of(trace, trace.candidate, base)
-    if not judge.among.any():
+    bench = _Bench.of(trace, trace.candidate, base)
+    if not bench.among.any():
         return None
+    formula = partial(_simulated, trace)
     table = list(conventions(base, trace))
-    trials = search(table, judge, np.inf, thorough=True, depth=3)
-    nearest = sorted(trials, key=lambda trial: trial.distance)[:_REFINED]
-    free = [one for one in table if one.number]
-    for attempt in (_other_forms, _other_rules, partial(with_numbers, nearest, free)):
-        if not any(trial.distance <= MATCH for trial in trials):
-            trials += attempt(judge)
-    met = [trial for trial in trials if trial.distance <= MATCH]
+    free = [one for one in table if one.free]
+    fixed = list(run((one for one in table if not one.free), bench, formula))
+    scaled = [one for one in free if one.name in ("rate", "factor")]  # of what fits, the plainest
+    trials = [*run(scaled[:1], bench, formula), *fixed]
+    if any(trial.is_met for trial in trials):
+        trials += run(scaled[1:], bench, formula)
+    nearest = sorted(fixed, key=lambda trial: trial.distance)[:_REFINED]
+    attempts: tuple[Callable[[], Iterator[Trial]], ...] = (
+        lambda: run(free, bench, formula),
+        lambda: pairs(fixed, bench, formula),
+        lambda: _other_forms(bench),
+        lambda: with_numbers(nearest, free, bench, formula),
+    )
+    for attempt in attempts:
+        if not any(trial.is_met for trial in trials):
+            trials += attempt()
+    return _explanation(bench, trials)
+
+
+def based(trace: Trace) -> tuple[Trace, Form | None]:
+    """The trace with the rates that the reference uses, and the form that gives its updates.
+
+    A clipping that the reference does not tell is looked for, too.
+    """
+    rates = [trace.rates] if trace.later is None else [trace.rates, trace.later]
+    for each in rates:
+        moved = replace(trace, rates=each)
+        if (form := _reference_form(moved)) is not None:
+            return moved, form
+    return trace, None
+
+
+def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
+    """All that fit equally well, those first that concern all parameters."""
+    met = [trial for trial in trials if trial.is_met]
     if not met:
-        return _unknown(judge)
-    limit = max(_SAME, 10 * min(trial.distance for trial in met))
-    causes = dict.fromkeys(judge.qualified(trial) for trial in met if trial.distance <= limit)
+        return _unknown(bench)
+    best = min(trial.distance for trial in met)
+    limit = max(_SAME, 10 * best)
+    causes = dict.fromkeys(bench.qualified(trial) for trial in met if trial.distance <= limit)
     ordered = sorted(causes, key=lambda cause: cause.endswith(" alone"))
     others = [trial.distance for trial in trials if trial.distance > limit]
-    own = judge.distance(judge.residual({}))
-    best = min(trial.distance for trial in met)
-    return Explanation(", or ".join(ordered[:4]), best, min([*others, own]))
+    own = bench.distance(bench.residual(partial(_simulated, bench.trace)))
+    return Explanation(", or ".join(ordered[:_CAUSES]), best, min([*others, own]))
 
 
 def _of_unknown(trace: Trace) -> Explanation:
@@ -76,10 +111,10 @@ def _of_unknown(trace: Trace) -> Explanation:
     return Explanation(said, np.inf)
 
 
-def _unknown(judge: _Judge) -> Explanation:
+def _unknown(bench: _Bench) -> Explanation:
     """The element whose updates are farthest apart, with its numbers side by side."""
-    trace = judge.trace
-    apart = np.abs(trace.candidate - trace.reference) / trace.spread(judge.size)
+    trace = bench.trace
+    apart = np.abs(trace.candidate - trace.reference) / trace.spread(bench.size)
     step, place = np.unravel_index(int(np.argmax(apart)), apart.shape)
     position = int(np.searchsorted(trace.starts, place, side="right")) - 1
     numbers = {
@@ -99,8 +134,13 @@ def _unknown(judge: _Judge) -> Explanation:
 # -----------------------------------------------------------------------------
 
 
+def _simulated(trace: Trace, nn: Any, given: Arguments) -> np.ndarray:
+    """The formula of an update: `nn` is not used."""
+    return simulate(Form(**given), trace)
+
+
 @dataclass(frozen=True)
-class _Judge:
+class _Bench:
     """Simulated updates against those of one side, relative, step by step.
 
     Attributes:
@@ -122,7 +162,7 @@ class _Judge:
     @classmethod
     def of(
         cls, trace: Trace, target: np.ndarray, base: Form, among: np.ndarray | None = None
-    ) -> _Judge:
+    ) -> _Bench:
         """For all parameters that do not behave as the base does, or those that are named."""
         sizes = [
             trace.by_parameter(x * x) ** 0.5 for x in (target, trace.reference, trace.parameters)
@@ -132,15 +172,22 @@ class _Judge:
         size = np.where(largest > 0, largest, floor)
         every = cls(trace, target, base, size, np.ones(len(trace.names), bool))
         if among is None:
-            among = every.by_parameter({}) > _SAME
-        return cls(trace, target, base, size, among)
+            among = every.by_parameter(partial(_simulated, trace)) > _SAME
+        return replace(every, among=among)
 
-    def residual(self, changes: Changes, steps: int | None = None) -> np.ndarray:
-        updates = simulate(self.base.but(**changes), self.trace, steps)
-        count = len(updates)
-        apart = (updates - self.target[:count]) / self.trace.spread(self.size[:count])
-        apart = np.nan_to_num(apart, nan=1e3, posinf=1e3, neginf=-1e3)
-        return apart[:, self.trace.spread(self.among)]
+    @property
+    def given(self) -> Arguments:
+        """The settings of the base."""
+        return vars(self.base)
+
+    def _apart(self, formula: Formula) -> np.ndarray:
+        updates = formula(np, self.given)
+        apart = (updates - self.target) / self.trace.spread(self.size)
+        return np.nan_to_num(apart, nan=_MOST, posinf=_MOST, neginf=-_MOST)
+
+    def residual(self, formula: Formula) -> np.ndarray:
+        """Relative differences of the parameters that are compared."""
+        return self._apart(formula)[:, self.trace.spread(self.among)]
 
     def distance(self, residual: np.ndarray) -> float:
         """The root mean square over steps and parameters; at most 10."""
@@ -148,20 +195,15 @@ class _Judge:
         squares = np.add.reduceat(residual**2, starts, axis=1)
         return float(np.sqrt(np.minimum(squares, 100.0).mean()))
 
-    def bound(self, changes: Changes) -> float:
-        share = _FEW / len(self.trace.rates)
-        return self.distance(self.residual(changes, _FEW)) * share**0.5
-
-    def by_parameter(self, changes: Changes) -> np.ndarray:
+    def by_parameter(self, formula: Formula) -> np.ndarray:
         """The distance of each parameter, of all."""
-        updates = simulate(self.base.but(**changes), self.trace)
-        apart = (updates - self.target) / self.trace.spread(self.size)
-        squares = self.trace.by_parameter(np.nan_to_num(apart, nan=1e3) ** 2)
+        squares = self.trace.by_parameter(self._apart(formula) ** 2)
         return np.sqrt(np.minimum(squares, 100.0).mean(0))
 
     def qualified(self, trial: Trial) -> str:
         """The cause, with the parameters that it concerns where others follow the reference."""
-        if self.among.all() or (self.by_parameter(trial.changes) <= MATCH).all():
+        formula = combined(trial.choices, partial(_simulated, self.trace))
+        if self.among.all() or (self.by_parameter(formula) <= MATCH).all():
             return trial.cause
         return f"{trial.cause}, of {self._concerned()} alone"
 
@@ -184,143 +226,167 @@ _BETAS = (*_MOMENTS, "lion")
 _VELOCITY = ("sgd", "rmsprop")
 _ALL = (*_ROOTS, "sgd", "lion")
 
-_EPS_FORMS = {
-    "outside": "epsilon outside of the root",
-    "root": "epsilon inside the root",
-    "root squared": "epsilon squared inside the root",
-    "unscaled": "epsilon unscaled: added before the bias correction, as in Chainer",
-}
-_DECAY_FORMS = {
-    "l2": "weight decay coupled: as L2, into the gradient",
-    "decoupled": "weight decay decoupled from the gradient, as in AdamW",
-    "absolute": "weight decay decoupled and not times the learning rate",
-    "first rate": "weight decay times the first learning rate instead of the scheduled one",
-    "after": "weight decay after the update",
-    "sign": "weight decay as L1: by the sign of the parameter",
-}
-_VELOCITIES = {
-    "plain": "the learning rate outside of the velocity",
-    "rate inside": "the learning rate inside the velocity",
-    "chainer nesterov": "Nesterov in the form of Chainer's NesterovAG",
-    "late": "the velocity of the step before",
-}
-_CLIPS = {
-    "norm": "clipping by the joint norm",
-    "tensor": "clipping per tensor: each gradient by its own norm",
-    "value": "clipping by value instead of norm",
-    "always": "gradients scaled to the norm always, from below too",
-    "squared norm": "clipping by the squared norm: its root was forgotten",
-}
-_AMSGRADS = {"": "no amsgrad", "plain": "amsgrad", "corrected": "amsgrad of corrected means"}
-_CORRECTIONS = {
-    "none": "no bias correction",
-    "first": "no bias correction of the second mean",
-    "second": "no bias correction of the first mean",
-}
-_COUNTS = {
-    "all": "one step count for all parameters, which unused ones follow",
-    "each": "one step count that each parameter moves on",
-}
-
-
-@dataclass(frozen=True)
-class _Row:
-    """Other values of one setting.
-
-    Attributes:
-        setting: Of a form.
-        values: With what a report says of each.
-        kinds: The rules that have the setting.
-        needs: A setting without which it means nothing; empty for none.
-    """
-
-    setting: str
-    values: Mapping[Any, str]
-    kinds: tuple[str, ...] = _ALL
-    needs: str = ""
-
-
-_ROWS = (
-    _Row("clip", {None: "no clipping of gradients", **_CLIPS}, needs="clip"),
-    _Row("clip_eps", {1e-6: "clipping to bound / (norm + 1e-6)"}, needs="clip"),
-    _Row("rate", {0.0: "no update at all"}),
-    _Row("gradient", {"accumulated": "gradients that are never cleared and add up"}),
-    _Row("gradient", {"stale": "the gradient of the step before"}),
-    _Row("decay", {0.0: "no weight decay"}, needs="decay"),
-    _Row("decay_form", _DECAY_FORMS, needs="decay"),
-    _Row(
+# Other values of one setting, with what a report says of each; the rules that have the setting; a
+# setting without which it means nothing.
+_ROWS: tuple[tuple[str, Mapping[str, Any], tuple[str, ...], str], ...] = (
+    (
+        "clip",
+        {
+            "no clipping of gradients": None,
+            "clipping by the joint norm": "norm",
+            "clipping per tensor: each gradient by its own norm": "tensor",
+            "clipping by value instead of norm": "value",
+            "gradients scaled to the norm always, from below too": "always",
+        },
+        _ALL,
+        "clip",
+    ),
+    ("clip_eps", {"clipping to bound / (norm + 1e-6)": 1e-6}, _ALL, "clip"),
+    ("clip_eps", {"clipping to bound / norm, without the 1e-6": 0.0}, _ALL, "clip"),
+    ("rate", {"no update at all": 0.0}, _ALL, ""),
+    (
+        "gradient",
+        {
+            "gradients that are never cleared and add up": "accumulated",
+        },
+        _ALL,
+        "",
+    ),
+    ("decay", {"no weight decay": 0.0}, _ALL, "decay"),
+    (
         "decay_form",
-        {"decoupled": "weight decay outside of the ratio of norms"},
-        ("lamb",),
+        {
+            "weight decay coupled: as L2, into the gradient": "l2",
+            "weight decay decoupled from the gradient, as in AdamW": "decoupled",
+            "weight decay decoupled and not times the learning rate": "absolute",
+            "weight decay times the first learning rate instead of the scheduled one": "first rate",
+            "weight decay after the update": "after",
+        },
+        _ALL,
         "decay",
     ),
-    _Row("velocity", _VELOCITIES, _VELOCITY, "momentum"),
-    _Row("eps_form", _EPS_FORMS, _MOMENTS),
-    _Row("eps_form", dict(list(_EPS_FORMS.items())[:3]), ("rmsprop", "adagrad", "adadelta")),
-    _Row("eps", {0.0: "no epsilon"}, _ROOTS),
-    _Row("start", {1.0: "squares that start at 1 instead of 0"}, _ROOTS),
-    _Row("start", {0.1: "squares that start at 0.1 instead of 0"}, _ROOTS),
-    _Row("centered", {True: "centered: the squared mean is subtracted"}, ("rmsprop",)),
-    _Row("trust", {"none": "no ratio of norms"}, ("lamb",)),
-    _Row("rate_from", {-1: "schedule one step late: the learning rate of the step before"}),
-    _Row("rate_from", {1: "schedule one step early: the learning rate of the step after"}),
-    _Row(
-        "unused",
-        {"zeros": "unused parameters updated, with gradients of zero: decay and momentum go on"},
+    ("decay_form", {"weight decay outside of the ratio of norms": "decoupled"}, ("lamb",), "decay"),
+    (
+        "velocity",
+        {
+            "the learning rate outside of the velocity": "plain",
+            "the learning rate inside the velocity": "rate inside",
+            "Nesterov in the form of Chainer's NesterovAG": "chainer nesterov",
+        },
+        _VELOCITY,
+        "momentum",
     ),
-    _Row("zero", {"skipped": "parameters left out whose gradient is zero everywhere"}),
-    _Row("memory", {"forgotten": "the optimizer's state forgotten after each step"}),
-    _Row("corrected", _CORRECTIONS, _MOMENTS),
-    _Row("offset", {1: "step count off by one: one too many"}, _MOMENTS),
-    _Row("offset", {-1: "step count off by one: one too few"}, _MOMENTS),
-    _Row("count", _COUNTS, _MOMENTS),
-    _Row("correction_dtype", {"float32": "bias correction in float32"}, _MOMENTS),
-    _Row("amsgrad", _AMSGRADS, _MOMENTS),
+    (
+        "eps_form",
+        {
+            "epsilon outside of the root": "outside",
+            "epsilon inside the root": "root",
+            "epsilon squared inside the root": "root squared",
+        },
+        _ROOTS,
+        "",
+    ),
+    (
+        "eps_form",
+        {"epsilon unscaled: added before the bias correction, as in Chainer": "unscaled"},
+        _MOMENTS,
+        "",
+    ),
+    ("eps", {"no epsilon": 0.0}, _ROOTS, ""),
+    ("start", {"squares that start at 1 instead of 0": 1.0}, _ROOTS, ""),
+    ("start", {"squares that start at 0.1 instead of 0": 0.1}, _ROOTS, ""),
+    ("centered", {"centered: the squared mean is subtracted": True}, ("rmsprop",), ""),
+    ("trust", {"no ratio of norms": "none"}, ("lamb",), ""),
+    (
+        "rate_from",
+        {
+            "schedule one step late: the learning rate of the step before": -1,
+            "schedule one step early: the learning rate of the step after": 1,
+        },
+        _ALL,
+        "",
+    ),
+    (
+        "unused",
+        {
+            "unused parameters updated, with gradients of zero: decay and momentum go on": "zeros",
+        },
+        _ALL,
+        "",
+    ),
+    ("memory", {"the optimizer's state forgotten after each step": "forgotten"}, _ALL, ""),
+    (
+        "corrected",
+        {
+            "no bias correction": "none",
+            "no bias correction of the second mean": "first",
+            "no bias correction of the first mean": "second",
+        },
+        _MOMENTS,
+        "",
+    ),
+    (
+        "offset",
+        {"step count off by one: one too many": 1, "step count off by one: one too few": -1},
+        _MOMENTS,
+        "",
+    ),
+    (
+        "count",
+        {
+            "one step count for all parameters, which unused ones follow": "all",
+        },
+        _MOMENTS,
+        "",
+    ),
+    (
+        "amsgrad",
+        {"no amsgrad": "", "amsgrad": "plain", "amsgrad of corrected means": "corrected"},
+        _MOMENTS,
+        "",
+    ),
 )
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     """Known ones that differ from a form's own, the likely ones first."""
-    for row in _ROWS:
-        if form.kind not in row.kinds or (row.needs and not np.any(getattr(form, row.needs))):
-            continue
-        for value, cause in row.values.items():
-            if not np.array_equal(getattr(form, row.setting), value):
-                yield Convention(cause, {row.setting: value})
-    yield from _of_values(form, trace)
+    for name, values, kinds, needs in _ROWS:
+        if form.kind in kinds and (not needs or np.any(getattr(form, needs))):
+            own = getattr(form, name)
+            others = {words: v for words, v in values.items() if not np.array_equal(own, v)}
+            yield either({words: {name: value} for words, value in others.items()})
+    yield either(dict(_of_values(form, trace)))
     yield from numbers(form)
 
 
-def _of_values(form: Form, trace: Trace) -> Iterator[Convention]:
+def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Conventions that are made of the form's own values."""
-    yield Convention(
-        "gradient ascent: the sign of the gradient is flipped", {"factor": -form.factor}
-    )
+    ascent = "gradient ascent: the sign of the gradient is flipped"
+    yield ascent, {"factor": -form.factor}
     if np.any(form.decay):
         vectors = trace.spread(np.array(trace.axes)) < 2
-        every = float(np.max(form.decay))
         of_matrices = np.where(vectors, 0.0, form.decay)
-        yield Convention("weight decay with the wrong sign", {"decay": -1.0 * form.decay})
-        yield Convention("no weight decay of biases and other vectors", {"decay": of_matrices})
-        yield Convention("weight decay of biases and other vectors too", {"decay": every})
+        yield "weight decay with the wrong sign", {"decay": -1.0 * form.decay}
+        yield "no weight decay of biases and other vectors", {"decay": of_matrices}
+        every = float(np.max(form.decay))
+        yield "weight decay of biases and other vectors too", {"decay": every}
     if np.any(form.decay) and form.clip is not None:
         first = {"decay_first": True, "decay_form": "l2"}
-        yield Convention("decay before clipping: the clipped gradient holds it", first)
+        yield "decay before clipping: the clipped gradient holds it", first
     if form.kind in _VELOCITY and np.any(form.momentum):
-        yield Convention("no momentum", {"momentum": 0.0, "nesterov": False})
+        yield "no momentum", {"momentum": 0.0, "nesterov": False}
         mean = "dampening: the velocity is a mean, (1 - momentum) g"
-        after, from_start = {"dampening": form.momentum}, {"dampen_first": True}
-        yield Convention(f"{mean}, after the first gradient", after)
-        yield Convention(f"{mean}, from the first step on", {**after, **from_start})
-        words = "Nesterov lost: plain momentum"
-        words = words if form.nesterov else "Nesterov momentum instead of the plain one"
-        yield Convention(words, {"nesterov": not form.nesterov})
+        after = {"dampening": form.momentum}
+        yield f"{mean}, after the first gradient", after
+        yield f"{mean}, from the first step on", {**after, "dampen_first": True}
+        words = "Nesterov momentum instead of the plain one"
+        words = "Nesterov lost: plain momentum" if form.nesterov else words
+        yield words, {"nesterov": not form.nesterov}
     if form.kind in _MOMENTS:
         words = "Nesterov's momentum in Adam's mean, as in NAdam"
-        yield Convention(words, {"nesterov": not form.nesterov})
+        yield words, {"nesterov": not form.nesterov}
     if form.kind in _BETAS:
-        swapped = {"beta1": form.beta2, "beta2": form.beta1}
-        yield Convention("beta1 and beta2 swapped", swapped)
+        yield "beta1 and beta2 swapped", {"beta1": form.beta2, "beta2": form.beta1}
 
 
 _TIMES = (1e-3, 0.03, 0.3, 0.9, 1.1, 3.0, 30.0, 1e3)
@@ -328,7 +394,7 @@ _DECADES = tuple(10.0**power for power in range(-12, 0))
 _WEIGHTS = (0.0, 0.5, 0.9, 0.99, 0.999)
 # Numbers that are searched for: the setting, its name in a report, its axis, where searches begin,
 # and the rules that have it.
-_NUMBERS = (
+_NUMBERS: tuple[tuple[str, str, Axis, tuple[float, ...], tuple[str, ...]], ...] = (
     ("decay", "weight_decay", LOG, (1e-6, 1e-4, 1e-2, 0.1, 0.3), _ALL),
     ("momentum", "momentum", WEIGHT, (0.3, 0.8, 0.95, 0.99), _VELOCITY),
     ("dampening", "dampening", WEIGHT, (0.1, 0.5, 0.9), _VELOCITY),
@@ -341,33 +407,33 @@ _NUMBERS = (
 _SQUARES = {"rmsprop": "alpha", "adadelta": "rho"}  # names of their weight of squares
 
 
-def numbers(form: Form) -> Iterator[Convention]:
+def numbers(form: Form) -> Iterator[Number]:
     """Those that matter to a form; one that differs between parameters is multiplied."""
-    sums = "gradients times {} (a sum for a mean, or the other way round)"
-    yield Convention("learning rate times {}", {}, "rate", _TIMES, LOG, usual=form.rate)
-    yield Convention(sums, {}, "factor", _TIMES, LOG, usual=form.factor)
+    yield number("learning rate times", "rate", _TIMES, LOG, unit=form.rate)
     for setting, name, axis, starts, kinds in _NUMBERS:
         if form.kind in kinds:
             name = _SQUARES.get(form.kind, name) if setting == "beta2" else name
             yield _number(form, setting, name, axis, starts)
     if not np.any(form.decay):
-        words = "weight_decay={} decoupled from the gradient, as in AdamW, instead of none"
-        yield Convention(words, {"decay_form": "decoupled"}, "decay", (1e-4, 1e-2), LOG)
+        words = "weight decay decoupled from the gradient, as in AdamW, of"
+        also = {"decay_form": "decoupled"}
+        yield number(words, "decay", (1e-4, 1e-2), LOG, also, usual=0.0)
+    sums = "a sum for a mean, or the other way round: gradients times"
+    yield number(sums, "factor", _TIMES, LOG, unit=form.factor)
     if form.clip is not None:
-        yield _number(form, "bound", "clipping bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
-    for how, cause in _CLIPS.items() if form.clip is None else ():
-        words = f"{cause}, bound {{}}, where the reference does not clip"
-        yield Convention(words, {"clip": how}, "bound", (1e-3, 0.03, 1.0, 30.0), LOG)
+        yield _number(form, "bound", "clip_bound", LOG, (1e-3, 0.1, 0.5, 2.0, 10.0))
+        return
+    for how, eps in itertools.product(("norm", "tensor", "value"), (0.0, 1e-6)):
+        words = f"clipping where the reference does not, by {how}, bound"
+        yield number(words, "bound", (1e-3, 0.03, 1.0, 30.0), LOG, {"clip": how, "clip_eps": eps})
 
 
-def _number(form: Form, setting: str, name: str, axis: Any, starts: Sequence[float]) -> Convention:
+def _number(form: Form, setting: str, name: str, axis: Axis, starts: Sequence[float]) -> Number:
     usual = getattr(form, setting)
     if np.ndim(usual):
-        return Convention(f"{name} times {{}}", {}, setting, (0.5, 2.0), LOG, usual=usual)
-    sign = " " if name.endswith("at") else "="
+        return number(f"{name} times", setting, (0.5, 2.0), LOG, unit=usual)
     own = (float(usual),) if usual else ()
-    words = f"{name}{sign}{{}} instead of {usual:.6g}"
-    return Convention(words, {}, setting, tuple(dict.fromkeys((*own, *starts))), axis)
+    return number(name, setting, tuple(dict.fromkeys((*own, *starts))), axis, usual=float(usual))
 
 
 # Which rule
@@ -412,47 +478,50 @@ _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-def _other_forms(judge: _Judge) -> Iterator[Trial]:
-    """Several conventions and all numbers at a time, of the same rule."""
-    base, starts = judge.base, []
+def _other_forms(bench: _Bench) -> Iterator[Trial]:
+    """Several conventions and all numbers at a time: of the same rule, then of any other."""
+    base, starts = bench.base, []
     choices = _CHOICES.get(base.kind, {})
     for values in itertools.product(*choices.values()):
         form = base.but(**dict(zip(choices, values, strict=True)))
-        starts.append(form.but(decay=0.0, decay_form=base.decay_form))
+        starts.append(form.but(decay=0.0))
         decay = base.decay if np.any(base.decay) else 0.01
         for how in dict.fromkeys((base.decay_form, "l2", "decoupled")):
             starts.append(form.but(decay=decay, decay_form=how))
-    found, distance = identify(judge.trace, judge.target, judge.among, starts)
-    changes = {
-        name: value
-        for name, value in vars(found).items()
-        if not _is_same(value, getattr(base, name))
-    }
-    causes = [_cause(name, value, base) for name, value in changes.items()]
-    yield Trial("; and ".join(causes), changes, distance)
+    found, distance = identify(bench.trace, bench.target, bench.among, starts)
+    if distance > MATCH:
+        starts = [form.but(clip=base.clip, bound=base.bound) for form in _STARTS]
+        found, distance = identify(bench.trace, bench.target, bench.among, starts)
+    if found.kind == base.kind:
+        cause = "; and ".join(_causes(found, base))
+    else:
+        cause = f"{described(found)} instead of {base.kind}"
+    whole = next(either({cause: vars(found)}).choices(bench.given))
+    yield Trial(cause, distance, (whole,))
 
 
-def _cause(name: str, value: Any, base: Form) -> str:
-    """What a report says of a setting that is not the reference's."""
-    for row in _ROWS:
-        if row.setting == name and isinstance(value, str) and value in row.values:
-            return row.values[value]
-    known = {one.number: one for one in numbers(base)}
-    if name in known and not np.ndim(value):
-        return known[name].said(value)
-    return f"{name}={_shown(value)} instead of {_shown(getattr(base, name))}"
+def _causes(found: Form, base: Form) -> Iterator[str]:
+    """What a report says of each setting that is not the reference's."""
+    known = {one.name: one for one in numbers(base)}
+    said: dict[tuple[str, Any], str] = {}
+    for setting, values, *_ in _ROWS:
+        for words, value in values.items():
+            said.setdefault((setting, value), words)
+    for name, value in vars(found).items():
+        usual = getattr(base, name)
+        if np.array_equal(value, usual) or _is_close(value, usual):
+            continue
+        if isinstance(value, str) and (name, value) in said:
+            yield said[name, value]
+        elif name in known and not np.ndim(value):
+            (choice,) = known[name].choices({})
+            yield str(choice.at(value).cause)
+        else:
+            yield f"{name}={_shown(value)} instead of {_shown(usual)}"
 
 
-def _is_same(value: Any, usual: Any) -> bool:
-    if isinstance(value, float):
-        return bool(np.allclose(value, usual, rtol=1e-9, atol=0.0))
-    return np.array_equal(value, usual)
-
-
-def _other_rules(judge: _Judge) -> Iterator[Trial]:
-    starts = [form.but(clip=judge.base.clip, bound=judge.base.bound) for form in _STARTS]
-    found, distance = identify(judge.trace, judge.target, judge.among, starts)
-    yield Trial(f"{described(found)} instead of {judge.base.kind}", vars(found), distance)
+def _is_close(value: Any, usual: Any) -> bool:
+    return isinstance(value, float) and bool(np.allclose(value, usual, rtol=1e-9, atol=0.0))
 
 
 def identify(
@@ -475,74 +544,75 @@ def identify(
         forms += [form.but(decay=0.01, decay_form=how) for form in _STARTS]
     rough: list[tuple[float, Form]] = []
     for form in forms:
-        judge = _Judge.of(trace, target, form, chosen)
-        rough.append(_settled(judge, 6))
+        rough.append(_settled(_Bench.of(trace, target, form, chosen), 6))
         if rough[-1][0] <= _SAME:
             break
     rough.sort(key=lambda one: one[0])
-    best = [_settled(_Judge.of(trace, target, form, chosen), 40) for _, form in rough[:4]]
+    best = [_settled(_Bench.of(trace, target, form, chosen), 40) for _, form in rough[:4]]
     distance, form = min(best, key=lambda one: one[0])
     return form, distance
 
 
-def _settled(judge: _Judge, iterations: int) -> tuple[float, Form]:
+def _settled(bench: _Bench, iterations: int) -> tuple[float, Form]:
     """A form with better numbers: all that are not zero."""
-    form = judge.base
-    free = [
-        one
-        for one in numbers(form)
-        if not one.changes and one.number != "factor" and _is_number(getattr(form, one.number))
-    ]
-    values = [1.0 if one.usual is not None else getattr(form, one.number) for one in free]
+    form = bench.base
+    free = {
+        one.name: one
+        for one in reversed(list(numbers(form)))
+        if one.name != "factor"
+        and np.ndim(getattr(form, one.name)) == 0
+        and getattr(form, one.name)
+    }
+    values = [getattr(form, name) for name in free]
 
-    def changed(found: Sequence[float]) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        for one, value in zip(free, found, strict=True):
-            changes |= one.at(value)
-        return changes
+    def residual(found: Sequence[float]) -> np.ndarray:
+        moved = form.but(**dict(zip(free, found, strict=True)))
+        return bench.residual(lambda nn, given: simulate(moved, bench.trace))
 
     def distance(found: Sequence[float]) -> float:
-        return judge.distance(judge.residual(changed(found)))
+        return bench.distance(residual(found))
 
-    axes = [one.axis for one in free]
-    values = improved(lambda found: judge.residual(changed(found)), values, axes, iterations)
+    values = improved(residual, values, [one.axis for one in free.values()], iterations)
     values = plainest(values, distance)
-    return distance(values), form.but(**changed(values))
-
-
-def _is_number(value: Any) -> bool:
-    return not np.ndim(value) and bool(value)
+    return distance(values), form.but(**dict(zip(free, values, strict=True)))
 
 
 def _reference_form(trace: Trace) -> Form | None:
-    """The reference's own form if it reproduces its updates, else one that does, else None.
-
-    A clipping that the reference does not tell is looked for, too.
-    """
+    """The reference's own form if it reproduces its updates, else one that does, else None."""
     if trace.form is not None:
-        judge = _Judge.of(trace, trace.reference, trace.form)
-        if not judge.among.any():
+        bench = _Bench.of(trace, trace.reference, trace.form)
+        if not bench.among.any():
             return trace.form
     form, distance = identify(trace, trace.reference)
-    for how in ("norm", "value") if distance > MATCH else ():
-        starts = [form.but(clip=how, bound=bound) for form in _STARTS[:6] for bound in (0.1, 1.0)]
-        starts += [start.but(decay=0.01) for start in starts]
-        form, distance = identify(trace, trace.reference, starts=starts)
+    for how, eps in (("norm", 1e-6), ("norm", 0.0), ("value", 0.0)):
         if distance <= MATCH:
             break
-    return form if distance <= MATCH else None
+        clipped = {"clip": how, "clip_eps": eps}
+        starts = [form.but(bound=bound, **clipped) for form in _STARTS[:6] for bound in (0.1, 1.0)]
+        starts += [start.but(decay=0.01) for start in starts]
+        form, distance = identify(trace, trace.reference, starts=starts)
+    return form if distance <= MATCH else _of_groups(trace)
+
+
+def _of_groups(trace: Trace) -> Form | None:
+    """One form of matrices and one of biases and other vectors, as parameter groups often are."""
+    vectors = np.array(trace.axes) < 2
+    if vectors.all() or not vectors.any():
+        return None
+    found = [identify(trace, trace.reference, mask) for mask in (~vectors, vectors)]
+    if max(distance for _, distance in found) > MATCH:
+        return None
+    forms = [form for form, _ in found]
+    decaying = next((form for form in forms if form.decay), forms[0])
+    forms = [form if form.decay else form.but(decay_form=decaying.decay_form) for form in forms]
+    return merged([forms[int(is_vector)] for is_vector in vectors], trace.sizes)
 
 
 def described(form: Form) -> str:
     """A form in a few words: ``"rmsprop(beta2=0.99, eps=1e-08)"``; what is standard is left out."""
     standard = vars(Form(form.kind))
-    known = {one.number for one in numbers(form)} - {
-        "factor",
-        "dampening",
-        "start",
-        "decay",
-        "bound",
-    }
+    known = {one.name for one in numbers(form)}
+    known -= {"factor", "dampening", "start", "decay", "bound"}
     shown = [
         f"{name}={_shown(value)}"
         for name, value in vars(form).items()

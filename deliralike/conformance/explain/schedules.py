@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from deliralike.conformance.explain.conventions import EXACT, LINE, LOG, Trial, improved, plainest
+from deliralike.conformance.explain.trials import EXACT, LINE, LOG, improved, plainest
+from deliralike.conformance.explain.updates import Form, Trace, simulate
 from deliralike.conformance.findings import MATCH, Explanation
 
 Rates = np.ndarray
-_TAIL = 0.01  # of the steps: so few may lie beyond the reference's last one
+Known = Iterator[tuple[str, Rates]]  # causes with the rates that they give
+_TAIL = 0.01  # of the steps, or one: so few may lie beyond what the reference tells
+_NEAR = 1e-9  # relative: rates are read from updates
+
+
+def used_rates(trace: Trace, form: Form | None) -> Rates | None:
+    """The learning rate of each of the candidate's updates, as the updates themselves show it.
+
+    Args:
+        trace: With the rates that the reference used.
+        form: The reference's rule; None where it is not known.
+
+    Returns:
+        Not finite where nothing tells; None where the updates differ by more than a factor of each
+        step.
+    """
+    its, ones = trace.candidate, np.ones_like(trace.rates)
+    with np.errstate(all="ignore"):
+        unit = trace.reference / trace.rates[:, None]
+    if form is not None:
+        unit = simulate(form, replace(trace, rates=ones))
+    unit = np.nan_to_num(unit, nan=0.0)
+    squares = (unit * unit).sum(1)
+    rates = np.full(len(ones), np.nan)
+    np.divide((unit * its).sum(1), squares, out=rates, where=squares > 0)
+    left = np.linalg.norm(its - np.nan_to_num(rates)[:, None] * unit, axis=1)
+    is_known = left <= MATCH * np.linalg.norm(its, axis=1)
+    return rates if (is_known | (squares == 0.0)).all() else None
 
 
 def explain_schedule(reference: Rates, candidate: Rates) -> Explanation:
@@ -18,20 +47,20 @@ def explain_schedule(reference: Rates, candidate: Rates) -> Explanation:
 
     Both arrays hold one rate for each step. Each cause gives all rates that were compared.
     """
-    size = float(np.linalg.norm(candidate)) or 1.0
-    trials = []
-    for cause, rates in _schedules(reference, candidate):
-        known = np.isfinite(rates)
-        if known.mean() >= 1.0 - _TAIL:
+    size = float(np.linalg.norm(candidate[np.isfinite(candidate)])) or 1.0
+    tried = []
+    for cause, rates in _causes(reference, candidate):
+        known = np.isfinite(rates) & np.isfinite(candidate)
+        if (~known).sum() <= max(1.0, _TAIL * len(rates)):
             away = float(np.linalg.norm((rates - candidate)[known])) / size
-            trials.append(Trial(cause, {}, away))
-    met = [trial for trial in trials if trial.distance <= MATCH]
+            tried.append((max(away, EXACT), away, cause))
+    met = [one for one in tried if one[0] <= MATCH]
     if not met:
         return Explanation(_side_by_side(reference, candidate), np.inf)
-    best = min(met, key=lambda trial: max(trial.distance, EXACT))
+    _, away, cause = min(met, key=lambda one: one[0])
     own = float(np.linalg.norm(reference - candidate)) / size
-    others = [trial.distance for trial in trials if trial.distance > MATCH]
-    return Explanation(best.cause, best.distance, min([*others, own]))
+    others = [away for near, away, _ in tried if near > MATCH]
+    return Explanation(cause, away, min([*others, own]))
 
 
 def _side_by_side(reference: Rates, candidate: Rates) -> str:
@@ -46,44 +75,49 @@ def _side_by_side(reference: Rates, candidate: Rates) -> str:
     return f"the learning rate is {', '.join(shown)}"
 
 
-def _schedules(reference: Rates, candidate: Rates) -> Iterator[tuple[str, Rates]]:
-    """Causes with the rates that they give; what the reference does not tell is not finite."""
+def _causes(reference: Rates, candidate: Rates) -> Known:
+    """What the reference does not tell is not finite."""
     steps = np.arange(len(reference))
     mine, its = _first_change(reference), _first_change(candidate)
     moved = f"it first changes at update {its + 1} instead of {mine + 1}"
+    if its == mine:
+        moved = f"it begins at {candidate[0]:.6g} instead of {reference[0]:.6g}"
     for shift in dict.fromkeys((1, -1, its - mine)):
-        direction = "late" if shift > 0 else "early"
         amount = "one step" if abs(shift) == 1 else f"{abs(shift)} steps"
         if shift and mine:
-            yield f"schedule {amount} {direction}: {moved}", _at(reference, steps - shift)
-    yield (
-        f"schedule never applied: the learning rate stays {candidate[0]:.6g}",
-        np.full(len(steps), reference[0]),
-    )
+            words = f"schedule {amount} {'late' if shift > 0 else 'early'}: {moved}"
+            yield words, _shifted(reference, candidate, shift)
+    words = f"schedule never applied: the learning rate stays {candidate[0]:.6g}"
+    yield words, np.full(len(steps), reference[0])
     ratio = float(candidate[0] / reference[0]) if reference[0] else 1.0
-    yield (
-        f"learning rate times {ratio:.6g}: {candidate[0]:.6g} instead of {reference[0]:.6g}",
-        ratio * reference,
-    )
-    units = f"as if counted in other units: {moved}"
-    for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine))):
+    words = f"learning rate times {ratio:.6g}: {candidate[0]:.6g} instead of {reference[0]:.6g}"
+    yield words, ratio * reference
+    if candidate[0] and reference[0] and np.isfinite(candidate[:2]).all():
+        factor = float(candidate[1] / candidate[0] / (reference[1] / reference[0] or 1.0))
+        words = f"the learning rate times {factor:.6g} with each update, in its own schedule"
+        with np.errstate(all="ignore"):
+            powers = factor**steps
+        yield words, reference * (candidate[0] / reference[0]) * powers
+    for stretch in dict.fromkeys((2, 10, 100, _ratio(its, mine), _ratio(mine, its))):
+        units = f"as if counted in other units: {moved}"
         yield f"schedule {stretch} times as slow, {units}", reference[steps // stretch]
-    for stretch in dict.fromkeys((2, 10, 100, _ratio(mine, its))):
         ends = np.minimum(steps * stretch, len(reference) - 1)
         yield f"schedule {stretch} times as fast, {units}", reference[ends]
     yield from _other_factors(reference, candidate, mine, its)
-    yield from _warm_ups(reference, candidate, steps)
+    yield from _warm_ups(reference, candidate)
     yield from _other_shapes(reference, candidate, steps)
 
 
-def _at(rates: Rates, steps: np.ndarray) -> Rates:
-    """Rates at other steps: the first one before the start, unknown beyond the end."""
-    inside = np.minimum(np.maximum(steps, 0), len(rates) - 1)
-    return np.where(steps < len(rates), rates[inside], np.nan)
+def _shifted(reference: Rates, candidate: Rates, shift: int) -> Rates:
+    """Rates some steps later: before the start the first one, or whatever the candidate begins at."""
+    steps = np.arange(len(reference)) - shift
+    inside = reference[np.clip(steps, 0, len(reference) - 1)]
+    untold = (steps >= len(reference)) | ((steps < 0) & (candidate != reference[0]))
+    return np.where(untold, np.nan, inside)
 
 
 def _first_change(rates: Rates) -> int:
-    changes = np.flatnonzero(np.diff(rates))
+    changes = np.flatnonzero(np.abs(np.diff(rates)) > _NEAR * np.abs(rates[:-1]))
     return int(changes[0]) + 1 if changes.size else 0
 
 
@@ -91,32 +125,29 @@ def _ratio(slow: int, fast: int) -> int:
     return max(2, round(slow / max(fast, 1)))
 
 
-def _other_factors(
-    reference: Rates, candidate: Rates, mine: int, its: int
-) -> Iterator[tuple[str, Rates]]:
+def _other_factors(reference: Rates, candidate: Rates, mine: int, its: int) -> Known:
     """Changes at the same steps by another factor."""
     if not mine or mine != its or not (reference > 0).all() or not (candidate > 0).all():
         return
     usual, other = reference[mine] / reference[0], candidate[its] / candidate[0]
-    if usual == 1.0 or other == 1.0:
-        return
     power = float(np.log(other) / np.log(usual))
     words = f"schedule with factors of {other:.6g} instead of {usual:.6g}, each the power of {power:.6g}"
     yield words, candidate[0] * (reference / reference[0]) ** power
 
 
-def _warm_ups(reference: Rates, candidate: Rates, steps: np.ndarray) -> Iterator[tuple[str, Rates]]:
+def _warm_ups(reference: Rates, candidate: Rates) -> Known:
     """A linear rise over the first steps, of the candidate alone or of the reference alone."""
-    differing = np.flatnonzero(candidate != reference)
+    differing = np.flatnonzero(np.abs(candidate - reference) > _NEAR * np.abs(reference))
     last = int(differing[-1]) + 1 if differing.size else 0
-    for length in dict.fromkeys((last, last + 1)):
+    for length in (last, last + 1):
         for offset in (0, 1):
-            share = np.minimum((steps + offset) / max(length, 1), 1.0)
+            steps = np.arange(len(reference)) + offset
+            share = np.minimum(steps / max(length, 1), 1.0)
             begins = f"from {candidate[0]:.6g} at update 1"
             words = f"a warm-up over the first {length} steps, {begins}, that the reference lacks"
             yield words, reference * share
-            with np.errstate(all="ignore"):
-                without = np.where(share > 0, reference / share, candidate[0])
+            without = np.full(len(reference), candidate[0])
+            np.divide(reference, share, out=without, where=share > 0)
             yield f"no warm-up over the first {length} steps", without
 
 
@@ -126,16 +157,17 @@ _SHAPES: dict[str, Callable[[np.ndarray, float, float], Rates]] = {
 }
 
 
-def _other_shapes(
-    reference: Rates, candidate: Rates, steps: np.ndarray
-) -> Iterator[tuple[str, Rates]]:
+def _other_shapes(reference: Rates, candidate: Rates, steps: np.ndarray) -> Known:
     """The same shape over other numbers of steps, or to another last rate."""
     for name, shape in _SHAPES.items():
         mine, its = (_recognised(shape, rates, steps) for rates in (reference, candidate))
         if mine is None or its is None:
             continue
+        ends_at = (1.0 + mine[1] / reference[0], 1.0 + its[1] / reference[0])
         lengths = f"over {its[0]:.8g} steps instead of {mine[0]:.8g}"
-        ends = f", ending at {its[1]:.6g} instead of {mine[1]:.6g}" if mine[1] != its[1] else ""
+        ends = (
+            f", ending at {its[1]:.6g} instead of {mine[1]:.6g}" if not np.isclose(*ends_at) else ""
+        )
         yield f"a {name} schedule {lengths}{ends}", _shaped(shape, candidate[0], its, steps)
 
 

@@ -29,22 +29,18 @@ class Form:
         rate: What the learning rate of each step is multiplied by.
         rate_from: Where in time the learning rate is read: -1 for that of the step before.
         factor: What gradients are multiplied by.
-        gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step
-            before).
+        gradient: ``"new"`` or ``"accumulated"`` (never cleared).
         clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own
-            norm), ``"value"``, ``"always"`` (scaled to the bound also from below), ``"squared
-            norm"`` (by the square of the joint norm).
+            norm), ``"value"``, ``"always"`` (scaled to the bound also from below).
         bound, clip_eps: The bound, and what is added to the norm.
         decay: The weight decay.
         decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not
             times the learning rate), ``"first rate"`` (decoupled, times the learning rate of the
-            first step), ``"after"`` (decoupled, of the parameter after its update), ``"sign"``
-            (into the gradient: the derivative of ``|p|``).
+            first step), ``"after"`` (decoupled, of the parameter after its update).
         decay_first: Whether decay enters the gradient before it is clipped.
         momentum, dampening: Of the velocity.
         dampen_first: Whether the first gradient is dampened, too.
-        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``, ``"late"`` (of the step
-            before).
+        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``.
         nesterov: Whether the step looks ahead, in Adam too.
         betas: The weights of the old means; the first one alone for rules with one mean.
         eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``,
@@ -52,18 +48,14 @@ class Form:
         eps_root: Added inside the root, beside an epsilon outside of it.
         corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``,
             ``"second"``.
-        correction_dtype: The type that the corrections are computed in: ``"float64"`` or
-            ``"float32"``.
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after
             it).
         start: Where a sum or mean of squares starts.
-        count: Whose steps are counted: ``"own"`` of each parameter, ``"all"``, ``"each"`` (one
-            count for all parameters, which each of them moves on).
+        count: Whose steps are counted: ``"own"`` of each parameter, or ``"all"``.
         offset: What is added to the count.
         centered: Whether the squared mean of gradients is subtracted from the mean of squares.
         trust: ``"layer"``, ``"none"``: LAMB's ratio of norms.
         unused: ``"skipped"`` or ``"zeros"``: parameters without a gradient.
-        zero: ``"used"`` or ``"skipped"``: parameters whose gradient is zero everywhere.
         memory: ``"kept"`` or ``"forgotten"``: the state from one step to the next.
     """
 
@@ -89,7 +81,6 @@ class Form:
     eps_form: str = "outside"
     eps_root: Number = 0.0
     corrected: str = "both"
-    correction_dtype: str = "float64"
     amsgrad: str = ""
     start: Number = 0.0
     count: str = "own"
@@ -97,7 +88,6 @@ class Form:
     centered: bool = False
     trust: str = "layer"
     unused: str = "skipped"
-    zero: str = "used"
     memory: str = "kept"
 
     def but(self, **changes: Any) -> Form:
@@ -118,6 +108,8 @@ class Trace:
         form: The reference's own, where it is known.
         rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``,
             ``(T, 3)``.
+        later: The learning rates after each step, which a side with a schedule of its own may have
+            used.
     """
 
     names: tuple[str, ...]
@@ -131,6 +123,7 @@ class Trace:
     candidate: Array
     form: Form | None = None
     rest: Array | None = None
+    later: Array | None = None
 
     @property
     def starts(self) -> Array:
@@ -261,27 +254,15 @@ class _Run:
         return np.where(used, change, 0.0)
 
     def _used(self, t: int) -> Array:
-        used = (
-            np.ones_like(self.trace.present[t])
-            if self.form.unused == "zeros"
-            else self.trace.present[t]
-        )
-        if self.form.zero == "skipped":
-            used = used & self.trace.spread(
-                self.trace.by_parameter(np.abs(self.trace.gradients[t])) > 0
-            )
-        return used
+        present = self.trace.present[t]
+        return np.ones_like(present) if self.form.unused == "zeros" else present
 
     def _gradient(self, t: int) -> Array:
         """The gradient as it comes to the rule: scaled, clipped, with decay."""
         form, trace, p = self.form, self.trace, self.trace.parameters[t]
-        taken = {"new": trace.gradients[t], "stale": trace.gradients[max(t - 1, 0)]}
-        g = form.factor * (
-            trace.gradients[: t + 1].sum(0)
-            if form.gradient == "accumulated"
-            else taken[form.gradient]
-        )
-        decay = {"l2": p, "sign": np.sign(p)}.get(form.decay_form, 0.0 * p) * form.decay
+        first = 0 if form.gradient == "accumulated" else t
+        g = form.factor * trace.gradients[first : t + 1].sum(0)
+        decay = form.decay * p if form.decay_form == "l2" else 0.0 * p
         if form.decay_first:
             return self._clipped(
                 t, np.where(self._used(t), g + decay, 0.0), float(np.max(form.decay))
@@ -310,17 +291,14 @@ class _Run:
                 + decay**2 * rest[2]
             )
             norm = square**0.5
-        above = bound / ((norm**2 if how == "squared norm" else norm) + self.form.clip_eps)
+        above = bound / (norm + self.form.clip_eps)
         return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
 
     def _advance(self, t: int, used: Array) -> None:
         if self.form.count == "own":
             self.count = self.count + used
-        elif self.form.count == "all":
-            self.count = np.full_like(self.count, t + 1.0)
         else:
-            places = np.arange(len(self.trace.names))
-            self.count = self.trace.spread(t * len(places) + places + 1.0)
+            self.count = np.full_like(self.count, t + 1.0)
 
     def _decayed(self, p: Array, change: Array, lr: Number) -> Array:
         """The change with decay that is decoupled from the gradient."""
@@ -346,12 +324,7 @@ class _Run:
         """What the mean is divided by to have no bias."""
         if self.form.corrected not in ("both", which):
             return np.ones_like(self.count)
-        if self.form.correction_dtype == "float64":
-            return 1.0 - np.power(beta, self.steps_counted)
-        # one by one: a vectorised power rounds otherwise
-        short, counts = np.float32(np.mean(beta)), np.unique(self.steps_counted)
-        found = [float(np.float32(1) - short ** np.float32(count)) for count in counts]
-        return np.array(found)[np.searchsorted(counts, self.steps_counted)]
+        return 1.0 - np.power(beta, self.steps_counted)
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
@@ -377,8 +350,7 @@ class _Run:
                 return (1 + momentum) * lr * direction + momentum**2 * moved
             return lr * direction + momentum * moved if form.nesterov else moved
         moved = new["velocity"] = momentum * old + dampened
-        seen = old if form.velocity == "late" else moved
-        return lr * (direction + momentum * seen if form.nesterov else seen)
+        return lr * (direction + momentum * moved if form.nesterov else moved)
 
 
 def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:

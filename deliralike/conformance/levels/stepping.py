@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike.conformance.explain import optimizers as explaining
-from deliralike.conformance.explain.schedules import explain_schedule
+from deliralike.conformance.explain.schedules import explain_schedule, used_rates
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import (
     FAILED,
@@ -106,25 +106,24 @@ def level(
     pausing = tuple(shapes)[1::2] if unused else ()
     forced = replace(forced, shapes=shapes, unused=pausing, never=frozenset(never))
     findings = list(_of_schedules(reference, candidate, shared[0]))
+    are_own = reference.schedule is None and candidate.schedule is None
     updates: dict[str, dict[str, list[float]]] = {}
     for name in shared:
         make, other = reference.optimizers[name], candidate.optimizers[name]
         networks = [candidate.network] if short is None else [candidate.network, short]
+
+        def sides(make: Make = make, other: Make = other, networks: Any = networks) -> list[_Side]:
+            theirs = [_tried(partial(_Side, one, other, names)) for one in networks]
+            return [_Side(reference.network, make), *theirs]
+
         try:
-            sides = [
-                _Side(reference.network, make),
-                *(_tried(partial(_Side, one, other, names)) for one in networks),
-            ]
-            run = _Run(
-                name,
-                forced,
-                sides,
-                rates_are_own=reference.schedule is None and candidate.schedule is None,
-            )
+            run = _Run(name, forced, sides(), free=False)
+            if run.moves:  # a schedule of its own
+                run = _Run(name, replace(forced, steps=2 * steps), sides(), free=True)
         except _CandidateRaised as raised:
             findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
             continue
-        findings += run.findings()
+        findings += run.findings(are_own)
         notes += run.notes()
         updates[name] = run.by_step()
     differences = {name: max(curves["float64"]) for name, curves in updates.items()}
@@ -322,168 +321,156 @@ class _Judged:
         self, reference: Arrays, candidate: Arrays, parameters: Arrays, used: Mapping[str, Any]
     ) -> None:
         """Take note of a step."""
-        self.updates.append(
-            {
-                name: _difference(
-                    reference[name], candidate[name], self.rounding * _norm(parameters[name])
-                )
-                for name in reference
-                if name in used
-            }
-        )
-        self.unused.append(
-            {
-                name: _norm(candidate[name]) / (_norm(parameters[name]) or 1.0)
-                for name in reference
-                if name not in used
-            }
-        )
+        updates, unused = {}, {}
+        for name, mine in reference.items():
+            size = _norm(parameters[name])
+            if name in used:
+                updates[name] = _difference(mine, candidate[name], self.rounding * size)
+            else:
+                unused[name] = _norm(candidate[name]) / (size or 1.0)
+        self.updates.append(updates)
+        self.unused.append(unused)
 
     def by_step(self) -> list[float]:
         """The largest difference of each step."""
         return [max(step.values(), default=0.0) for step in self.updates]
 
+    @property
+    def differs(self) -> bool:
+        """Whether anything is beyond the limit."""
+        return any(True for _ in self.findings("", None))
+
     def findings(
-        self, optimizer: str, explanation: Explanation | None, suffix: str = ""
+        self, place: str, explanation: Explanation | None, suffix: str = ""
     ) -> Iterator[Finding]:
         """A finding for parameters that differ, and one for those that move without a gradient."""
         for what, steps in (("update", self.updates), ("unused parameter", self.unused)):
-            found = [
-                (step, name)
+            found = {
+                (step, name): values[name]
                 for step, values in enumerate(steps)
                 for name in values
-                if self._fails(values[name])
-            ]
-            if found:
-                step, name = found[0]
-                wrong, all_names = (
-                    {name for _, name in found},
-                    {name for values in steps for name in values},
-                )
-                yield Finding(
-                    level="L4",
-                    place=f"optimizer {optimizer}",
-                    what=f"{what} {name} at step {step + 1}{suffix}",
-                    difference=max(steps[step][name] for step, name in found),
-                    limit=self.limit,
-                    explanation=explanation,
-                    remarks=(f"It concerns {len(wrong)} of {len(all_names)} parameters.",),
-                )
-
-    def _fails(self, difference: float) -> bool:
-        return not difference <= self.limit
+                if not values[name] <= self.limit
+            }
+            if not found:
+                continue
+            step, first = next(iter(found))
+            wrong, every = ({name for _, name in found}, set().union(*steps))
+            yield Finding(
+                level="L4",
+                place=place,
+                what=f"{what} {first} at step {step + 1}{suffix}",
+                difference=max(found.values()),
+                limit=self.limit,
+                explanation=explanation,
+                remarks=(f"It concerns {len(wrong)} of {len(every)} parameters.",),
+            )
 
 
 class _Run:
-    """One optimizer of all sides, in step."""
+    """One optimizer of all sides, in step.
 
-    def __init__(
-        self, name: str, forced: Forced, sides: Sequence[_Side], rates_are_own: bool
-    ) -> None:
+    Args:
+        name: Of the optimizer.
+        forced: What they are fed.
+        sides: The reference, the candidate, and the candidate in float32.
+        free: Whether each goes by its own learning rates: some have a schedule of their own, and
+            what counts is the rate that an update uses.
+    """
+
+    def __init__(self, name: str, forced: Forced, sides: Sequence[_Side], free: bool) -> None:
         self.name, self.forced, self.sides = name, forced, sides
         self.reference, self.candidate = sides[:2]
         self.start = (self.reference.lr, self.candidate.lr)
-        self.rates_are_own = rates_are_own
-        self.judged = [_Judged(LIMIT, 4 * 2.0**-52), _Judged(FLOAT32_LIMIT, 2 * 2.0**-23)][
-            : len(sides) - 1
-        ]
-        self.drift: tuple[int, float, float] | None = None
-        self.recorded: list[tuple[Arrays, Arrays, Arrays, Arrays]] = []
-        self.rates = [self._rate(step) for step in range(forced.steps)]
+        self.hides, self.moves = None in self.start, False
+        self.free = free or self.hides
+        judged = [_Judged(LIMIT, 4 * 2.0**-52), _Judged(FLOAT32_LIMIT, 2 * 2.0**-23)]
+        self.judged = judged[: len(sides) - 1]
+        self.rates: list[float] = []  # of the reference, before each update
+        self.later: list[float] = []  # and after it
         self.traced = _traced(forced.shapes)
-        self.rest: list[list[float]] = []
+        self.recorded: list[tuple[Arrays, ...]] = []
+        self.rest: list[tuple[float, float, float]] = []
         for step in range(forced.steps):
             self._step(step)
 
-    def _rate(self, step: int) -> float | None:
-        """The forced learning rate; None where a side hides its own."""
-        base = self.start[0]
-        if base is None or self.start[1] is None:
-            return None
-        return (base or 0.1) * (1.0 if step < self.forced.middle else DROP)
-
     def _step(self, step: int) -> None:
-        parameters, gradients, rate = (
-            self.forced.parameters(step),
-            self.forced.gradients(step),
-            self.rates[step],
-        )
+        parameters, gradients = self.forced.parameters(step), self.forced.gradients(step)
+        base = (self.start[0] or 0.1) * (1.0 if step < self.forced.middle else DROP)
+        rate = None if self.free else base
+        self.rates.append(_or_one(self.reference.lr) if rate is None else rate)
         updates = [self.reference.step(parameters, gradients, rate)]
-        updates += [
-            _tried(partial(side.step, parameters, gradients, rate)) for side in self.sides[1:]
-        ]
+        for side in self.sides[1:]:
+            updates.append(_tried(partial(side.step, parameters, gradients, rate)))
+        self.later.append(_or_one(self.reference.lr))
+        if rate is not None:
+            now = (self.reference.lr, self.candidate.lr)
+            self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
         for judged, update in zip(self.judged, updates[1:], strict=True):
             judged.add(updates[0], update, parameters, gradients)
-        mine, its = self.reference.lr, self.candidate.lr
-        if (
-            rate is not None
-            and mine is not None
-            and its is not None
-            and self.drift is None
-            and _relative(mine, its)
-        ):
-            self.drift = (step + 1, mine, its)
-        traced = tuple(_only(self.traced, x) for x in (parameters, gradients, *updates[:2]))
-        self.recorded.append(traced)  # type: ignore[arg-type]
-        others = [
-            (parameters[name], gradients[name]) for name in gradients if name not in self.traced
-        ]
-        self.rest.append(
-            [
-                sum(float((x * y).sum()) for x, y in pairs)
-                for pairs in (
-                    [(g, g) for _, g in others],
-                    [(g, p) for p, g in others],
-                    [(p, p) for p, _ in others],
-                )
-            ]
-        )
+        traced = (parameters, gradients, *updates[:2])
+        self.recorded.append(tuple(_only(self.traced, arrays) for arrays in traced))
+        self.rest.append(_sums(parameters, gradients, self.traced))
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self, rates_are_own: bool) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters.
 
         Differences in float32 are given only where nothing else differs.
         """
         place, (mine, its) = f"optimizer {self.name}", self.start
         found = []
-        if self.rates_are_own and mine is not None and its is not None and _relative(mine, its):
-            cause = Explanation.seen(
-                f"lr={its:g} instead of {mine:g} (learning rate times {_ratio(its, mine):g})"
-            )
+        if rates_are_own and not self.free and mine and its and _relative(mine, its):
+            words = f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
+            cause = Explanation.seen(words)
             found.append(
                 Finding("L4", place, "learning rate", _relative(mine, its), explanation=cause)
             )
-        if self.drift is not None:
-            step, mine, its = self.drift
-            cause = Explanation.seen(
-                "a schedule of the candidate's own: its learning rate changes with the update"
-            )
-            what = f"schedule: lr={its:g} instead of {mine:g} after step {step}"
-            found.append(Finding("L4", place, what, _relative(mine, its), explanation=cause))
-        wrong = self._differs(self.judged[0])
-        found += self.judged[0].findings(
-            self.name, explaining.explain(self.trace()) if wrong else None
-        )
+        if self.judged[0].differs:
+            found += self._of_updates(place)
         if not found and len(self.judged) > 1:
-            found += self.judged[1].findings(self.name, None, " in float32")
+            found += self.judged[1].findings(place, None, " in float32")
         yield from found
 
-    def _differs(self, judged: _Judged) -> bool:
-        return any(judged.findings(self.name, None))
+    def _of_updates(self, place: str) -> list[Finding]:
+        """Findings of updates; of learning rates where nothing else differs."""
+        trace = self.trace()
+        of_rates = None
+        if self.free:
+            trace, form = explaining.based(trace)
+            its = used_rates(trace, form) if self._follow() else None
+            if its is not None and not _is_constant(its, trace.rates):
+                of_rates = self._of_rates(place, trace.rates, its)
+        if of_rates is not None and _is_known(of_rates.explanation):
+            return [of_rates]
+        why = explaining.explain(trace)
+        if of_rates is not None and not _is_known(why):
+            return [of_rates]
+        return list(self.judged[0].findings(place, why))
+
+    def _of_rates(self, place: str, mine: np.ndarray, its: np.ndarray) -> Finding:
+        """The learning rates that the updates used."""
+        why = explain_schedule(mine, its)
+        first = int(np.argmax(np.abs(its - mine) > LIMIT * np.abs(mine)))
+        what = f"schedule: lr={its[first]:.6g} instead of {mine[first]:.6g} at step {first + 1}"
+        apart = _norm(its - mine) / (_norm(mine) or 1.0)
+        return Finding("L4", place, what, apart, explanation=why)
+
+    def _follow(self) -> bool:
+        """Whether unused parameters stay where they are."""
+        return not any(value > LIMIT for step in self.judged[0].unused for value in step.values())
 
     def notes(self) -> Iterator[str]:
         """What a reader should know."""
-        if self.rates[0] is None:
-            yield f"optimizer {self.name}: a side hides its learning rate, which did not change therefore"
+        start = f"optimizer {self.name}:"
+        if self.hides:
+            yield f"{start} a side hides its learning rate, which did not change therefore"
         worst = max((max(judged.by_step()) for judged in self.judged[1:]), default=0.0)
-        if worst > FLOAT32_NOTED and not self._differs(self.judged[0]):
-            yield f"optimizer {self.name}: in float32 an update is {worst:.1e} off, beyond the parameter's own rounding"
+        if worst > FLOAT32_NOTED and not self.judged[0].differs:
+            yield f"{start} in float32 an update is {worst:.1e} off, beyond the parameter's own rounding"
 
     def by_step(self) -> dict[str, list[float]]:
         """The largest difference of each step, in both types."""
-        return dict(
-            zip(("float64", "float32"), (judged.by_step() for judged in self.judged), strict=False)
-        )
+        curves = [judged.by_step() for judged in self.judged]
+        return dict(zip(("float64", "float32"), curves, strict=False))
 
     def trace(self) -> Trace:
         """What an explanation is made from."""
@@ -506,12 +493,35 @@ class _Run:
             parameters=rows(0),
             gradients=rows(1),
             present=np.repeat(np.array(present), sizes, axis=1),
-            rates=np.array([1.0 if rate is None else rate for rate in self.rates]),
+            rates=np.array(self.rates),
             reference=rows(2),
             candidate=rows(3),
             form=_form(self.reference.optimizer, names, sizes),
             rest=np.array(self.rest),
+            later=np.array(self.later) if self.free else None,
         )
+
+
+def _is_known(why: Explanation | None) -> bool:
+    return why is not None and why.known
+
+
+def _is_constant(rates: np.ndarray, others: np.ndarray) -> bool:
+    """Whether rates are the others times one number, which may have more than one cause."""
+    factor = float(np.nan_to_num(rates) @ others / (others @ others or 1.0))
+    return bool(np.allclose(rates, factor * others, rtol=1e-9, atol=0.0))
+
+
+def _sums(
+    parameters: Arrays, gradients: Arrays, without: Collection[str]
+) -> tuple[float, float, float]:
+    """Of all parameters but some: the sums of ``g * g``, ``g * p`` and ``p * p``."""
+    pairs = [(g, parameters[name]) for name, g in gradients.items() if name not in without]
+    return (
+        float(sum((g * g).sum() for g, _ in pairs)),
+        float(sum((g * p).sum() for g, p in pairs)),
+        float(sum((p * p).sum() for _, p in pairs)),
+    )
 
 
 def _form(
@@ -614,6 +624,10 @@ def _norm(array: np.ndarray) -> float:
 def _relative(reference: float, candidate: float) -> float:
     difference = abs(candidate - reference)
     return 0.0 if difference <= LIMIT * abs(reference) else difference / (abs(reference) or 1.0)
+
+
+def _or_one(rate: float | None) -> float:
+    return 1.0 if rate is None else rate
 
 
 def _ratio(above: float, below: float) -> float:

@@ -217,7 +217,7 @@ def _stopped(units: Units, forcing: Forcing) -> str:
         theirs = force_candidate(without, forcing.taps, forcing.weights).observed[UNIT]
         return "candidate" if first_difference(mine, theirs)[0] is None else ""
     own = [name for name in forcing.taps if name.stops and name not in forcing.found.observed]
-    if own:
+    if own or any(name.stops for name in forcing.expected.others):
         without = replace(units, mine=replace(units.mine, opened=True))
         left = {name: tap for name, tap in forcing.taps.items() if name not in own}
         mine = force_reference(without, left, forcing.weights).observed[UNIT]

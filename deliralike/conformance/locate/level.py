@@ -120,7 +120,8 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
         sides = accused.reference.values(), accused.candidate.values()
         yield accused, partial(types.explain, *sides)
         yield accused, partial(explain.explain, accused, backend)
-    if place.wiring is not None:
+    # A single number tells nothing of the formula that it comes from.
+    if place.wiring is not None and (place.loss is None or np.size(place.wiring.reference) > 1):
         values = {"": place.wiring.reference}, {"": place.wiring.candidate}
         yield None, partial(wiring.explain, place.wiring)
         yield None, partial(types.explain, *values)

@@ -1,0 +1,250 @@
+"""Conventions of formulas in NumPy, executed: those of losses and of an optimizer's updates.
+
+A formula is ``formula(np, given)``. What it gives is compared with what the candidate gave as a
+vector of relative differences; numbers are searched for along one axis or several.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from deliralike.conformance.causes import sentence
+from deliralike.conformance.explain.convention import (
+    Arguments,
+    Choice,
+    Convention,
+    Formula,
+    rules,
+)
+from deliralike.conformance.findings import MATCH
+
+EXACT = 1e-12
+_ENOUGH = 3  # with fewer numbers to compare, one that is searched for fits anything
+_REJECTED = 10.0  # in the place of what is not finite
+_STARTS = 2  # from which a search begins: the best may be the reference's own
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where a number is searched for: from a number to a place on the axis, and back."""
+
+    place: Callable[[float], float] = float
+    number: Callable[[float], float] = float
+
+
+LINE = Axis()
+LOG = Axis(
+    lambda value: float(np.log(max(value, 1e-30))),
+    lambda place: float(np.exp(np.clip(place, -70.0, 70.0))),
+)
+# Between 0 and 1, and near to 1 most of the time.
+WEIGHT = Axis(
+    lambda value: float(np.log1p(-min(value, 1 - 1e-12))),
+    lambda place: 0.0 - float(np.expm1(np.clip(place, -27.0, 0.0))),
+)
+
+
+@dataclass(frozen=True)
+class Number(Convention):
+    """A setting whose value is searched for.
+
+    Attributes:
+        name: Of the setting.
+        axis: Along which the search goes.
+        unit: What a found number is multiplied by, for a setting that has one value for each
+            parameter.
+    """
+
+    name: str = ""
+    axis: Axis = LINE
+    unit: Any = 1.0
+
+
+class Bench(Protocol):
+    """What executes formulas and compares the result with the candidate's."""
+
+    given: Arguments
+    data: int  # how many independent numbers are compared
+
+    def residual(self, formula: Formula) -> np.ndarray:
+        """The differences from the candidate, each relative."""
+
+    def distance(self, residual: np.ndarray) -> float:
+        """Of such differences; zero where the candidate is met."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cause that was executed, and how far the candidate is from it."""
+
+    cause: str
+    distance: float
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it explains what the candidate gave."""
+        return self.distance <= MATCH
+
+
+def either(table: Mapping[str, Mapping[str, Any]]) -> Convention:
+    """Other settings by the words for them."""
+    return rules("", table)
+
+
+def number(
+    words: str,
+    name: str,
+    starts: Sequence[Any],
+    axis: Axis = LINE,
+    also: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Number:
+    """A number that is searched for, or several in a tuple, and what else is then set."""
+    others, unit = dict(also or {}), more.get("unit", 1.0)
+
+    def apply(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
+        return formula(nn, {**given, **others, name: np.multiply(value, unit)})
+
+    return Number(words, tuple(starts), apply, free=True, name=name, axis=axis, **more)
+
+
+def run(
+    conventions: Iterable[Convention], bench: Bench, formula: Formula, before: Trial | None = None
+) -> Iterator[Trial]:
+    """Each choice of some conventions, on top of another trial's or not."""
+    earlier = () if before is None else before.choices
+    own = combined(earlier, formula)
+    for convention in conventions:
+        for choice in convention.choices(bench.given):
+            found = _with_number(choice, bench, own) if convention.free else choice
+            if found is not None:
+                yield _executed((*earlier, found), bench, formula)
+
+
+def pairs(trials: Sequence[Trial], bench: Bench, formula: Formula) -> Iterator[Trial]:
+    """Two choices at a time that change other settings."""
+    for one, two in itertools.combinations(trials, 2):
+        if not _keys(one) & _keys(two):
+            yield _executed((*one.choices, *two.choices), bench, formula)
+
+
+def with_numbers(
+    trials: Sequence[Trial], conventions: Sequence[Convention], bench: Bench, formula: Formula
+) -> Iterator[Trial]:
+    """Some trials, each together with a number that is searched for."""
+    for trial in trials:
+        others = [one for one in conventions if getattr(one, "name", "") not in _keys(trial)]
+        yield from run(others, bench, formula, trial)
+
+
+def combined(choices: Iterable[Choice], formula: Formula) -> Formula:
+    """A formula with several choices applied."""
+    for choice in choices:
+        formula = choice.formula(formula)
+    return formula
+
+
+def _keys(trial: Trial) -> set[str]:
+    return {key for one in trial.choices for key in (one.value if not one.convention.free else ())}
+
+
+def _executed(choices: tuple[Choice, ...], bench: Bench, formula: Formula) -> Trial:
+    left = bench.residual(combined(choices, formula))
+    return Trial(sentence([one.cause for one in choices]), bench.distance(left), choices)
+
+
+def _with_number(choice: Choice, bench: Bench, formula: Formula) -> Choice | None:
+    """The choice with the number that comes nearest; None where too few numbers are compared."""
+    is_one = np.ndim(choice.words[0]) == 0
+
+    def at(values: Sequence[float]) -> Choice:
+        short = [float(f"{value:.6g}") for value in values]
+        words, value = (short[0], values[0]) if is_one else (short, tuple(values))
+        return Choice(choice.convention, words, value, choice.usual)
+
+    def residual(values: Sequence[float]) -> np.ndarray:
+        return bench.residual(at(values).formula(formula))
+
+    def distance(values: Sequence[float]) -> float:
+        return bench.distance(residual(values))
+
+    starts = [[start] if is_one else list(start) for start in choice.words]
+    if bench.data < len(starts[0]) + _ENOUGH - 1:
+        return None
+    axes = [getattr(choice.convention, "axis", LINE)] * len(starts[0])
+    found = []
+    for start in sorted(starts, key=distance)[:_STARTS]:
+        values = plainest(improved(residual, start, axes), distance)
+        found.append((distance(values), values))
+        if found[-1][0] <= MATCH:
+            break
+    return at(min(found)[1])
+
+
+# Several numbers at a time
+# -----------------------------------------------------------------------------
+
+
+def improved(
+    residual: Callable[[Sequence[float]], np.ndarray],
+    values: Sequence[float],
+    axes: Sequence[Axis],
+    iterations: int = 15,
+) -> list[float]:
+    """Numbers that leave less, by Levenberg and Marquardt's steps along their axes."""
+    places = np.array([axis.place(value) for axis, value in zip(axes, values, strict=True)])
+    left = partial(_left, residual, axes)
+    now, damping = left(places), 1e-3
+    for _ in range(iterations):
+        cost = float(now @ now)
+        if cost <= 1e-26:
+            break
+        steps = -1e-6 * np.eye(len(places))  # downwards: weights of 0 cannot become smaller
+        slopes = np.stack([(left(places + step) - now) / -1e-6 for step in steps], axis=1)
+        square, gradient = slopes.T @ slopes, slopes.T @ now
+        for _ in range(8):
+            damped = square + damping * np.diag(np.diag(square) + 1e-300)
+            step = np.linalg.lstsq(damped, gradient, rcond=None)[0]
+            moved = places - np.clip(step, -3.0, 3.0)
+            after = left(moved)
+            if float(after @ after) < cost:
+                break
+            damping *= 10.0
+        else:
+            break
+        places, now, damping = moved, after, max(damping * 0.01, 1e-15)
+        if float(now @ now) > cost * (1 - 1e-9):
+            break
+    return _numbers(axes, places)
+
+
+def _numbers(axes: Sequence[Axis], places: np.ndarray) -> list[float]:
+    return [axis.number(place) for axis, place in zip(axes, places, strict=True)]
+
+
+def _left(
+    residual: Callable[[Sequence[float]], np.ndarray], axes: Sequence[Axis], places: np.ndarray
+) -> np.ndarray:
+    found = np.ravel(residual(_numbers(axes, places)))
+    return np.clip(np.nan_to_num(found, nan=_REJECTED), -_REJECTED, _REJECTED)
+
+
+def plainest(values: list[float], distance: Callable[[list[float]], float]) -> list[float]:
+    """The same numbers with as few digits as do as well."""
+    found = distance(values)
+    for place, value in enumerate(values):
+        for digits in range(6):
+            plain = [*values]
+            plain[place] = float(f"{value:.{digits}e}")
+            is_near = abs(plain[place] - value) <= 1e-3 * abs(value) + 1e-12
+            if is_near and (reached := distance(plain)) <= max(2 * found, 1e-11):
+                values, found = plain, reached
+                break
+    return values
