@@ -70,11 +70,13 @@ def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     backend = backends.of(running.reference.network)
     explanation, accused = _explanation(running, place)
-    if place.substitutes and (explanation is None or not explanation.known):
+    is_last = place.accused and len(place.substitutes) > 1  # of several that are not called
+    if place.substitutes and (is_last or explanation is None or not explanation.known):
         found = substitution.explain(place.substitutes, backend)
         if found is not None:
             one, explanation = found
             accused = one.accused
+            place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
     if accused is not None and accused.path != place.path:  # a layer that is not called
         place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
     remarks = tuple(_exact_before(running.modes[mode], place))
