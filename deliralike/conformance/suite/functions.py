@@ -31,7 +31,7 @@ _INDEX = np.array([[2, 0], [1, 2]])
 # -----------------------------------------------------------------------------
 
 # The function, the layer, the formula and the arguments of both.
-ACTIVATIONS = (
+ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
     ("relu", "ReLU", formulas.relu, _X),
     ("relu6", "ReLU6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0),
     ("sigmoid", "Sigmoid", formulas.sigmoid, _X),

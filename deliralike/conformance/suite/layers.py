@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _BOTH = ((4,), (4,))  # the shapes of a weight and a bias
 # Without parameters
 # -----------------------------------------------------------------------------
 
-_PLAIN = [
+_PLAIN: list[Any] = [
     ("Identity", np.positive, _TOKENS),
     ("Flatten", lambda x: x.reshape(2, 36), _IMAGE),
     ("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2),
@@ -44,9 +45,9 @@ for _n, _x in enumerate((values(2, 2, 5), values(2, 2, 3, 5), values(2, 2, 4, 3,
         (f"AdaptiveAvgPool{_n}d", partial(formulas.adaptive_pool, np.mean), _x, _sizes),
         (f"AdaptiveMaxPool{_n}d", partial(formulas.adaptive_pool, np.max), _x, _sizes),
     ]
-for _name, _function, _x, *_settings in (*_PLAIN, *(row[1:] for row in ACTIVATIONS)):
-    _kind = (_name.split()[0], *_settings)
-    networks("layers", (_name, _kind, (), lambda x, f=_function, s=_settings: f(x, *s), _x))
+for _name, _plain, _x, *_rest in (*_PLAIN, *(row[1:] for row in ACTIVATIONS)):
+    _layer = (_name.split()[0], *_rest)
+    networks("layers", (_name, _layer, (), lambda x, f=_plain, s=_rest: f(x, *s), _x))
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------

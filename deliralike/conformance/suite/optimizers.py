@@ -100,7 +100,7 @@ def _follows(
         agree("a parameter without a gradient", states[-1]["unused"], states[0]["unused"], 0.0)
 
 
-for _title, _settings in {
+_RULES: dict[str, dict[str, Any]] = {
     "sgd": {},
     "sgd with momentum": {"momentum": 0.9},
     "sgd with Nesterov's momentum": {"momentum": 0.9, "nesterov": True},
@@ -115,7 +115,8 @@ for _title, _settings in {
     "adadelta": {},
     "lion": {"weight_decay": 0.1},
     "lamb": {"weight_decay": 0.1},
-}.items():
+}
+for _title, _settings in _RULES.items():
     _follows(
         "L4",
         _title,

@@ -68,8 +68,8 @@ class Row:
             agree(which, backend.numpy(got), wanted)
             # whole numbers may be of any width
             kind = dtype if wanted.dtype.kind == "f" else str(wanted.dtype)[:3]
-            found = type_of(backend, got)
-            true(f"{which} has the type {kind}, not {found}", found.startswith(kind))
+            dtype_found = type_of(backend, got)
+            true(f"{which} has the type {kind}, not {dtype_found}", dtype_found.startswith(kind))
         if not self.differentiable:
             return
 
