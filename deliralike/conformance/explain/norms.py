@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -342,49 +342,81 @@ def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
 
 
 def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None:
-    """RMS or layer norm in a class of its own, as its output shows; None where it is neither.
+    """A norm in a class of its own, as its output shows; None where it is none.
 
-    Weights are known by their number: a scale alone, or a scale and a shift.
+    Its axes, its epsilon and where that is added are read off the output; weights are known by
+    their sizes and their number: a scale alone, or a scale and a shift.
     """
     x, names = given["x"], sorted(given["parameters"], key=_is_shift)
     own = dict(zip(("weight", "bias"), names, strict=False))
-    if len(names) > 2 or any(given[name].shape != x.shape[-1:] for name in names):
+    learned = _learned(x, [given[name] for name in names])
+    if len(names) > 2 or learned is None:
         return None
-    for centred in (False, True):
-        eps = _eps_of(x, given["usual"], [given[name] for name in names], centred)
-        if eps is None:
-            continue
-        axes = (x.ndim - 1,)
-        usual: dict[str, Any] = {"axes": axes, "centred": centred, "eps": eps, "learned": None}
-
-        def formula(nn: Any, given: Arguments, usual: Arguments = usual) -> Any:
-            return _own(nn, {**usual, **given, **{name: given[own[name]] for name in own}})
-
-        other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
-        return formula, [
-            *_rules({**usual, "x": x}),
-            rules("mean", {other: {"centred": not centred}}),
-            _over(axes, x.ndim, {}),
-        ]
+    weights = {name: given[one].reshape(learned) for name, one in own.items()}
+    tried = product(_likely_axes(x.ndim), (True, False), ("", "outside"))
+    for axes, centred, deviation in tried:
+        usual: dict[str, Any] = {"axes": axes, "centred": centred, "deviation": deviation}
+        eps = _eps_of(x, given["usual"], weights, usual)
+        if eps is not None:
+            return _by_hand({**usual, "eps": eps, "learned": learned, "x": x}, own)
     return None
+
+
+def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> tuple[Formula, list[Convention]]:
+    """The formula of a norm whose axes and epsilon are known, with what else it may be.
+
+    `own` gives its names of weight and bias.
+    """
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        return _own(nn, {**usual, **given, **{name: given[one] for name, one in own.items()}})
+
+    centred, axes = usual["centred"], usual["axes"]
+    other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
+    found = [*_rules(usual), rules("mean", {other: {"centred": not centred}})]
+    if usual["deviation"]:
+        inside = {"under the root instead of outside of it": {"deviation": ""}}
+        found.append(rules("eps", inside, joins="variance"))
+    if "weight" in own:
+        plus = {"one plus what is learned": lambda nn, weight: weight + 1.0}
+        found.append(array("scale", own["weight"], plus))
+    return formula, [*found, _over(axes, usual["x"].ndim, {})]
 
 
 def _is_shift(name: str) -> bool:
     return any(word in name for word in ("bias", "beta", "shift"))
 
 
-def _eps_of(x: np.ndarray, y: np.ndarray, learned: Sequence[Any], centred: bool) -> float | None:
-    """The epsilon with which a norm over the last axis gives an output; None without one."""
-    weight, bias = [*learned, 1.0, 0.0][:2] if len(learned) != 1 else (learned[0], 0.0)
-    centre = x - x.mean(-1, keepdims=True) if centred else x
-    var = np.square(centre).mean(-1, keepdims=True)
+def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[int, ...] | None:
+    """The shape in which weights are along the last axis or along the channels, or None."""
+    last = (1,) * (x.ndim - 1) + (-1,)
+    for shape, width in ((last, x.shape[-1]), (_per_channel(x.ndim), x.shape[1])):
+        if all(one.shape in ((width,), (width, *(1,) * (x.ndim - 2))) for one in weights):
+            return shape
+    return None
+
+
+def _likely_axes(rank: int) -> list[tuple[int, ...]]:
+    """What norms are taken over: the features, or of pictures the channels, positions, samples."""
+    pictures = [(1,), tuple(range(1, rank)), tuple(range(2, rank)), (0, *range(2, rank))]
+    return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
+
+
+def _eps_of(
+    x: np.ndarray, y: np.ndarray, weights: Mapping[str, np.ndarray], how: Arguments
+) -> float | None:
+    """The epsilon with which a norm gives an output; None without one."""
+    axes, weight, bias = how["axes"], weights.get("weight", 1.0), weights.get("bias", 0.0)
+    centre = x - x.mean(axes, keepdims=True) if how["centred"] else x
+    var = np.square(centre).mean(axes, keepdims=True)
     with np.errstate(all="ignore"):
-        eps = float(np.median(np.square(centre * weight / (y - bias)) - var))
-    for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
-        with np.errstate(all="ignore"):
-            made = centre / np.sqrt(var + plain) * weight + bias
-        if np.allclose(made, y, rtol=1e-9, atol=1e-12):
-            return plain
+        deviation = centre * weight / (y - bias)
+        left = deviation - np.sqrt(var) if how["deviation"] else np.square(deviation) - var
+        eps = float(np.nanmedian(left))
+        for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
+            root = np.sqrt(var) + plain if how["deviation"] else np.sqrt(var + plain)
+            if np.allclose(centre / root * weight + bias, y, rtol=1e-9, atol=1e-12):
+                return plain
     return None
 
 
