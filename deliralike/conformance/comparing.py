@@ -18,7 +18,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import losses, substitution, types, wiring
+from deliralike.conformance.explain import by_hand, losses, substitution, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -664,6 +664,7 @@ class _Comparison:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)
         if place.wiring is not None:
+            yield partial(by_hand.explain, place.wiring, backend)
             yield partial(wiring.explain, place.wiring)
             yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 
