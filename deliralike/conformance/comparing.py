@@ -620,12 +620,7 @@ class _Comparison:
         return Level("L3", TITLES["L3"], status, worst, found, notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
-        explanation = self._explanation(place)
-        if place.substitutes and (explanation is None or not explanation.known):
-            found = substitution.explain(place.substitutes, backends.of(self.reference.network))
-            if found is not None:
-                one, explanation = found
-                place = replace(place, path=one.accused.path, kind=one.accused.kind)
+        place, explanation = self._explained(place)
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding(
             "L3",
@@ -639,14 +634,26 @@ class _Comparison:
             remarks,
         )
 
-    def _explanation(self, place: Place) -> Explanation | None:
-        """The first known explanation, or else the nearest of all."""
+    def _explained(self, place: Place) -> tuple[Place, Explanation | None]:
+        """The first known explanation, or else the nearest of all; and the place that it is of.
+
+        What a call does in another way comes before what is done between calls.
+        """
         found: list[Explanation] = []
         for attempt in self._attempts(place):
             explanation = attempt()
             found += [] if explanation is None else [explanation]
             if found and found[-1].known:
-                return found[-1]
+                return place, found[-1]
+        substitute = substitution.explain(place.substitutes, backends.of(self.reference.network))
+        if substitute is not None:
+            one, explanation = substitute
+            return replace(place, path=one.accused.path, kind=one.accused.kind), explanation
+        for attempt in self._between(place):
+            explanation = attempt()
+            found += [] if explanation is None else [explanation]
+            if found and found[-1].known:
+                return place, found[-1]
         nearest = min(found, key=lambda one: one.match, default=None)
         # what is hardly nearer than the reference itself is no hint
         is_far = (
@@ -654,9 +661,10 @@ class _Comparison:
             and np.isfinite(nearest.match)
             and nearest.match > _NEAR * place.difference
         )
-        return None if is_far else nearest
+        return place, None if is_far else nearest
 
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
+        """What may explain it by a call."""
         backend = backends.of(self.reference.network)
         if place.loss is not None:
             yield partial(losses.explain, place.loss)
@@ -665,6 +673,10 @@ class _Comparison:
             yield partial(explain.explain, accused, backend)
         if place.wiring is not None:
             yield partial(by_hand.explain, place.wiring, backend)
+
+    def _between(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
+        """What may explain it by what is done between calls."""
+        if place.wiring is not None:
             yield partial(wiring.explain, place.wiring)
             yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 

@@ -292,13 +292,9 @@ class _Search:
         weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
             function = function_of(suspect.name)
-            yield Place(
-                path,
-                function,
-                what,
-                difference,
-                (self._accused(unit, path, function, {}, suspect),),
-            )
+            where = joined(path, call.within) if call.within else path
+            accused = self._accused(unit, where, function, {}, suspect)
+            yield Place(where, function, what, difference, (accused,))
             return
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]

@@ -266,8 +266,11 @@ def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
 def _in_place(some: Sequence[int]) -> str:
     """Which of queries, keys and values take which places; no words for the usual ones."""
     names = ("queries", "keys", "values")
-    pairs = zip(names, some, strict=True)
-    return ", ".join(f"{names[i]} in the place of {name}" for name, i in pairs if names[i] != name)
+    moved = [place for place, i in enumerate(some) if i != place]
+    words = ", ".join(f"{names[some[place]]} in the place of {names[place]}" for place in moved)
+    if len(moved) != 2 or len(set(some)) < 3:
+        return words
+    return f"{' and '.join(names[place] for place in moved)} exchanged ({words})"
 
 
 # Written out between layers
