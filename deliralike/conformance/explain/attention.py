@@ -6,6 +6,7 @@ It is a function, a layer with packed projections, or written out between layers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import permutations, product
 from types import SimpleNamespace
 from typing import Any
@@ -372,12 +373,7 @@ _TILED = {"tiled instead of repeated (head i takes group i % groups)": {"tiled":
 
 def written_out(given: Arguments) -> list[Convention]:
     """What is known to go wrong in attention that is written out."""
-    picked = {}
-    for some in permutations(range(3)):
-        if given.get("v") is not None and "weights" not in given:
-            picked[_in_place(some)] = {"picked": some}
-    picked.pop("", None)
-    found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), rules("", picked)]
+    found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), *_mistaken(given)]
     if "weights" in given:
         return found
     whole = given["width"] * given["heads"]
@@ -389,9 +385,34 @@ def written_out(given: Arguments) -> list[Convention]:
         *found,
     ]
     if given["pairs"]:
-        base = number_of("base of the rotary positions", "base", alternatives=_BASES, least=1.0)
+        usual = given["base"]
+        settings = {"alternatives": _BASES, "least": 1.0, "usual": usual}
+        base = number_of("base of the rotary positions", "base", **settings)
         found += [base, rules("rotary positions", _POSITIONS)]
     return found if given["scores"] else [*found, rules("softmax", _SOFTMAX)]
+
+
+def _mistaken(given: Arguments) -> list[Convention]:
+    """One projection in the place of another."""
+    named, found = given["named"], []
+    if "k" in named:
+        orders = [
+            some for some in permutations(range(3)) if max(some[len(named) :], default=2) == 2
+        ]
+        picked = {_in_place(some): {"picked": some} for some in orders[1:]}
+        found.append(rules("", picked))
+    for role, usual in named.items():
+        alike = [name for name, one in given["others"].items() if one.shape == given[role].shape]
+        said = {f"{name} instead of {usual}": name for name in alike if name != usual}
+        found.append(Convention(f"{_ROLES[role]} from", said, partial(_taken, role)))
+    return found
+
+
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def _taken(role: str, formula: Formula, nn: Any, given: Arguments, name: str) -> Any:
+    return formula(nn, {**given, role: given["others"][name]})
 
 
 _BASES = (1e3, 1e5, 1e6, 5e5, 1e2)

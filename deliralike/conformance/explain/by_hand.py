@@ -24,6 +24,7 @@ from deliralike.conformance.findings import Accused, Explanation, Observed
 
 PATIENCE = 4.0  # seconds
 _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
+_UNTURNED = attention.TURNED[-1]
 _MANY = 20  # arrays that may be projections
 
 Arrays = Mapping[str, np.ndarray]
@@ -89,11 +90,8 @@ def _as_scores(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
         fit = parts[q].shape[1] == queries and parts[k].shape[1] == keys
         if odd or not fit or not _groups(parts[k], width, heads):
             continue
-        given = _given({"q": parts[q], "k": parts[k]}, heads, width, turning, array.shape)
-        rest = [one for name, one in parts.items() if name not in (q, k)]
-        values = [one for one in rest if one.shape == parts[k].shape]
-        given |= {"mask": mask, "scale": None, "scores": True, "v": values[-1] if values else None}
-        yield given
+        given = _given(parts, {"q": q, "k": k}, heads, width, turning, array.shape)
+        yield {**given, "mask": mask, "scale": None, "scores": True}
 
 
 def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -103,25 +101,34 @@ def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
     samples, queries, whole = array.shape
     parts = _parts(sources, samples, (queries,))
     shares = [one for one in sources.values() if one.ndim == 4 and len(one) == samples]
-    for weights, v in product(shares, parts.values()):
-        heads, fits = weights.shape[1], weights.shape[2:] == (queries, v.shape[1])
-        if fits and not whole % heads and _groups(v, whole // heads, heads):
-            named = {"v": v, "weights": weights}
-            yield _given(named, heads, whole // heads, attention.TURNED[-1], array.shape)
+    for weights, v in product(shares, parts):
+        heads, fits = weights.shape[1], weights.shape[2:] == (queries, parts[v].shape[1])
+        if fits and not whole % heads and _groups(parts[v], whole // heads, heads):
+            given = _given(parts, {"v": v}, heads, whole // heads, _UNTURNED, array.shape)
+            yield {**given, "weights": weights}
     alike = [name for name, one in parts.items() if one.shape == array.shape]
     for q, k, v in permutations(alike, 3):
-        named = {"q": parts[q], "k": parts[k], "v": parts[v]}
+        named = {"q": q, "k": k, "v": v}
         for heads, high in product(_divisors(whole), (None, 0)):
-            given = _given(named, heads, whole // heads, attention.TURNED[-1], array.shape)
+            given = _given(parts, named, heads, whole // heads, _UNTURNED, array.shape)
             yield {**given, "mask": (None, high), "scale": (whole // heads) ** -0.5}
 
 
 def _given(
-    named: dict[str, Any], heads: int, width: int, turning: str, shape: tuple[int, ...]
+    parts: Arrays,
+    named: dict[str, str],
+    heads: int,
+    width: int,
+    turning: str,
+    shape: tuple[int, ...],
 ) -> dict[str, Any]:
+    """What the formula reads: the parts by their roles, and those that might be in their places."""
     how = {"turning": turning, "base": 1e4, **attention.turning(turning)}
     sizes = {"heads": heads, "width": width, "shape": shape, "scores": False}
-    return {**named, **sizes, **how}
+    own = {role: parts[name] for role, name in named.items()}
+    like = {one.shape for one in own.values()}
+    others = {name: one for name, one in parts.items() if one.shape in like}
+    return {**own, **sizes, **how, "named": named, "others": others}
 
 
 def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -137,7 +144,7 @@ def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, 
         found[name] = array
         if array.shape[-1] % 3 == 0:
             thirds = np.split(array, 3, -1)
-            found |= {f"{name}, third {place}": one for place, one in enumerate(thirds)}
+            found |= {f"{name}, third {at} of 3": one for at, one in enumerate(thirds, 1)}
     return dict(list(found.items())[:_MANY])
 
 
@@ -166,7 +173,7 @@ def _mask(seen: np.ndarray) -> Any:
 
 def _with_scale(given: dict[str, Any], array: np.ndarray) -> dict[str, Any] | None:
     """The one factor that makes scores of the products; None where there is none."""
-    some = {**given, "q": given["q"][:1], "k": given["k"][:1], "v": None, "scale": 1.0}
+    some = {**given, "q": given["q"][:1], "k": given["k"][:1], "scale": 1.0}
     mask = given["mask"]
     some["mask"] = mask[:1] if isinstance(mask, np.ndarray) and mask.ndim == 4 else mask
     some["shape"] = (1, *given["shape"][1:])
