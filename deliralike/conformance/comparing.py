@@ -18,7 +18,7 @@ import numpy as np
 
 from deliralike import backends, nest
 from deliralike.conformance import explain
-from deliralike.conformance.explain import by_hand, losses, substitution, types, wiring
+from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -613,7 +613,9 @@ class _Comparison:
                     findings[key] = finding
             if findings and all(map(_explains, findings.values())):
                 break
-        found = (*findings.values(), *drops)
+        # what is computed forwards comes first: gradients follow it
+        forwards_first = sorted(findings.values(), key=lambda one: one.what.startswith("gradient"))
+        found = (*forwards_first, *drops)
         status = FAILED if found else NOT_REACHED
         notes = () if found else ("No layer differs when judged alone at the reference's inputs.",)
         worst = max((finding.difference for finding in found), default=None)
@@ -673,6 +675,7 @@ class _Comparison:
             yield partial(explain.explain, accused, backend)
         if place.wiring is not None:
             yield partial(by_hand.explain, place.wiring, backend)
+            yield partial(steps.explain, place.wiring)
 
     def _between(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         """What may explain it by what is done between calls."""

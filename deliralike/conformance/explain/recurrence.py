@@ -106,7 +106,8 @@ def _recurrent(nn: Any, given: Arguments) -> Any:
             last.append(state)
         x = _together(nn, given, outputs)
     y = nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
-    found = tuple(nn.stack(parts, 0) for parts in zip(*last, strict=True))
+    parts = list(zip(*last, strict=True))
+    found = tuple(nn.stack(parts[i], 0) for i in given.get("handed on", range(len(parts))))
     return y, (found if given["kind"] == "LSTM" else found[0])
 
 
@@ -144,6 +145,13 @@ _DIRECTIONS = {
     "outputs of the directions added up": {"added up": True},
     "outputs of the first direction twice": {"joined": (0, 0)},
     "outputs of the second direction twice": {"joined": (1, 1)},
+}
+
+
+_STATES = {
+    "last cell state in the place of the last hidden state": {"handed on": (1, 1)},
+    "last hidden state in the place of the last cell state": {"handed on": (0, 0)},
+    "last hidden state and last cell state exchanged": {"handed on": (1, 0)},
 }
 
 
@@ -251,12 +259,14 @@ def _sequence(kind: str, given: Arguments) -> list[Convention]:
     }
     if given["bidirectional"]:
         ways |= _DIRECTIONS
+    if kind == "LSTM":
+        ways |= _STATES
     if given.get("state") is not None:
         ways["initial state ignored (zeros)"] = {"fill": 0.0}
     for words, states in _BETWEEN.items():
         if kind == "LSTM" or words == "states":
             ways[f"no gradient of the {words} between steps"] = {"cut": states}
-            ways[f"{words} forgotten between steps"] = {"forgotten": states}
+            ways[f"{words} not carried from step to step (forgotten)"] = {"forgotten": states}
     gates = {name: {"gates": name} for name in _GATES}
     return [
         rules("activation of the gates", gates, usual="sigmoid"),
