@@ -308,6 +308,9 @@ def by_hand(nn: Any, given: Arguments) -> Any:
         scores = _scores(nn, q, k, given)
         seen = _seen(given, q.shape[-2], k.shape[-2])
         mask = nn.constant(np.broadcast_to(seen, scores.shape).astype(np.float64), like=scores)
+        forbidden = given.get("forbidden")
+        if forbidden is not None:  # then nothing is hidden for certain
+            scores, mask = scores * mask + forbidden * (1.0 - mask), mask * 0.0 + 1.0
         return nn.reshape(scores * mask, given["shape"]), nn.reshape(mask, given["shape"])
     if "weights" in given:
         y = nn.matmul(given["weights"], v)
@@ -371,6 +374,12 @@ _POSITIONS = {
 _TILED = {"tiled instead of repeated (head i takes group i % groups)": {"tiled": True}}
 
 
+_FORBIDDEN_SCORES = {
+    f"{score:g} (the mask is {how})": {"forbidden": score}
+    for score, how in ((0.0, "multiplied"), (-1.0, "added"), (-1e4, "finite"), (-1e3, "finite"))
+}
+
+
 def written_out(given: Arguments) -> list[Convention]:
     """What is known to go wrong in attention that is written out."""
     found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), *_mistaken(given)]
@@ -381,6 +390,7 @@ def written_out(given: Arguments) -> list[Convention]:
     found = [
         *_scales(given["width"], whole, given["scale"]),
         rules("mask", _bands(given["mask"])),
+        rules("forbidden scores of", _FORBIDDEN_SCORES, usual="minus infinity"),
         rules("rotary positions turn", turned, usual=given["turning"]),
         *found,
     ]
