@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.optim.loss import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
+
+K = TypeVar("K")  # names of tensors
 
 # Below this fraction of the largest tensor's root mean square, a tensor holds rounding errors only.
 NULL = 1e-12
@@ -129,8 +131,8 @@ def compare(
 
 
 def differences(
-    reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0
-) -> dict[str, float]:
+    reference: Mapping[K, Any], candidate: Mapping[K, Any], rounding: float = 0.0
+) -> dict[K, float]:
     """Return the relative difference of each tensor that is not null on both sides: see `compare`."""
     sizes = _sizes(reference)
     null = _null(sizes) & _null(_sizes(candidate))
@@ -180,7 +182,7 @@ def _norm(array: np.ndarray) -> float:
     return largest * float(np.sqrt(np.square(array / largest).sum()))
 
 
-def _sizes(tensors: Mapping[str, Any]) -> dict[str, float]:
+def _sizes(tensors: Mapping[Any, Any]) -> dict[Any, float]:
     """The root mean square of each tensor whose numbers are all finite."""
     present = {
         name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None
@@ -189,7 +191,7 @@ def _sizes(tensors: Mapping[str, Any]) -> dict[str, float]:
     return {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
 
 
-def _null(sizes: Mapping[str, float]) -> set[str]:
+def _null(sizes: Mapping[Any, float]) -> set[Any]:
     """The names of tensors that are zero up to rounding, beside the largest of all."""
     largest = max(sizes.values(), default=0.0)
     return {name for name, size in sizes.items() if size <= NULL * largest}

@@ -9,22 +9,12 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.correspondence import Correspondence
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.losses import Composition, Term, Total
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.taps import (
-    UNIT,
-    Call,
-    Unit,
-    bare,
-    cotangents,
-    force,
-    function_of,
-    record,
-)
-
-_OUTPUT = "the output of "
+from deliralike.conformance.observe import Call, Unit, bare, cotangents, force, record
+from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.places import UNIT, Tap, outputs
 
 
 def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Composition | None:
@@ -49,13 +39,12 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
         found = correspondence.forced(theirs, taps, weights, None).observed
     except Exception:  # noqa: BLE001
         return None
-    outputs = {
-        path: leaf
-        for name, call in calls.items()
-        for path, leaf in nest.leaves_with_paths(call.output, f"{_OUTPUT}{name}")
-        if isinstance(leaf, np.ndarray)
-    }
-    mine, its = (_total(side, calls, outputs) for side in (expected, found))
+    given: dict[str, Any] = {}
+    for name, call in calls.items():
+        names = map(str, outputs(call.output, name))
+        given |= zip(names, nest.leaves(call.output), strict=True)
+    given = {name: leaf for name, leaf in given.items() if isinstance(leaf, np.ndarray)}
+    mine, its = (_total(side, calls, given) for side in (expected, found))
     if mine is None or its is None:
         return None
     functions = record(unit).calls
@@ -67,19 +56,16 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     known = {name: functions[name] for name in weighted}
     terms = tuple(_terms(unit, known, weighted))
     targets = tuple(leaf for leaf in nest.leaves(unit.args) if isinstance(leaf, np.ndarray))
-    return Composition(outputs, unit.network.neutral_state(), terms, mine, its, targets)
+    return Composition(given, unit.network.neutral_state(), terms, mine, its, targets)
 
 
 def _total(
-    observed: Mapping[str, Observed], calls: Mapping[str, Call], outputs: Mapping[str, Any]
+    observed: Mapping[Tap, Observed], calls: Mapping[Tap, Call], given: Mapping[str, Any]
 ) -> Total | None:
-    made = observed[UNIT].outputs["output"]
-    known = {
-        name: value
-        for name, value in observed[UNIT].inputs.items()
-        if name in outputs and value is not None
-    }
-    if set(calls) - set(observed) or set(outputs) - set(known) or np.size(made) != 1:
+    made = observed[UNIT].outputs
+    inputs = {str(name): value for name, value in observed[UNIT].inputs.items()}
+    known = {n: value for n, value in inputs.items() if n in given and value is not None}
+    if set(calls) - set(observed) or set(given) - set(known) or np.size(made) != 1:
         return None
     parameters = dict(observed[UNIT].parameters)
     for name, call in calls.items():
@@ -91,7 +77,7 @@ def _total(
 
 
 def _terms(
-    unit: Unit, calls: Mapping[str, Call], cotangents: Mapping[str, list[Any]]
+    unit: Unit, calls: Mapping[Tap, Call], cotangents: Mapping[Tap, list[Any]]
 ) -> Iterator[Term]:
     """The functions that give one number, on which the loss depends.
 
@@ -100,7 +86,7 @@ def _terms(
     state = unit.network.neutral_state()
     of_samples: list[tuple[str, dict[str, Any], Any]] = []
     for name, call in calls.items():
-        function = function_of(name)
+        function = name.function
         if call.path is not None or not arguments.is_known(function):
             continue  # a block, or a function of the framework's that `nn` does not have
         filled = nest.map(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import compare
 from deliralike.conformance.causes import Cause, sentence
+from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, outputs
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
@@ -60,17 +60,17 @@ class Explanation:
     def __str__(self) -> str:
         """The sentence of a report."""
         if self.observed:
-            return _short(f"Explained by {self.cause} (seen in its own numbers).")
+            return short(f"Explained by {self.cause} (seen in its own numbers).")
         near = self.next_best is not None and np.isfinite(self.next_best)
         following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
-            return _short(f"Explained by {self.cause} ({match}{following}).")
+            return short(f"Explained by {self.cause} ({match}{following}).")
         if np.isinf(self.match) and self.cause:
-            return _short(f"Cause unknown: {self.cause}.")
+            return short(f"Cause unknown: {self.cause}.")
         if self.match > _FAR:
             return "Cause unknown."
-        return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
+        return short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ class Finding:
         limit: What was allowed.
         explanation: None where nothing was found to explain it with.
         remarks: Sentences that follow, the first of them before the explanation: what comes before
-            is exact, the effect on outputs …
+            is exact …
+        effect: The last sentence: what the difference does to outputs in evaluation.
+        details: Sentences that are no part of the headline: what else was seen there.
     """
 
     level: str
@@ -101,12 +103,20 @@ class Finding:
     limit: float = LIMIT
     explanation: Explanation | None = None
     remarks: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    effect: str = ""
 
     def __str__(self) -> str:
         """The sentence of a report."""
         why = [] if self.explanation is None else [str(self.explanation)]
-        remarks = [_short(remark) for remark in self.remarks]
-        return " ".join([f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:]])
+        remarks = [short(remark) for remark in self.remarks]
+        sentences = [f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:], self.effect]
+        return " ".join(sentence for sentence in sentences if sentence)
+
+    @property
+    def explained(self) -> bool:
+        """Whether its cause is known."""
+        return self.explanation is not None and self.explanation.known
 
     @property
     def where(self) -> str:
@@ -133,8 +143,13 @@ class Finding:
         return f": {size} (limit {self.limit:g})"
 
 
-def _short(sentence: str) -> str:
-    """Exponents as people write them: 2e-5 for 2e-05."""
+def short(sentence: str) -> str:
+    """Exponents as people write them.
+
+    Example:
+        >>> short("eps=2e-05")
+        'eps=2e-5'
+    """
     return re.sub(r"(?<=\de[+-])0(?=\d)", "", sentence)
 
 
@@ -170,55 +185,37 @@ class Observed:
 
     Attributes:
         outputs: A nest of arrays.
-        inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``);
-            None without one.
+        inputs: The gradient with respect to each array among the inputs; None without one.
         parameters: The gradient of each parameter of the block, by name within the block
             (``"weight"``).
         state: Buffers after the call.
+        handed: Of a unit the arguments ``(args, kwargs)`` that it gives to each of its taps.
     """
 
     outputs: Any = None
-    inputs: Mapping[str, np.ndarray | None] = field(default_factory=dict)
+    inputs: Mapping[Quantity, np.ndarray | None] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    handed: Mapping[Tap, tuple[Any, Any]] = field(default_factory=dict)
 
-    def values(self) -> dict[str, np.ndarray]:
-        """Return the results of the forward pass by name.
+    def values(self) -> dict[Quantity, np.ndarray]:
+        """Return the results of the forward pass: what is handed on, outputs, then the state."""
+        found: dict[Quantity, Any] = {}
+        for tap, (args, kwargs) in self.handed.items():
+            found |= zip(inputs(tap, args, kwargs), nest.leaves((args, kwargs)), strict=True)
+        found |= zip(outputs(self.outputs), nest.leaves(self.outputs), strict=True)
+        numbers = {name: leaf for name, leaf in found.items() if is_number(leaf)}
+        return numbers | {Quantity(TENSOR, name): value for name, value in self.state.items()}
 
-        ``"output"`` (with its path in a nest) comes first, then the state.
-        """
-        outputs = {
-            path: leaf
-            for path, leaf in nest.leaves_with_paths(self.outputs, "output")
-            if is_number(leaf)
-        }
-        return {**outputs, **self.state}
-
-    def gradients(self) -> dict[str, np.ndarray | None]:
-        """Return the results of the backward pass by name.
-
-        Names are such as ``"gradient of weight"`` or ``"gradient of args[0]"``.
-        """
-        return {
-            f"gradient of {name}": value
-            for name, value in {**self.parameters, **self.inputs}.items()
-        }
+    def gradients(self) -> dict[Quantity, np.ndarray | None]:
+        """Return the results of the backward pass."""
+        found = {Quantity(TENSOR, name): value for name, value in self.parameters.items()}
+        return {name.slope: value for name, value in (found | dict(self.inputs)).items()}
 
     def tensors(self) -> dict[str, np.ndarray | None]:
-        """All of it by name."""
-        return {**self.values(), **self.gradients()}
-
-    def difference(self, other: Observed) -> tuple[float, str]:
-        """The largest relative difference of another one from this, and the tensor that has it.
-
-        Values and gradients are of different sizes, so that what is null is decided in each of the
-        two by itself.
-        """
-        pairs = ((self.values(), other.values()), (self.gradients(), other.gradients()))
-        worst = max(
-            (compare(mine, theirs) for mine, theirs in pairs), key=lambda found: found.difference
-        )
-        return worst.difference, worst.worst
+        """All of it by name, such as ``"output"``, ``"running_mean"``, ``"gradient of args[0]"``."""
+        everything = self.values() | self.gradients()
+        return {str(name): value for name, value in everything.items()}
 
 
 def is_number(leaf: Any) -> bool:

@@ -59,6 +59,7 @@ class Masks:
         self.drops: dict[int, list[Drop]] = {}
         self.rate_of_reference = False
         self.is_misfit = False
+        self.off = False  # whether nothing is dropped at all
         self._running = threading.local()
         self._path = ""
         self._part: list[Drop] = []  # the reference's calls in the block that ran last
@@ -90,6 +91,8 @@ class Masks:
     def _factors(self, side: int | None, shape: tuple[int, ...], rate: float) -> np.ndarray:
         """What the next call of dropout multiplies its input by: zero or ``1 / (1 - rate)``."""
         run = self._run(side)
+        if self.off:
+            return np.ones(shape)
         wanted = self._wanted(run)
         if self.rate_of_reference and run.side == CANDIDATE and wanted is not None:
             rate = wanted.rate
@@ -169,6 +172,8 @@ class Masks:
 
         def keep_mask(nn: Any, layer: Any, shape: Any, p: float, like: Any) -> Any:
             run = self._run(side)
+            if self.off:
+                return nn.constant(np.full(tuple(shape), 1.0 - p), like)
             return nn.constant(self._mask(run, tuple(shape), p, self._wanted(run)), like)
 
         functions.keep_mask = keep_mask  # type: ignore[method-assign,assignment]

@@ -10,11 +10,12 @@ import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
 from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
 from deliralike.conformance.matching.settling import settle
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.seen import Fit, Layout, called, evaluate, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
@@ -70,7 +71,7 @@ def bring_together(
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
-    if weights == "judge" and not match.complete:
+    if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
         return _sides(
             reference,
@@ -97,11 +98,17 @@ def bring_together(
 
     found = settle(match, merit)
     _load(candidate, found.match.to_candidate(reference.network.neutral_state()))
-    layout = fits[id(found.match)][1].layout
-    match = found.certain
+    layout = next(one.layout for tried, one in fits.values() if _is_same(tried, found.match))
+    match = found.match
     settled = found.agrees or (found.exhausted and not match.parameters_left_over())
     norms = tuple(fold.norm for fold in folds)
     return _sides(reference, candidate, match, layout, norms, settled)
+
+
+def _is_same(one: Match, two: Match) -> bool:
+    """Whether two matches give the candidate the same weights."""
+    pairs = zip(one.names, two.names, strict=True)
+    return all(a.candidate == b.candidate and a.transform == b.transform for a, b in pairs)
 
 
 def _sides(

@@ -7,6 +7,7 @@ from deliralike import backends, nest, random
 from deliralike.conformance.explain import explain
 from deliralike.conformance.findings import Accused, Observed
 from deliralike.network import Network, build
+from tests.conformance.small import argument
 
 STEP = 1e-30  # f(x + i h) = f(x) + i h f'(x) without cancellation
 
@@ -85,7 +86,7 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
     inputs = dict(nest.leaves_with_paths(found.inputs[0], "args")) | dict(
         nest.leaves_with_paths(found.inputs[1], "kwargs")
     )
-    inputs = {path: value for path, value in inputs.items() if value is not None}
+    inputs = {argument(path): value for path, value in inputs.items() if value is not None}
     return (
         before,
         cotangent,
@@ -133,7 +134,7 @@ def accused(
         tree = (weights, tuple(args))
         parameters = {name: gradient(scalar, tree, f"args[0]['{name}']") for name in weights}
         inputs = {
-            path: gradient(scalar, tree, path.replace("args", "args[1]", 1))
+            argument(path): gradient(scalar, tree, path.replace("args", "args[1]", 1))
             for path in floating(tuple(args))
         }
     wrong = Observed(y, inputs, parameters, after)

@@ -1,6 +1,7 @@
 """Tiny networks for proofs, written once, and each way to write one natively; a batch of odd
 sizes."""
 
+import re
 import zlib
 
 import numpy as np
@@ -9,6 +10,7 @@ from flax import nnx
 
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance.places import Quantity, Tap
 from deliralike.conformance.subject import Subject
 from deliralike.network import Network
 from tests.conformance import ports
@@ -189,3 +191,27 @@ def native(kind, backend, seed=1):
 def get(backend):
     """A backend by name."""
     return backends.get(backend)
+
+
+def tap(words):
+    """The tap that a report calls so: ``"fc"``, ``"fc#2"``, ``"relu()"``; ``""`` is the network."""
+    name, _, call = words.partition("#")
+    is_function = name.endswith("()")
+    path, function = ("", name[:-2]) if is_function else (name, "")
+    return Tap(path, function, int(call or 1))
+
+
+def into(words, name=""):
+    """What a tap is given."""
+    return Quantity("input", name, tap(words))
+
+
+def argument(path):
+    """One of a unit's own arguments, ``"args[0]"``."""
+    return Quantity("argument", path)
+
+
+def source(words):
+    """An array by the words of a report: ``"args[0]"``, ``"the output of conv[1]"``."""
+    found = re.fullmatch(r"the output of ([^\[]+)(.*)", words)
+    return Quantity("output", found[2], tap(found[1])) if found else argument(words)

@@ -12,6 +12,7 @@ from deliralike import backends
 from deliralike.conformance.explain import explain
 from deliralike.conformance.findings import Accused, Observed
 from tests.conformance.accusing import accused, explained, numbers
+from tests.conformance.small import argument
 
 
 def known(explanation, *words):
@@ -173,7 +174,9 @@ def test_one_pass_variance_far_from_zero():
     wrong = replace(
         right.candidate,
         outputs=hat * column(BN_STATE["weight"]) + column(BN_STATE["bias"]),
-        inputs={"args[0]": scale * (centred - hat * (given * hat).mean(axes, keepdims=True))},
+        inputs={
+            argument("args[0]"): scale * (centred - hat * (given * hat).mean(axes, keepdims=True))
+        },
         parameters={"weight": (right.cotangent * hat).sum(axes), "bias": right.cotangent.sum(axes)},
         state={
             **right.candidate.state,
@@ -645,7 +648,7 @@ def test_activations(kind, settings, candidate, words):
 def test_a_gate_without_a_gradient(name, gate):
     """The outputs are right; the gradient is that of a product with a constant."""
     right = accused(name, {}, (FLAT,), lambda w, x: x * gate(x), differ=False)
-    inputs = {"args[0]": right.cotangent * gate(FLAT)}
+    inputs = {argument("args[0]"): right.cotangent * gate(FLAT)}
     wrong = replace(right, candidate=replace(right.candidate, inputs=inputs))
     known(explain(wrong, backends.get("torch")), "no gradient of the gate")
 
@@ -810,7 +813,9 @@ def test_dropout(how, word):
     right = accused("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x)
     factor = dropped(right.reference.outputs, how)
     wrong = replace(
-        right.candidate, outputs=FLAT * factor, inputs={"args[0]": right.cotangent * factor}
+        right.candidate,
+        outputs=FLAT * factor,
+        inputs={argument("args[0]"): right.cotangent * factor},
     )
     known(explain(replace(right, candidate=wrong), backends.get("torch")), word)
 

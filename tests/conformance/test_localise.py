@@ -6,7 +6,11 @@ import torch
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.localise import first_difference, joined, localise, settings
+from deliralike.conformance.locate import localise
+from deliralike.conformance.locate.accusing import settings
+from deliralike.conformance.locate.differing import first_difference
+from deliralike.conformance.locate.place import joined
+from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance import small
@@ -18,6 +22,7 @@ from tests.conformance.small import (
     Pair,
     Plain,
     Shared,
+    argument,
     batch,
     get,
     made,
@@ -37,7 +42,7 @@ def found(reference, candidate, loss=classification_loss, training=True, given=N
 
 
 def where(places):
-    return [(place.path, place.kind, place.what) for place in places]
+    return [(place.path, place.kind, str(place.what)) for place in places]
 
 
 def wrong(kind, backend, changes):
@@ -82,9 +87,8 @@ class InTurn(Network):
 @pytest.mark.parametrize("order", [("first", "second"), ("second", "first")])
 def test_blocks_that_are_called_in_another_order_are_named(order):
     places = found(made(InTurn, "torch", order), made(InTurn, "torch", order[::-1]))
-    mine, theirs = (", ".join((*each, "fc")) for each in (order, order[::-1]))
-    words = f"The candidate calls them in the order {theirs}, the reference in the order {mine}."
-    assert words in {remark for place in places for remark in place.remarks}
+    words = f"The candidate calls {order[1]} where the reference calls {order[0]}."
+    assert words in {remark for place in places for remark in place.details}
 
 
 def test_right_networks_have_no_places(backend):
@@ -106,7 +110,7 @@ def test_two_mistakes_are_both_found_and_nothing_else_is_accused(backend):
 def test_a_mistake_of_the_gradient_alone_is_found_where_it_is(backend):
     candidate = wrong(Deep, backend, {"inner.left.act": double_gradient(backend.name)})
     (place,) = found(made(Deep, "torch"), candidate)
-    assert (place.path, place.what) == ("inner.left.act", "gradient of args[0]")
+    assert (place.path, str(place.what)) == ("inner.left.act", "gradient of args[0]")
     assert place.difference == pytest.approx(1.0, rel=1e-9)
 
 
@@ -129,7 +133,7 @@ def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
             self.inner = Odd()
 
     (place,) = found(made(Deep, "torch"), made(OddDeep, backend))
-    assert (place.path, place.kind, place.what) == ("inner.right", "Block", "output")
+    assert (place.path, place.kind, str(place.what)) == ("inner.right", "Block", "output")
     assert place.difference == pytest.approx(0.1 / 1.5, rel=1e-9)
     assert place.wiring is not None
 
@@ -146,7 +150,7 @@ def test_another_function_or_another_input_of_one_is_seen_by_what_follows(backen
 
     (place,) = found(made(Plain, "torch"), made(Other, backend))
     assert (place.path, place.kind) == ("", "Plain")
-    assert place.what.startswith(what)
+    assert str(place.what).startswith(what)
 
 
 def test_a_function_of_nn_that_takes_another_setting_is_a_place(backend):
@@ -178,7 +182,7 @@ def test_a_running_statistic_is_a_place(backend):
 
     reference, candidate = made(Deep, "torch"), made(Faster, backend)
     (place,) = found(reference, candidate)
-    assert (place.path, place.kind, place.what) == ("norm", "BatchNorm1d", "running_mean")
+    assert (place.path, place.kind, str(place.what)) == ("norm", "BatchNorm1d", "running_mean")
     assert place.accused[0].settings["momentum"] == 0.1
     assert found(reference, candidate, training=False) == []
 
@@ -188,7 +192,7 @@ def test_the_loss_is_a_place(backend):
         return 2.0 * classification_loss(network, x, labels)
 
     (place,) = found(Subject(made(Plain, "torch")), Subject(made(Plain, backend), doubled))
-    assert (place.path, place.what) == ("loss", "output")
+    assert (place.path, str(place.what)) == ("loss", "output")
     assert place.difference == pytest.approx(1.0, rel=1e-9)
 
 
@@ -219,7 +223,7 @@ def test_errors_of_chainer_are_no_end_of_the_search():
             return self.two(chainer.functions.concat((x, self.one(x)[:1]), axis=1))
 
     (place,) = found(native(small.ChainerNet, "chainer"), native(Raising, "chainer"))
-    assert "raises InvalidType" in place.what
+    assert "raises InvalidType" in str(place.what)
 
 
 # Native networks
@@ -297,7 +301,7 @@ def test_the_leaf_of_a_nested_output_is_named(backend):
 
     assert found(made(Dictionaries, "torch"), made(Dictionaries, backend)) == []
     (place,) = found(made(Dictionaries, "torch"), made(Dictionaries, backend, Odd))
-    assert (place.path, place.what) == ("source", "output['pair'][1]")
+    assert (place.path, str(place.what)) == ("source", "output['pair'][1]")
     assert place.difference == pytest.approx(0.5, rel=1e-9)
 
 
@@ -320,24 +324,27 @@ def test_nothing_of_the_networks_changes():
 
 def test_the_first_difference_is_that_of_values_before_gradients():
     mine = Observed(
-        np.ones(3), {"args[0]": np.ones(3)}, {"weight": np.ones(3)}, {"running_mean": np.ones(2)}
+        np.ones(3),
+        {argument("args[0]"): np.ones(3)},
+        {"weight": np.ones(3)},
+        {"running_mean": np.ones(2)},
     )
     theirs = Observed(
         np.ones(3),
-        {"args[0]": np.zeros(3)},
+        {argument("args[0]"): np.zeros(3)},
         {"weight": np.ones(3)},
         {"running_mean": np.full(2, 3.0)},
     )
-    assert first_difference(mine, theirs) == ("running_mean", 2.0)
-    assert first_difference(mine, mine) == ("", 0.0)
-    lacking = Observed(np.ones(3), {"args[0]": np.zeros(3)}, {"weight": np.ones(3)}, {})
-    assert first_difference(mine, lacking) == ("gradient of args[0]", 1.0)
+    assert first_difference(mine, theirs) == (Quantity("tensor", "running_mean"), 2.0)
+    assert first_difference(mine, mine) == (None, 0.0)
+    lacking = Observed(np.ones(3), {argument("args[0]"): np.zeros(3)}, {"weight": np.ones(3)}, {})
+    assert first_difference(mine, lacking) == (argument("args[0]").slope, 1.0)
 
 
 def test_null_tensors_are_no_differences():
     mine = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, 1e-17)})
     theirs = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, -4e-17)})
-    assert first_difference(mine, theirs) == ("", 0.0)
+    assert first_difference(mine, theirs) == (None, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import pytest
 
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import semantics
+from deliralike.conformance.observe import Call, Recording
+from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import Call, Recording
 from deliralike.training import classification_loss
 from tests.conformance.small import Deep, Network, Plain, batch, get, made, squares
 
@@ -138,7 +139,7 @@ class Noisy(Plain):
 
 
 def test_what_differs_between_two_runs_is_named(backend):
-    for kind, wanted in ((Plain, []), (Noisy, ["two", ""])):
+    for kind, wanted in ((Plain, []), (Noisy, [Tap("two"), Tap()])):
         side = Subject(made(kind, backend))
         first = look(side.network)
         with get("jax").op_by_op():
@@ -166,7 +167,7 @@ def call(output):
 )
 def test_the_first_block_that_is_not_finite(outputs, loss, words):
     found = semantics.not_finite(
-        Recording(loss, {name: call(output) for name, output in outputs.items()})
+        Recording(loss, {Tap(name): call(output) for name, output in outputs.items()})
     )
     assert found.startswith(words)
     assert bool(found) == bool(words)
@@ -190,4 +191,6 @@ def test_the_first_block_that_gives_a_shorter_type(dtype, words):
     }
     if not words:
         outputs.pop("b")
-    assert semantics.short(Recording(1.0, outputs)) == words
+    assert (
+        semantics.short(Recording(1.0, {Tap(name): one for name, one in outputs.items()})) == words
+    )

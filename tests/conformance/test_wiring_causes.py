@@ -4,7 +4,9 @@ NumPy."""
 import numpy as np
 import pytest
 
-from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring, explain, place
+from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
+from deliralike.conformance.explain.wiring import explain as explained
+from tests.conformance.small import into, source, tap
 
 MEAN, STD = (
     np.array([0.5, 0.4, 0.3]).reshape(1, 3, 1, 1),
@@ -26,9 +28,20 @@ def relu(x):
     return np.where(x > 0, x, 0.0)
 
 
-def why(sources, reference, candidate, what="output['the input of head'][0][0]", **more):
+def explain(sources, reference, candidate, gradients, differing=(), **more):
+    """Why code between layers differs; sources and taps by the words of a report."""
+    given = {source(words): array for words, array in sources.items()}
+    slopes = {source(words): pair for words, pair in gradients.items()}
+    for name in {"calls", "beyond"} & more.keys():
+        more[name] = {tap(words): value for words, value in more[name].items()}
+    if "order" in more:
+        more["order"] = tuple(map(tap, more["order"]))
+    return explained(Wiring(given, reference, candidate, slopes, differing, **more))
+
+
+def why(sources, reference, candidate, what=into("head"), **more):
     differing = (Differing(what, reference, candidate),)
-    return explain(Wiring(sources, reference, candidate, {}, differing, **more))
+    return explain(sources, reference, candidate, {}, differing, **more)
 
 
 def known(found, *words):
@@ -152,16 +165,18 @@ SEEN = np.where(np.abs(DISTANCE) <= 2, 0.0, -np.inf)
     ],
 )
 def test_attention_masks(candidate, words):
-    what = "output['the input of attention'][1]['attn_mask']"
+    what = into("attention", "attn_mask")
     known(
-        why({"args[0]": TOKENS}, SEEN, candidate, what), "the input attn_mask of attention", *words
+        why({"args[0]": TOKENS}, SEEN, candidate, what),
+        "the input of attention (attn_mask)",
+        *words,
     )
 
 
 def test_a_setting_of_a_call():
-    what = "output['the input of attention'][1]['is_causal']"
+    what = into("attention", "is_causal")
     found = why({"args[0]": TOKENS}, True, False, what)
-    assert found.cause == "the input is_causal of attention being False instead of True"
+    assert found.cause == "the input of attention (is_causal) being False instead of True"
     assert found.known and found.match == 0.0
 
 
@@ -232,10 +247,10 @@ def test_sums_where_a_mask_is_set():
 
 def test_parts_in_another_order():
     sources = {"the output of up": X, "the output of down": Y}
-    what = "output['the input of concatenate()'][0][0]"
-    differing = (Differing(f"{what}[0]", X, Y), Differing(f"{what}[1]", Y, X))
+    parts = [into("concatenate()", f"args[0][{at}]") for at in (0, 1)]
+    differing = (Differing(parts[0], X, Y), Differing(parts[1], Y, X))
     calls = {"concatenate()": (([X, Y], 1), {})}
-    found = explain(Wiring(sources, X, Y, {}, differing, calls, order=("concatenate()",)))
+    found = explain(sources, X, Y, {}, differing, calls=calls, order=("concatenate()",))
     known(
         found,
         "in the order the output of down, the output of up instead of the output of up, the "
@@ -246,11 +261,11 @@ def test_parts_in_another_order():
 def test_layers_in_another_order():
     sources = {"args[0]": X, "the output of conv": Y, "the output of norm": Z}
     differing = (
-        Differing("output['the input of norm'][0][0]", Y, X),
-        Differing("output['the input of conv'][0][0]", X, Z),
+        Differing(into("norm"), Y, X),
+        Differing(into("conv"), X, Z),
     )
     calls = {"conv": ((X,), {}), "norm": ((Y,), {})}
-    found = explain(Wiring(sources, Y, X, {}, differing, calls, order=("norm", "conv")))
+    found = explain(sources, Y, X, {}, differing, calls=calls, order=("norm", "conv"))
     known(found, "called in the order norm, conv instead of conv, norm")
 
 
@@ -277,23 +292,14 @@ def test_a_call_that_cannot_be_done_again_proves_nothing():
 
 def test_gradients_cut_off():
     to_conv, to_sum = numbers(4, 3, 5, 6, seed=6), numbers(4, 3, 5, 6, seed=7)
-    uses = (Use("conv", X, to_conv), Use("relu", X + 0.5 * Y, to_sum))
+    uses = (Use(tap("conv"), X, to_conv), Use(tap("relu"), X + 0.5 * Y, to_sum))
     sources = {"args[0]": X, "the output of norm": Y}
 
     def found(theirs):
-        return explain(Wiring(sources, X, X, {"args[0]": (to_conv + to_sum, theirs)}, uses=uses))
+        return explain(sources, X, X, {"args[0]": (to_conv + to_sum, theirs)}, uses=uses)
 
     known(found(to_conv), "no gradient through the input args[0] into relu")
     known(found(to_sum), "no gradient through the input args[0] into conv")
     known(found(0.0 * X), "no gradient through the input args[0] (detached)")
     known(found(2.0 * (to_conv + to_sum)), "times 2")
     assert not found(to_conv * to_sum).known
-
-
-def test_places_in_words():
-    assert place("output['the input of head'][0][0]") == "the input of head"
-    assert (
-        place("output['the input of attention'][1]['attn_mask']")
-        == "the input attn_mask of attention"
-    )
-    assert place("output['output'][1]") == "the output[1]"

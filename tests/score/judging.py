@@ -72,7 +72,7 @@ def said(proof: Any) -> Said:
         tuple(_places(finding)),
         cause,
         known,
-        _effect(finding.remarks),
+        _effect((*finding.remarks, finding.effect)),
     )
 
 

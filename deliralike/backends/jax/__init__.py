@@ -15,6 +15,7 @@ from flax import nnx
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import (
     arrays,
+    double_precision,
     files,
     mixed_precision,
     native_functions,
@@ -171,7 +172,7 @@ class JaxBackend(Backend):
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
-        with arrays.undisturbed(), random.undisturbed():
+        with arrays.undisturbed(), random.undisturbed(), double_precision.kept():
             yield
 
     def calls_forward(self, block: Any) -> bool:

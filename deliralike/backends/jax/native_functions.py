@@ -16,6 +16,7 @@ from flax import nnx
 from jax import lax
 
 from deliralike.backends import held_functions
+from deliralike.backends.jax import double_precision
 from deliralike.backends.jax.functional import value_of
 from deliralike.backends.native_calls import (
     Around,
@@ -91,6 +92,8 @@ def _followers(has_optax: bool) -> dict[int, tuple[Any, Callable[..., Any]]]:
             function = getattr(space, name, None)
             if function is not None:
                 table[function] = (f"{space.__name__}.{name}", row)
+    for function in (double_precision.SINGLE, double_precision.attention):
+        table[function] = ("jax.nn.dot_product_attention", _attention)
     if has_optax:
         for name, row in _OPTAX.items():
             table[getattr(sys.modules["optax"], name)] = (f"optax.{name}", row)

@@ -419,8 +419,9 @@ def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[st
 
 
 def _linear_layout(module: nnx.Linear, kernel: nnx.Variable) -> Layout:
-    """Return the layout of a kernel (in, out), which becomes (out, in)."""
-    return Layout((1, 0))
+    """Return the layout of a kernel (in, out), which becomes (out, in); stacked axes stay first."""
+    n = len(kernel.get_value().shape) - 2
+    return Layout((*range(n), n + 1, n))
 
 
 def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:

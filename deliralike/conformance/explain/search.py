@@ -26,6 +26,7 @@ from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.losses import explain_loss
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
+from deliralike.conformance.places import ARGUMENT, Quantity
 
 PATIENCE = 4.0  # seconds
 LOSSES = (
@@ -334,7 +335,7 @@ def _of_loss(accused: Accused) -> Explanation | None:
     for side in (accused.reference, accused.candidate):
         if np.size(side.outputs) != 1 or side.outputs is None:
             return None
-        gradient = side.inputs.get("args[0]") if scale else None
+        gradient = side.inputs.get(Quantity(ARGUMENT, "args[0]")) if scale else None
         sides.append(
             (float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale)
         )

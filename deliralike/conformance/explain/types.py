@@ -17,7 +17,7 @@ _TYPES = (("bfloat16", 8, 0.3), ("float16", 11, 0.05), ("float32", 24, 1e-4))
 _ENOUGH = 4  # so many numbers are not held by chance
 
 
-def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Explanation | None:
+def explain(reference: Mapping[Any, Any], candidate: Mapping[Any, Any]) -> Explanation | None:
     """Return overflow, or the shortest type that holds the candidate's numbers, as the cause.
 
     The type must not hold the numbers of the reference as well.

@@ -70,7 +70,7 @@ def _ways(
 ) -> Iterator[Way]:
     """Those without a number."""
     value = reference[name]
-    if came.size > 1 and np.ptp(came):
+    if (came != came.flat[:1]).any():
         for words, other in arrays.exchanged(name, reference, came.shape):
             how = "exchanged" if words.removeprefix("holds ") in wrong else "a copy of the other"
             yield f"{words} ({how})", other

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,11 +30,11 @@ from deliralike.conformance.explain.wiring_made import (
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.taps import stops
+from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity, Tap, inputs
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
-Sources = Mapping[str, np.ndarray]
+Sources = Mapping[str, np.ndarray]  # by words
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Differing:
     ``what`` says where it goes.
     """
 
-    what: str
+    what: Quantity
     reference: Any
     candidate: Any
 
@@ -70,7 +70,7 @@ class Wiring:
     """An array that both sides compute from the same arrays, and differently.
 
     Attributes:
-        sources: What is at hand, by name: the block's inputs and the outputs of its layers.
+        sources: What is at hand: the block's inputs and the outputs of its layers.
         reference, candidate: The array on each side.
         gradients: Of each source, on both sides, where these differ.
         differing: All values that differ, in the order of the candidate's calls; the first is the
@@ -84,14 +84,14 @@ class Wiring:
             would differ.
     """
 
-    sources: Sources
+    sources: Mapping[Quantity, np.ndarray]
     reference: Any
     candidate: Any
-    gradients: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    gradients: Mapping[Quantity, tuple[Any, Any]] = field(default_factory=dict)
     differing: tuple[Differing, ...] = ()
-    calls: Mapping[str, Any] = field(default_factory=dict)
-    beyond: Mapping[str, Made] = field(default_factory=dict)
-    order: tuple[str, ...] = ()
+    calls: Mapping[Tap, Any] = field(default_factory=dict)
+    beyond: Mapping[Tap, Made] = field(default_factory=dict)
+    order: tuple[Tap, ...] = ()
     uses: tuple[Use, ...] = ()
     stopped: str = ""
 
@@ -122,7 +122,7 @@ def _stopped(wiring: Wiring, sources: Sources) -> str:
     by_call = (
         f"the output of {name}"
         for name, made in wiring.beyond.items()
-        if not stops(name) and _is_stopped(wiring, made.output)
+        if not name.stops and _is_stopped(wiring, made.output)
     )
     found = (
         [one[1] for one in by_formula if one]
@@ -140,39 +140,25 @@ def _is_stopped(wiring: Wiring, output: Any) -> bool:
     given = [
         leaf
         for name, made in wiring.beyond.items()
-        if stops(name)
+        if name.stops
         for leaf in nest.leaves(made.args)
     ]
     return any(_is_array(leaf) and np.array_equal(leaf, output) for leaf in given)
 
 
-def place(what: str) -> str:
-    """Where a value goes, in words.
-
-    Example:
-        >>> place("output['the input of attention'][1]['attn_mask']")
-        'the input attn_mask of attention'
-    """
-    found = re.match(
-        r"output\['(?:the input of )?([^']*)'\](?:\[0\]\[(\d+)\]|\[1\]\['(\w+)'\])?(.*)", what
-    )
-    if found is None:
-        return what
-    tap, number, name, rest = found.groups()
-    if number is None and name is None:
-        return f"the output{rest}"
-    which = name or ("" if number == "0" else number)
-    return f"the input {which}{rest} of {tap}".replace("  ", " ")
+def _where(what: Quantity) -> str:
+    """Where a value goes, in words."""
+    return f"the {what}" if what.tap == UNIT and what.kind == OUTPUT else str(what)
 
 
-def _called(name: str) -> str:
-    return f"the input {name}" if name.startswith(("args", "kwargs")) else name
+def _called(name: Quantity) -> str:
+    return f"the input {name}" if name.kind == ARGUMENT else str(name)
 
 
 def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
     mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
-        return Explanation(f"{place(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
+        return Explanation(f"{_where(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
     beyond = _beyond(wiring, sources)
     right = nearest(sources, mine)
     found = _found(wiring, sources, beyond, right, mine, theirs)
@@ -182,7 +168,7 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     if right.formula is not None and right.off <= MATCH:
         instead = "" if " instead of " in formula.words else f" instead of {right.formula.words}"
         notes = [*_of_terms(wiring, right.formula, formula), *notes]
-    cause = "; ".join([f"{place(one.what)} being {formula.words}{instead}", *notes])
+    cause = "; ".join([f"{_where(one.what)} being {formula.words}{instead}", *notes])
     return Explanation(
         cause, found.off, found.next_best if math.isfinite(found.next_best) else None
     )
@@ -215,8 +201,8 @@ def _found(
 
 def _is_called(wiring: Wiring, source: str) -> bool:
     """Whether the candidate has a source: an input, or the output of a tap that it calls."""
-    tap = source.removeprefix("the output of ")
-    return tap == source or not wiring.order or re.sub(r"\[.*", "", tap) in wiring.order
+    taps = {_called(name): name.tap for name in wiring.sources if name.kind == OUTPUT}
+    return source not in taps or not wiring.order or taps[source] in wiring.order
 
 
 # What the candidate calls besides
@@ -240,17 +226,12 @@ def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
 def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
     """What the reference gives to its layers, by the place in words."""
     for tap, given in wiring.calls.items():
-        for path, leaf in nest.leaves_with_paths(given, ""):
+        for name, leaf in zip(inputs(tap, *given), nest.leaves(given), strict=True):
             if _is_array(leaf):
-                yield (
-                    place(f"output['the input of {tap}']{path}").replace(
-                        "the input", "the reference's input"
-                    ),
-                    leaf,
-                )
+                yield str(name).replace("the input", "the reference's input"), leaf
 
 
-def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
+def _call(name: Tap, made: Made, known: Sources, given: Sources) -> str | None:
     """Return a call in words, ``"softmax(the output of fc, 1)"``, if its inputs are known."""
     shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
@@ -264,9 +245,9 @@ def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
                 return None
         elif leaf is not None and leaf is not False:
             shown.append(str(leaf))
-    called, again, _ = name.partition("#")
-    once_more = " once more" if again and not called.endswith("()") else ""
-    return f"{called.removesuffix('()')}{once_more}({', '.join(dict.fromkeys(shown))})"
+    once_more = " once more" if name.call > 1 and name.path else ""
+    called = name.function or name.path
+    return f"{called}{once_more}({', '.join(dict.fromkeys(shown))})"
 
 
 # What has changed
@@ -314,33 +295,29 @@ def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
 
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
-    origins: dict[str, set[str]] = {
-        _called(n): set() for n in wiring.sources if not n.startswith("the output of ")
-    }
+    origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if n.kind != OUTPUT}
     for tap, given in wiring.calls.items():
         arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
         made: set[str] = set()
         for name, before in origins.items():
             if any(np.array_equal(_source(wiring, name), array) for array in arrays):
                 made |= {name, *before}
-        start = f"the output of {tap}"
-        origins |= {
-            name: made for name in wiring.sources if name == start or name.startswith(f"{start}[")
-        }
+        given_by = [name for name in wiring.sources if name.kind == OUTPUT and name.tap == tap]
+        origins |= {str(name): made for name in given_by}
     return origins
 
 
 def _source(wiring: Wiring, name: str) -> Any:
-    return wiring.sources[name.removeprefix("the input ")]
+    return next(array for known, array in wiring.sources.items() if _called(known) == name)
 
 
 def _of_calls(wiring: Wiring) -> Iterator[str]:
     """Layers that are not called, and those that are called more often."""
     missing = [name for name in wiring.calls if name not in wiring.order] if wiring.order else []
     if missing:
-        yield f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not called"
-    usual = Counter(name.partition("#")[0] for name in wiring.calls)
-    made = Counter(name.partition("#")[0] for name in (*wiring.order, *wiring.beyond))
+        yield f"{_list(missing)} {'are' if len(missing) > 1 else 'is'} not called"
+    usual = Counter(name.first for name in wiring.calls)
+    made = Counter(name.first for name in (*wiring.order, *wiring.beyond))
     for name, count in made.items():
         if usual[name] and count > usual[name]:
             yield f"{name} is called {_times(count)} instead of {_times(usual[name])}"
@@ -351,20 +328,17 @@ def _parts(wiring: Wiring, sources: Sources) -> str:
 
     The text is empty where that is not so.
     """
-    tap = re.match(r"output\['the input of ([^']*)'\]", wiring.differing[0].what)
-    given = wiring.calls.get(tap[1]) if tap else None
-    if tap is None or given is None:
+    tap = wiring.differing[0].what.tap
+    given = wiring.calls.get(tap)
+    if given is None:
         return ""
     theirs = {one.what: one.candidate for one in wiring.differing}
-    paths = [
-        (f"output['the input of {tap[1]}']{path}", leaf)
-        for path, leaf in nest.leaves_with_paths(given, "")
-    ]
+    paths = list(zip(inputs(tap, *given), nest.leaves(given), strict=True))
     right = [_name(sources, leaf) for _, leaf in paths if _is_array(leaf)]
     wrong = [_name(sources, theirs.get(what, leaf)) for what, leaf in paths if _is_array(leaf)]
     if len(right) < 2 or right == wrong or not (all(right) and all(wrong)):
         return ""
-    return f"the parts of {tap[1]} in the order {_list(wrong)} instead of {_list(right)}"
+    return f"the parts of {tap} in the order {_list(wrong)} instead of {_list(right)}"
 
 
 def _name(sources: Sources, array: Any) -> str:
@@ -379,8 +353,8 @@ def _order(wiring: Wiring) -> str:
     return f"called in the order {_list(wiring.order)} instead of {_list(right)}"
 
 
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)
+def _list(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names))
 
 
 def _is_array(value: Any) -> bool:

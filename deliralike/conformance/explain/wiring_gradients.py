@@ -12,6 +12,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.wiring_made import mixed
 from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.places import Tap
 
 _MOST_CUT = 2  # ways of one source that are cut off at once
 
@@ -20,7 +21,7 @@ _MOST_CUT = 2  # ways of one source that are cut off at once
 class Use:
     """An array that goes into a tap or out of the unit, with the gradient that comes back."""
 
-    name: str
+    name: Tap
     array: np.ndarray
     gradient: np.ndarray
 
@@ -58,14 +59,14 @@ def _ways(
             off = relative_difference(theirs, left)
             yield (
                 off,
-                f"no gradient through {name} into {' and '.join(use for use, _ in cut)} (detached "
+                f"no gradient through {name} into {' and '.join(str(use) for use, _ in cut)} (detached "
                 "there)",
             )
 
 
 def _back(
     name: str, shape: tuple[int, ...], sources: Mapping[str, np.ndarray], uses: Sequence[Use]
-) -> Iterator[tuple[str, np.ndarray]]:
+) -> Iterator[tuple[Tap, np.ndarray]]:
     """The part of a source's gradient that comes from each use: of itself, or of a sum with it."""
     source = sources.get(name)
     for use in uses:

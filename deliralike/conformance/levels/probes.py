@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,7 @@ def level(
     """
     ours, theirs = Side.of(reference), Side.of(candidate, match=match)
     layout = Layout.of(ours, batch, IGNORED if thorough else IGNORED[:1])
-    probes, notes = _probes(ours, layout) if thorough else (list(_few(layout)), [])
+    probes, notes = _probes(layout) if thorough else (list(_few(layout)), [])
     findings: list[Finding] = []
     figures: dict[str, Any] = {}
     for probe in probes:
@@ -167,16 +166,15 @@ class Layout:
         layout = cls(leaves, structure, inputs, None, outputs, padding, biases, layers)
         return replace(layout, ignored=layout.find_ignored(side, labels))
 
-    def where(self, kinds: str, inputs: bool) -> list[int]:
-        """The leaves with such a kind of numbers, among the inputs or among the targets."""
-        return [
-            i
-            for i, leaf in enumerate(self.leaves)
-            if isinstance(leaf, np.ndarray)
-            and leaf.ndim
-            and leaf.dtype.kind in kinds
-            and (i in self.inputs) == inputs
-        ]
+    def of_kind(self, kind: str) -> list[int]:
+        """The leaves of floats or whole numbers among the inputs (f, i) or the targets (t, l)."""
+        found = []
+        for at, leaf in enumerate(self.leaves):
+            if isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype.kind in "fiu":
+                is_input, is_float = at in self.inputs, leaf.dtype.kind == "f"
+                if "tlif"[2 * is_input + (is_float if is_input else not is_float)] == kind:
+                    found.append(at)
+        return found
 
     def but(self, which: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Batch:
         """The batch with other leaves."""
@@ -203,7 +201,7 @@ class Layout:
 
         Alone, it gives a loss of zero or NaN, and it may stand in the place of any label.
         """
-        labels = self.where("iu", inputs=False)
+        labels = self.of_kind("l")
         for label in candidates if labels else ():
             probe = Probe(
                 "", self.but(labels, partial(np.full_like, fill_value=label)), kind="evaluation"
@@ -232,151 +230,201 @@ def _listened(side: Side, batch: Batch) -> tuple[Any, float]:
 # The probes
 # -----------------------------------------------------------------------------
 
+Change = Callable[[np.ndarray, Layout], np.ndarray]
 
-def _probes(side: Side, layout: Layout) -> tuple[list[Probe], list[str]]:
-    """Those that fit, and a note for each that does not."""
-    floats, tokens = layout.where("f", inputs=True), layout.where("iu", inputs=True)
-    numbers, labels = layout.where("f", inputs=False), layout.where("iu", inputs=False)
+
+@dataclass(frozen=True)
+class _Row:
+    """A probe as a line of the table.
+
+    Attributes:
+        name, about, kind: As of the probe.
+        of: What is changed: ``"f"`` floating inputs, ``"i"`` whole ones, ``"t"`` floating targets,
+            ``"l"`` labels, ``"*"`` everything.
+        change: Of each such array.
+        further: Fields of the probe that depend on the batch.
+    """
+
+    name: str
+    of: str
+    change: Change
+    about: str
+    kind: str = "gradients"
+    further: Callable[[Layout], dict[str, Any]] = lambda layout: {}
+
+    def probe(self, layout: Layout) -> Probe:
+        """The probe for a batch."""
+        change = partial(_on, self.change, layout)
+        batch = layout.each(change)
+        if self.of != "*":
+            batch = layout.but([at for kind in self.of for at in layout.of_kind(kind)], change)
+        ties = self.about in _TIES
+        return Probe(
+            self.name, batch, ties=ties, kind=self.kind, about=self.about, **self.further(layout)
+        )
+
+
+def _on(change: Change, layout: Layout, leaf: np.ndarray) -> np.ndarray:
+    return change(leaf, layout)
+
+
+def _probes(layout: Layout) -> tuple[list[Probe], list[str]]:
+    """Those that fit, and a note for each kind that does not."""
     found, missing = [], []
-    groups = {
-        "layers with a weight and a bias": (bool(layout.layers), _of_layers),
-        "floating inputs": (bool(floats), _of_floats),
-        "whole numbers among the inputs": (bool(tokens), _of_tokens),
-        "whole numbers among the targets": (bool(labels), _of_labels),
-        "a label that the loss ignores": (layout.ignored is not None, _of_ignored),
-        "a padding token": (layout.padding is not None and bool(tokens), _of_padding),
-        "floating targets": (bool(numbers), lambda layout: ()),
-        "outputs that the loss sees": (layout.outputs > 0.0, _of_outputs),
-    }
-    for what, (there, make) in groups.items():
-        found += list(make(layout)) if there else []
-        missing += [] if there else [f"not applicable, there is nothing of the kind: {what}"]
-    return [*found, *_of_any(layout)], missing
+    for what, rows in _TABLE.items():
+        if _is_there(what, layout):
+            found += [row.probe(layout) for row in rows]
+        else:
+            missing.append(f"not applicable, there is nothing of the kind: {what}")
+    names = {f"label {layout.ignored}"}  # which is one that the loss takes
+    of_layers = [
+        replace(
+            _ZEROS.probe(layout),
+            name=f"zeros out of {path}",
+            batch=layout.each(np.array),
+            zeroed=of,
+        )
+        for path, of in list(layout.layers.items())[:LAYERS]
+    ]
+    return [*of_layers, *(probe for probe in found if probe.name not in names)], missing
 
 
 def _few(layout: Layout) -> Iterator[Probe]:
     """A few probes that hold most of the extremes."""
-    floats, numbers = layout.where("f", inputs=True), layout.where("f", inputs=False)
-    if floats:
-        yield Probe(
-            "some inputs of zeros, ones and signs",
-            layout.but(floats, _mixed),
-            ties=True,
-            about="ties",
-        )
-    if floats and layout.biases:
-        nothing = layout.but([*floats, *numbers], np.zeros_like)
-        yield Probe("zeros at every layer", nothing, zeroed=layout.biases, ties=True, about="zeros")
-    if layout.ignored is not None:
-        yield next(_of_ignored(layout))
-    if layout.padding is not None and layout.where("iu", inputs=True):
-        yield from _of_padding(layout)
-    if layout.outputs > 0.0:
-        yield next(_of_outputs(layout))
-    yield from islice(_of_any(layout), 2)
+    if layout.of_kind("f"):
+        yield _MIXED.probe(layout)
+    for what, rows in _TABLE.items():
+        if _is_there(what, layout):
+            yield from (row.probe(layout) for row in rows if row.name in _OF_FEW)
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def _is_there(what: str, layout: Layout) -> bool:
+    return {
+        _FLOATS: bool(layout.of_kind("f")),
+        _TOKENS: bool(layout.of_kind("i")),
+        _LABELS: bool(layout.of_kind("l")),
+        _IGNORED: layout.ignored is not None,
+        _PADDING: layout.padding is not None and bool(layout.of_kind("i")),
+        _OUTPUTS: layout.outputs > 0.0,
+    }.get(what, True)
+
+
+def _mixed(x: np.ndarray, layout: Layout) -> np.ndarray:
     """Some samples replaced by constant ones and whole numbers, where there are enough."""
     changed = x.copy()
-    for sample, values in enumerate((np.zeros_like(x[:1]), np.full_like(x[:1], 0.5))):
+    for sample, value in enumerate((0.0, 0.5)):
         if sample < len(x) // 2:
-            changed[sample] = values[0]
+            changed[sample] = value
     if len(x) > 4:
         changed[2] = np.sign(np.rint(x[2]))
     return changed
 
 
-def _of_floats(layout: Layout) -> Iterator[Probe]:
-    floats, numbers = layout.where("f", inputs=True), layout.where("f", inputs=False)
-    yield Probe("inputs with a mean of 1e4 deviations", layout.but(floats, _far), about="far")
-    yield Probe("inputs of zeros", layout.but(floats, np.zeros_like), ties=True, about="ties")
-    yield Probe(
-        "constant inputs",
-        layout.but(floats, lambda x: np.full_like(x, 0.5)),
-        ties=True,
-        about="ties",
-    )
-    few = layout.but(floats, lambda x: np.sign(np.rint(x)))
-    yield Probe("inputs of -1, 0 and 1", few, ties=True, about="ties")
-    yield Probe(
-        "zeros at every layer",
-        layout.but([*floats, *numbers], np.zeros_like),
-        zeroed=layout.biases,
-        ties=True,
-        about="zeros",
-    )
-
-
-def _of_layers(layout: Layout) -> Iterator[Probe]:
-    for path, names in list(layout.layers.items())[:LAYERS]:
-        yield Probe(
-            f"zeros out of {path}", layout.each(np.array), zeroed=names, ties=True, about="zeros"
-        )
-
-
-def _far(x: np.ndarray) -> np.ndarray:
+def _far(x: np.ndarray, layout: Layout) -> np.ndarray:
     return (x - x.mean()) / (x.std() or 1.0) + FAR
 
 
-def _of_tokens(layout: Layout) -> Iterator[Probe]:
-    tokens = layout.where("iu", inputs=True)
-    for index in (OUT_OF_RANGE, -1):
-        batch = layout.but(tokens, partial(_first, value=index))
-        yield Probe(f"index {index} among the inputs", batch, kind="refusal", about="index")
+def _padded(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+    tokens = np.full_like(leaf, layout.padding)
+    tokens[..., :1] = leaf[..., :1]  # a sequence without any token is none
+    return tokens
 
 
-def _of_labels(layout: Layout) -> Iterator[Probe]:
-    labels = layout.where("iu", inputs=False)
-    for label in (each for each in (OUT_OF_RANGE, -1, -2) if each != layout.ignored):
-        batch = layout.but(labels, partial(_first, value=label))
-        yield Probe(f"label {label}", batch, kind="refusal", about="index")
+def _strided(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+    return np.repeat(np.asfortranarray(leaf), 2, -1)[..., ::2]
 
 
-def _first(leaf: np.ndarray, value: int) -> np.ndarray:
+def _first(value: int) -> Change:
     """The first element replaced."""
-    changed = leaf.copy()
-    changed.flat[0] = value
-    return changed
+
+    def change(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+        changed = leaf.copy()
+        changed.flat[0] = value
+        return changed
+
+    return change
 
 
-def _of_ignored(layout: Layout) -> Iterator[Probe]:
-    labels = layout.where("iu", inputs=False)
-    nothing = layout.but(labels, lambda leaf: np.full_like(leaf, layout.ignored))
-    yield Probe("all labels ignored", nothing, about="ignored")
-    yield Probe("all labels ignored, evaluated", nothing, kind="evaluation", about="ignored")
+def _full(value: float) -> Change:
+    return lambda leaf, layout: np.full_like(leaf, value)
 
 
-def _of_padding(layout: Layout) -> Iterator[Probe]:
-    def padded(leaf: np.ndarray) -> np.ndarray:
-        tokens = np.full_like(leaf, layout.padding)
-        tokens[..., :1] = leaf[..., :1]  # a sequence without any token is none
-        return tokens
-
-    yield Probe(
-        "padding tokens after the first",
-        layout.but(layout.where("iu", inputs=True), padded),
-        about="padding",
-    )
+def _until(count: int) -> Change:
+    return lambda leaf, layout: leaf[:count]
 
 
-def _of_outputs(layout: Layout) -> Iterator[Probe]:
-    zeros = layout.but(layout.where("f", inputs=False), np.zeros_like)
-    yield Probe("outputs of 1e4", layout.each(np.array), scale=FAR / layout.outputs, about="huge")
-    yield Probe("outputs of zero", zeros, taken_off=1.0, ties=True, about="outputs")
+def _ignoring(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+    return np.full_like(leaf, layout.ignored)
 
 
-def _of_any(layout: Layout) -> Iterator[Probe]:
-    yield Probe("batch of one", layout.each(lambda leaf: leaf[:1]), about="one")
-    yield Probe(
-        "batch of one, evaluated",
-        layout.each(lambda leaf: leaf[:1]),
-        kind="evaluation",
-        about="one",
-    )
-    yield Probe("empty batch", layout.each(lambda leaf: leaf[:0]), kind="refusal", about="empty")
-    strided = layout.each(lambda leaf: np.repeat(np.asfortranarray(leaf), 2, -1)[..., ::2])
-    yield Probe("arrays that are not contiguous", strided, kind="evaluation", about="strides")
+def _as_it_is(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+    return np.array(leaf)
+
+
+def _signs(leaf: np.ndarray, layout: Layout) -> np.ndarray:
+    return np.sign(np.rint(leaf))
+
+
+_TIES = ("ties", "zeros", "outputs")  # where equal numbers are the point
+_FLOATS, _TOKENS = "floating inputs", "whole numbers among the inputs"
+_LABELS, _IGNORED = "whole numbers among the targets", "a label that the loss ignores"
+_PADDING, _OUTPUTS = "a padding token", "outputs that the loss sees"
+_MIXED = _Row("some inputs of zeros, ones and signs", "f", _mixed, "ties")
+_ZEROS = _Row(
+    "zeros at every layer",
+    "ft",
+    _full(0.0),
+    "zeros",
+    further=lambda layout: {"zeroed": layout.biases},
+)
+_TABLE: dict[str, list[_Row]] = {
+    _FLOATS: [
+        _Row("inputs with a mean of 1e4 deviations", "f", _far, "far"),
+        _Row("inputs of zeros", "f", _full(0.0), "ties"),
+        _Row("constant inputs", "f", _full(0.5), "ties"),
+        _Row("inputs of -1, 0 and 1", "f", _signs, "ties"),
+        _ZEROS,
+    ],
+    _TOKENS: [
+        _Row(f"index {index} among the inputs", "i", _first(index), "index", "refusal")
+        for index in (OUT_OF_RANGE, -1)
+    ],
+    _LABELS: [
+        _Row(f"label {label}", "l", _first(label), "index", "refusal")
+        for label in (OUT_OF_RANGE, -1, -2)
+    ],
+    _IGNORED: [
+        _Row("all labels ignored", "l", _ignoring, "ignored"),
+        _Row("all labels ignored, evaluated", "l", _ignoring, "ignored", "evaluation"),
+    ],
+    _PADDING: [_Row("padding tokens after the first", "i", _padded, "padding")],
+    _OUTPUTS: [
+        _Row(
+            "outputs of 1e4",
+            "*",
+            _as_it_is,
+            "huge",
+            further=lambda layout: {"scale": FAR / layout.outputs},
+        ),
+        _Row(
+            "outputs of zero", "t", _full(0.0), "outputs", further=lambda layout: {"taken_off": 1.0}
+        ),
+    ],
+    "batches of other sizes": [
+        _Row("batch of one", "*", _until(1), "one"),
+        _Row("batch of one, evaluated", "*", _until(1), "one", "evaluation"),
+        _Row("empty batch", "*", _until(0), "empty", "refusal"),
+        _Row("arrays that are not contiguous", "*", _strided, "strides", "evaluation"),
+    ],
+}
+_OF_FEW = (
+    "zeros at every layer",
+    "all labels ignored",
+    "padding tokens after the first",
+    "outputs of 1e4",
+    "batch of one",
+    "batch of one, evaluated",
+)
 
 
 # Judging

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.levels.semantics import MODES, Look, look
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.calls import functions_called_through

@@ -13,11 +13,12 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
-from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import fits
+from deliralike.conformance.observe import Recording, Unit, watch
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import Recording, Unit, watch
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer
@@ -43,7 +44,7 @@ class Look:
     @property
     def output(self) -> Any:
         """The network's output."""
-        last = self.recording.calls.get("")
+        last = self.recording.calls.get(Tap())
         return None if last is None else last.output
 
 
@@ -65,7 +66,7 @@ class Mode:
     reference: Look
     candidate: Look
     differences: Mapping[str, Comparison]
-    layers: Mapping[str, float]
+    layers: Mapping[Tap, float]
     gradients: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     is_blind: bool = False
     unmatched: tuple[str, ...] = ()
@@ -111,9 +112,9 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     buffers = [name for name in mine.state if name in theirs.state]
     differences = {
         "output": compare(
-            _arrays("output", reference.output), _arrays("output", theirs.calls[""].output)
+            _arrays("output", reference.output), _arrays("output", theirs.calls[Tap()].output)
         )
-        if "" in theirs.calls
+        if Tap() in theirs.calls
         else Comparison(np.inf, "output"),
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
         "gradients": compare(
@@ -188,15 +189,18 @@ def unsteady(
     first: Look,
     seed: int = 0,
     elements: int | None = None,
-) -> list[str]:
-    """Return the blocks whose outputs differ between two equal runs of one network, in order."""
+) -> list[Tap]:
+    """Return the calls whose outputs differ between two equal runs of one network, in order.
+
+    It is `UNIT` where only the loss differs.
+    """
     again = look(subject, batch, training, seed, elements).recording
     changed = [
         name
         for name, call in first.recording.calls.items()
         if name in again.calls and not _equal(call.output, again.calls[name].output)
     ]
-    return changed or ([] if _equal(first.recording.output, again.output) else ["the loss"])
+    return changed or ([] if _equal(first.recording.output, again.output) else [UNIT])
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -219,7 +223,7 @@ def not_finite(recording: Recording) -> str:
     found = [
         (name, leaf)
         for name, call in recording.calls.items()
-        for leaf in _arrays(name, call.output).values()
+        for leaf in _arrays("output", call.output).values()
     ]
     loss = recording.output
     if (loss is None or np.all(np.isfinite(loss))) and not any(
@@ -228,7 +232,7 @@ def not_finite(recording: Recording) -> str:
         return ""
     for name, leaf in found:
         if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
-            return f"{name or 'the network'}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
+            return f"{name}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
     return "the loss"
 
 
@@ -237,8 +241,8 @@ def short(recording: Recording) -> str:
     for name, call in recording.calls.items():
         for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
             if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
-                return f"{name or 'the network'} gives {leaf.dtype}"
-    output = recording.calls[""].output if "" in recording.calls else None
+                return f"{name} gives {leaf.dtype}"
+    output = recording.calls[Tap()].output if Tap() in recording.calls else None
     if any(isinstance(leaf, np.ndarray) and _is_rounded(leaf) for leaf in nest.leaves(output)):
         return "all numbers that the network gives are numbers of float32"
     return ""

@@ -14,29 +14,40 @@ Change = dict[int, dict[str, Any]]  # what to replace, by the index of the pair
 
 def orders(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
     """For each set of layers among which something else would do: every order of them."""
-    layers = _ambiguous(pairs)
+    layers = _by_layer(pairs)
     for group in _groups(pairs, layers):
-        changes = (_exchanged(pairs, layers, group, order) for order in permutations(group))
-        yield (change for change in changes if change is not None)
+        yield _of_group(pairs, layers, group)
 
 
-def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
-    """Return the candidate's layers with alternatives, with the indices of their pairs."""
-    layers: dict[str, list[int]] = defaultdict(list)
+def _of_group(
+    pairs: Sequence[Pair], layers: Mapping[str, list[int]], group: Sequence[str]
+) -> Iterator[Change]:
+    for order in permutations(group):
+        change = _exchanged(pairs, layers, group, order)
+        if change is not None:
+            yield change
+
+
+def _by_layer(pairs: Sequence[Pair]) -> dict[str, list[int]]:
+    """Return the pairs of each layer of the candidate, but those that are certain beside others."""
+    every: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
-        if pair.alternatives:
-            layers[pair.candidate[0].source.rpartition(".")[0]].append(index)
-    return layers
+        every[pair.candidate[0].source.rpartition(".")[0]].append(index)
+    open_pairs = {
+        layer: [index for index in indices if pairs[index].alternatives]
+        for layer, indices in every.items()
+    }
+    return {layer: open_pairs[layer] or indices for layer, indices in every.items()}
 
 
 def _groups(pairs: Sequence[Pair], layers: Mapping[str, list[int]]) -> list[list[str]]:
     """Layers of the candidate that may stand for each other, directly or by way of a third."""
     groups: list[set[str]] = []
     for layer, indices in layers.items():
-        near = {layer}
-        near |= {
-            other.rpartition(".")[0] for index in indices for other in pairs[index].alternatives
-        }
+        others = [other for index in indices for other in pairs[index].alternatives]
+        if not others:
+            continue
+        near = {layer, *(other.rpartition(".")[0] for other in others)}
         touched = [group for group in groups if group & near]
         groups = [group for group in groups if group not in touched] + [near.union(*touched)]
     return [[layer for layer in layers if layer in group] for group in groups]

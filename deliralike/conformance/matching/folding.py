@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.matching.match import Match
+from deliralike.conformance.matching.pairing import STATISTICS
 from deliralike.network.base import AbstractNetwork
-
-_STATISTICS = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Fold:
 def folds(match: Match, reference: AbstractNetwork, called: Sequence[str]) -> list[Fold]:
     """The norms of the reference that the candidate lacks, each with the layer called before it."""
     blocks = dict(reference.named_blocks())
-    missing = {name.rpartition(".")[0] for name in match.missing if name.endswith(_STATISTICS)}
+    missing = {name.rpartition(".")[0] for name in match.missing if name.endswith(STATISTICS)}
     candidates = {
         pair.reference[0].source.rpartition(".")[0]: pair.candidate[0].source.rpartition(".")[0]
         for pair in match.names
@@ -61,7 +60,7 @@ def fold(reference: AbstractNetwork, found: Sequence[Fold]) -> None:
     """Bring a network's norms to the form of a shift, in place."""
     state = {name: np.array(value) for name, value in reference.neutral_state().items()}
     for one in found:
-        mean, var = (state[f"{one.norm}.{name}"] for name in _STATISTICS)
+        mean, var = (state[f"{one.norm}.{name}"] for name in STATISTICS)
         weight = state.get(f"{one.norm}.weight", np.ones_like(mean))
         scale = weight / np.sqrt(var + one.eps)
         bias = state.get(f"{one.layer}.bias", np.zeros_like(mean))
@@ -91,6 +90,6 @@ def left_out(found: Sequence[Fold], names: Container[str]) -> list[str]:
     """The reference's tensors that folding has made constants."""
     constants = []
     for one in found:
-        wanted = [f"{one.norm}.{name}" for name in ("weight", *_STATISTICS)]
+        wanted = [f"{one.norm}.{name}" for name in ("weight", *STATISTICS)]
         constants += [name for name in (*wanted, f"{one.layer}.bias") if name in names]
     return constants

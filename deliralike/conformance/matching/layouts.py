@@ -54,6 +54,12 @@ class Transform:
         return self.axes == tuple(range(len(self.axes)))
 
     @property
+    def effect(self) -> tuple[Shape, tuple[int, ...]]:
+        """What is the same for two transforms of a shape that move every number alike."""
+        long = [axis for axis in self.axes if self.split[axis] > 1]
+        return tuple(size for size in self.split if size > 1), tuple(np.argsort(long).tolist())
+
+    @property
     def turned(self) -> bool:
         """Whether axes are exchanged as frameworks do.
 
@@ -106,20 +112,26 @@ def transforms(start: Shape, end: Shape) -> tuple[Transform, ...]:
     )
 
 
-def flattenings(shape: Shape, channels: Sequence[int]) -> tuple[Transform, ...]:
-    """Return how a matrix's columns change from channels first to channels last.
+def flattenings(shape: Shape, channels: Sequence[int], axis: int = 1) -> tuple[Transform, ...]:
+    """Return how an axis changes from channels first to channels last, and back.
 
-    Its columns are the pixels of several channels.
+    Along it lie the pixels of several channels.
 
     Args:
-        shape: ``(out, channels * pixels)``.
+        shape: Such as ``(out, channels * pixels)``.
         channels: The numbers of channels to try.
+        axis: The one that changes.
     """
-    if len(shape) != 2:
-        return ()
-    fitting = [c for c in dict.fromkeys(channels) if c > 1 and shape[1] % c == 0 and shape[1] > c]
-    parted = [((shape[0], c, shape[1] // c), (shape[0], shape[1] // c, c)) for c in fitting]
-    return tuple(Transform(shape, split, (0, 2, 1), shape) for both in parted for split in both)
+    size, found = shape[axis], []
+    for count in dict.fromkeys(channels):
+        if not 1 < count < size or size % count:
+            continue
+        for parts in ((count, size // count), (size // count, count)):
+            split = (*shape[:axis], *parts, *shape[axis + 1 :])
+            order = list(range(len(split)))
+            order[axis : axis + 2] = [axis + 1, axis]
+            found.append(Transform(shape, split, tuple(order), shape))
+    return tuple(found)
 
 
 def _parting(start: Shape, end: Shape) -> Iterator[Transform]:

@@ -17,7 +17,8 @@ import numpy as np
 
 from deliralike.conformance.matching import block_paths
 from deliralike.conformance.matching.layouts import transforms
-from deliralike.conformance.matching.pairing import Pair, Side
+from deliralike.conformance.matching.naming import role
+from deliralike.conformance.matching.pairing import STATISTICS, Pair, Side
 from deliralike.conformance.matching.parts import Unit, assembled
 from deliralike.conformance.matching.searching import Corrections, search
 from deliralike.errors import UnknownName, suggestion
@@ -136,6 +137,16 @@ class Match:
         if self.complete:
             return self
         raise UnknownName(self.left_over)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether nothing is left over but constants, such as masks, of one side."""
+        left = [(self.reference, self.missing), (self.candidate, self.unexpected)]
+        return all(
+            not side.tensors[name].is_parameter and role(name) not in STATISTICS
+            for side, names in left
+            for name in names
+        )
 
     def parameters_left_over(self) -> tuple[str, ...]:
         """The parameters, not the buffers, that have no counterpart."""

@@ -68,8 +68,10 @@ def similarity(first: Spoken, second: Spoken) -> float:
     """
     if first == second:
         return 1.0
-    same_ranks = _ratio(first.ranks, second.ranks)
-    return min(0.99, 0.6 * _ratio(first.words, second.words) + 0.4 * same_ranks)
+    same_words = _ratio(first.words, second.words)
+    if not same_words:
+        return 0.0  # of two series that have nothing to do with each other, numbers say nothing
+    return min(0.99, 0.6 * same_words + 0.4 * _ratio(first.ranks, second.ranks))
 
 
 def _ratio(first: Sequence[object], second: Sequence[object]) -> float:

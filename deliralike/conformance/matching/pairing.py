@@ -19,11 +19,12 @@ from deliralike.conformance.matching.layouts import (
     transforms,
 )
 from deliralike.conformance.matching.naming import Spoken, role, similarity, spoken
-from deliralike.conformance.matching.parts import Shape, Unit
+from deliralike.conformance.matching.parts import Shape, Unit, join
 from deliralike.network.base import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
-_ROLES = ("weight", "bias", "running_mean", "running_var")
+STATISTICS = ("running_mean", "running_var")
+_ROLES = ("weight", "bias", *STATISTICS)
 _MATRIX_LAST = (
     "kernel",
 )  # flax's and Keras's word for (in, out), where no known layer gives PyTorch's layout
@@ -33,7 +34,7 @@ _SPELLINGS = {
     "convolution": "conv",
     "embedid": "embedding",
 }
-_BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
+_BY_NAME, _BY_KIND, _BY_ORDER, _BY_FAMILY = 1.0, 0.3, 0.3, 0.5
 _LEAD = 0.1  # by so much a name must be better than the next best to decide
 _NAMED = 0.5  # a similarity from which on the names say something
 
@@ -115,7 +116,12 @@ def _in_order(tensors: Mapping[str, Tensor], called: Sequence[str]) -> dict[str,
     ranks = {path: rank for rank, path in enumerate(called)}
 
     def rank(name: str) -> int:
-        return ranks.get(name.rpartition(".")[0], len(ranks))
+        """Of its block, or else of the innermost one around it that is called."""
+        while name:
+            name = name.rpartition(".")[0]
+            if name in ranks:
+                return ranks[name]
+        return len(ranks)
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 
@@ -218,16 +224,41 @@ class _Likeness:
     same_values: bool
     name: float
     kind: float
-    order: float
+    family: int
+    order: float = 0.0
 
     @property
     def score(self) -> float:
-        return _BY_NAME * self.name + _BY_KIND * self.kind + _BY_ORDER * self.order
+        return self.said + _BY_ORDER * self.order
 
     @property
     def said(self) -> float:
-        """What names and kinds say, without the order."""
-        return _BY_NAME * self.name + _BY_KIND * self.kind
+        """What names, kinds and the blocks around say, without the order."""
+        return _BY_NAME * self.name + _BY_KIND * self.kind + _BY_FAMILY * self.family
+
+
+class Families:
+    """Which blocks around layers go together, as the pairs of layers show that are certain."""
+
+    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
+        """See what pairs show; the networks themselves are around everything and show nothing."""
+        self._known: tuple[dict[str, set[str]], ...] = (defaultdict(set), defaultdict(set))
+        for pair in pairs:
+            one, two = _around(pair.reference[0]), _around(pair.candidate[0])
+            if one and two and pair.certain:
+                self._known[0][one].add(two)
+                self._known[1][two].add(one)
+
+    def are_one(self, mine: Layer, theirs: Layer) -> int:
+        """1 if the blocks around two layers go together, -1 if one goes with another, else 0."""
+        one, two = (_around(next(iter(layer.units.values()))) for layer in (mine, theirs))
+        if two in self._known[0].get(one, ()):
+            return 1
+        return -1 if one in self._known[0] or two in self._known[1] else 0
+
+
+def _around(unit: Unit) -> str:
+    return unit.owner.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -259,15 +290,19 @@ def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
     ]
 
 
-def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
+def assign(
+    reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool, families: Families
+) -> list[Found]:
     """Pair layers of the same roles and shapes.
 
     If not `exact`, the axes of shapes may have another order.
     """
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
-    return [
-        pair for key, group in mine.items() if key in theirs for pair in _within(group, theirs[key])
-    ]
+    found: list[Found] = []
+    for key, group in mine.items():
+        if key in theirs:
+            found += _within(group, theirs[key], families)
+    return found
 
 
 def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
@@ -277,14 +312,14 @@ def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
     return groups
 
 
-def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
+def _within(reference: list[Layer], candidate: list[Layer], families: Families) -> list[Found]:
     """Pairs within a group: first those of the same values, then by names and order."""
     likeness = {
         (i, j): _Likeness(
             _same_values(one, two),
             similarity(one.spoken, two.spoken),
             alike(one.kind, two.kind),
-            0.0,
+            families.are_one(one, two),
         )
         for i, one in enumerate(reference)
         for j, two in enumerate(candidate)
@@ -298,8 +333,7 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
     }
     rows, columns = (_ranks(sorted({at[axis] for at in left})) for axis in (0, 1))
     left = {
-        (i, j): _Likeness(False, like.name, like.kind, 1 - abs(rows[i] - columns[j]))
-        for (i, j), like in left.items()
+        (i, j): replace(like, order=1 - abs(rows[i] - columns[j])) for (i, j), like in left.items()
     }
     others = _greedy({at: like.score for at, like in left.items()})
     crossed = _crossed(others, left)
@@ -308,7 +342,7 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
             Found(reference[i], candidate[j], "value", _contradicted(i, j, candidate, likeness))
             for i, j in certain.items()
         ]
-        + [_judged(reference, candidate, (i, j), left, crossed) for i, j in others.items()],
+        + [_judged(reference, candidate, (i, j), others, left, crossed) for i, j in others.items()],
         key=lambda found: found.reference.place,
     )
 
@@ -316,11 +350,10 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
 def _contradicted(
     i: int, j: int, candidate: Sequence[Layer], likeness: Mapping[tuple[int, int], _Likeness]
 ) -> tuple[Layer, ...]:
-    """Layers whose names are the same where those of a pair with the same values are not."""
-    if likeness[i, j].name == 1.0:
-        return ()
+    """Layers whose names are far nearer than those of a pair with the same values."""
+    far = likeness[i, j].said + _LEAD
     return tuple(
-        candidate[other] for (k, other), like in likeness.items() if k == i and like.name == 1.0
+        candidate[other] for (k, other), like in likeness.items() if k == i and like.said > far
     )
 
 
@@ -328,21 +361,49 @@ def _judged(
     reference: list[Layer],
     candidate: list[Layer],
     at: tuple[int, int],
+    chosen: dict[int, int],
     left: dict[tuple[int, int], _Likeness],
     crossed: bool,
 ) -> Found:
     """By what a pair was decided, and what would have done as well."""
     i, j = at
     others = [(k, m) for k, m in left if (k == i) != (m == j)]
-    rivals = [other for other in others if crossed or left[other].said > left[at].said - _LEAD]
-    alternatives = tuple(
-        dict.fromkeys(candidate[m] if k == i else candidate[j] for k, m in rivals if k == i)
-    )
+    rivals = [
+        other
+        for other in others
+        if _loss(at, other, chosen, left) < _LEAD
+        or (crossed and left[other].family >= left[at].family)
+    ]
     if rivals:
+        alternatives = tuple(candidate[m] for k, m in rivals if k == i)
         return Found(reference[i], candidate[j], "order", alternatives or (candidate[j],))
     return Found(
         reference[i], candidate[j], "name" if left[at].name >= _NAMED or others else "shape", ()
     )
+
+
+def _loss(
+    at: tuple[int, int],
+    other: tuple[int, int],
+    chosen: Mapping[int, int],
+    left: Mapping[tuple[int, int], _Likeness],
+) -> float:
+    """How much less names and kinds say of two pairs with their partners exchanged.
+
+    Args:
+        at: A pair that was chosen.
+        other: One that shares a layer with it.
+    """
+    (i, j), (k, m) = at, other
+    if k == i:
+        k = next((row for row, column in chosen.items() if column == m), -1)
+    else:
+        m = chosen.get(k, -1)
+    if (k, m) not in left:  # the other layer is free
+        return left[at].said - left[other].said
+    if (i, m) not in left or (k, j) not in left:
+        return np.inf
+    return left[at].said + left[k, m].said - left[i, m].said - left[k, j].said
 
 
 def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> bool:
@@ -375,10 +436,19 @@ def _ranks(indices: list[int]) -> dict[int, float]:
 
 
 def _fits(one: Layer, two: Layer) -> bool:
-    return (not one.role or not two.role or one.role == two.role) and all(
-        name in two.units and transforms(unit.shape, two.units[name].shape)
+    if one.role and two.role and one.role != two.role:
+        return False
+    return all(
+        name in two.units
+        and transforms(unit.shape, two.units[name].shape)
+        and _are_of_a_kind(one.side.value(unit), two.side.value(two.units[name]))
         for name, unit in one.units.items()
     )
+
+
+def _are_of_a_kind(one: np.ndarray | None, two: np.ndarray | None) -> bool:
+    """Whether both hold floating numbers, or truth values (such as masks), as far as is known."""
+    return one is None or two is None or one.dtype.kind == two.dtype.kind
 
 
 @cache
@@ -425,8 +495,9 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
     if first is None or second is None:
         return None
     options = transforms(unit.shape, other.shape)
-    if unit.shape == other.shape:
-        options += flattenings(unit.shape, channels(reference))
+    if unit.shape == other.shape and len(unit.shape) < 3:
+        for axis in range(len(unit.shape)):
+            options += flattenings(unit.shape, channels(reference), axis)
     return equal_under(first, second, options)
 
 
@@ -440,15 +511,27 @@ def is_telling(value: np.ndarray | None) -> bool:
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """Return column orders of the first matrix after convolutions.
+    """Return orders of the columns behind convolutions, or of the rows in front of them.
 
     They go from pixels of channels to channels of pixels, or back.
     """
-    before = list(side.tensors)[: list(side.tensors).index(unit.source)]
-    shapes = [side.tensors[name].shape for name in before if len(side.tensors[name].shape) > 1]
-    if unit.shape != other.shape or not shapes or len(shapes[-1]) < 3:
+    matrix = side.tensors.get(join(unit.source.rpartition(".")[0], "weight"))
+    if unit.shape != other.shape or matrix is None or len(matrix.shape) != 2:
         return ()
-    return flattenings(unit.shape, shapes[-1][:1])[::-1]
+    names = list(side.tensors)
+    at = names.index(unit.source)
+    before, after = (
+        [side.tensors[name].shape for name in part if len(side.tensors[name].shape) > 1]
+        for part in (names[:at][::-1], names[at + 1 :])
+    )
+    found: tuple[Transform, ...] = ()
+    if len(unit.shape) == 2:
+        beside = [shape for shape in before if shape[1:] != unit.shape[1:]]  # of several heads
+        if beside and len(beside[0]) > 2:
+            found = flattenings(unit.shape, beside[0][:1])
+    if not found and after and len(after[0]) > 2:
+        found = flattenings(unit.shape, after[0][:2], axis=0)[:2]
+    return found[::-1]
 
 
 def channels(side: Side) -> list[int]:
@@ -477,7 +560,7 @@ def layout(
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
     first = next(iter([*turned, *options]))
     certain = len(options) == 1 or None not in known or len(unit.shape) < 2
-    return first, () if certain else tuple(option for option in options if option != first)
+    return first, () if certain else tuple(o for o in options if o.effect != first.effect)
 
 
 def _known_layout(unit: Unit) -> str | None:

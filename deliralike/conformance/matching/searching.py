@@ -13,6 +13,7 @@ import numpy as np
 from deliralike.conformance.matching.layouts import transforms
 from deliralike.conformance.matching.naming import role, spoken
 from deliralike.conformance.matching.pairing import (
+    Families,
     Found,
     Layer,
     Pair,
@@ -54,6 +55,7 @@ class _Cut:
     pieces: list[Unit]
     members: list[Unit]
     by_values: bool
+    certain: bool
 
 
 class _Search:
@@ -70,8 +72,11 @@ class _Search:
         """Match all that is left: layers, then tensors that are cut, then single tensors."""
         self.split()
         for exact in (True, False):
-            for found in assign(self._layers(0), self._layers(1), exact):
-                self._pair_layers(found)
+            for is_last in (False, True):
+                families = Families(self.pairs)
+                for found in assign(self._layers(0), self._layers(1), exact, families):
+                    if is_last or found.decided != "order":
+                        self._pair_layers(found)
         self.cut()
         self.single()
 
@@ -105,10 +110,11 @@ class _Search:
             singles(list(left.values()), side)
             for left, side in zip(self.left, self.sides, strict=True)
         )
+        families = Families(self.pairs)
         for axes in sorted({_axes(layer) for layer in mine}, reverse=True):
             wanted = [layer for layer in mine if _axes(layer) == axes]
             free = [layer for layer in theirs if set(layer.names) <= set(self.left[1])]
-            for found in assign(wanted, free, exact=False):
+            for found in assign(wanted, free, False, families):
                 if self._belong_together(found):
                     self._pair_layers(found)
 
@@ -122,9 +128,7 @@ class _Search:
                 names = [member.source for member in found.members]
                 for piece, member in zip(found.pieces, found.members, strict=True):
                     one, two = (piece, member) if here == 0 else (member, piece)
-                    rivals = [
-                        name for name in names if name != member.source and not found.by_values
-                    ]
+                    rivals = [name for name in names if name != member.source and not found.certain]
                     self.pair(
                         one,
                         two,
@@ -304,6 +308,7 @@ def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_C
                     _pieces(unit, by_values or ordered),
                     by_values or ordered,
                     by_values is not None,
+                    by_values is not None and by_values == _ordered(by_values),
                 )
                 del series[key]
                 break

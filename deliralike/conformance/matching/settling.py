@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from deliralike.conformance.matching import block_paths
@@ -15,6 +16,10 @@ from deliralike.conformance.matching.pairing import Pair
 
 MOST_TRIES = 200
 _MOST_OPTIONS = 24  # of one group: the orders of four layers
+_LEAD = 0.1  # of the distance before: with a mistake, no other choice is so much nearer
+
+_Groups = Sequence[Sequence[Change]]
+Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
 
 
 @dataclass(frozen=True)
@@ -22,48 +27,99 @@ class Settled:
     """A match, and how far trying went.
 
     Attributes:
-        match: The one whose outputs agree, or else the nearest.
+        match: The one whose outputs agree, or else the best. Of its pairs those are not certain for
+            which another choice shows as much.
         agrees: Whether outputs agree.
-        exhausted: Whether everything that would do was tried, by groups.
+        exhausted: Whether everything was tried that would do beside what is certain: no other match
+            removes the difference.
     """
 
     match: Match
     agrees: bool
     exhausted: bool
 
-    @property
-    def certain(self) -> Match:
-        """The match, which nothing else would do for where outputs agree."""
-        if not self.agrees:
-            return self.match
-        pairs = (replace(pair, alternatives=(), layouts=()) for pair in self.match.names)
-        return replace(self.match, names=tuple(pairs))
 
+def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settled:
+    """Choose, in the order of calls, what gives the most of the reference's activations.
 
-def settle(match: Match, merit: Callable[[Match], tuple[bool, Any]]) -> Settled:
-    """Try the alternatives of each group in turn, and keep what brings the outputs nearest.
+    In a right port the layer that is called first shows which choice is right for it, whatever is
+    chosen for later ones. What shows nothing by itself is tried together.
 
     Args:
-        match: With pairs that are not certain.
-        merit: ``(whether outputs agree, what is larger for a better match)``.
+        match: With pairs that are not certain, in the order of calls.
+        merit: Whether outputs agree, and what is larger for a better match.
     """
-    agrees, best = merit(match)
-    groups = [list(islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
-    # Of several groups each is tried beside the best of the others, not beside all of them.
-    exhausted = len(groups) <= 1 and all(len(group) <= _MOST_OPTIONS for group in groups)
-    tries, improved = 0, True
-    while improved and not agrees:
-        improved = False
-        for group in groups:
-            for change in group:
-                if agrees or tries >= MOST_TRIES:
-                    return Settled(match, agrees, exhausted and tries < MOST_TRIES)
-                changed = _changed(match, change)
-                tries += 1
-                agrees, found = merit(changed)
-                if agrees or found > best:
-                    match, best, improved = changed, found, True
-    return Settled(match, agrees, exhausted)
+    search = _Settling(match, merit)
+    groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
+    is_small = all(len(group) <= _MOST_OPTIONS for group in groups)
+    tied = groups
+    while not search.agrees:
+        before = search.best
+        tied = [group for group in map(search.tied, tied) if len(group) > 1]
+        if search.best == before and not search.improved_together(groups, tied):
+            break
+    if search.agrees:
+        return Settled(_but_open(search.match, ()), True, True)
+    open_pairs = {index for group in tied for change in group for index in change}
+    exhausted = is_small and search.tries < MOST_TRIES
+    return Settled(_but_open(search.match, open_pairs), False, exhausted)
+
+
+class _Settling:
+    """The best match so far."""
+
+    def __init__(self, match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> None:
+        self.match, self.merit, self.tries = match, merit, 0
+        self.agrees, self.best = merit(match)
+
+    def tied(self, group: Sequence[Change]) -> list[Change]:
+        """Take the best change of a group; return those that show as many activations."""
+        start, shown = self.match, []
+        for change in group:
+            if self.agrees or self.tries >= MOST_TRIES:
+                return list(group)
+            shown.append(self._try(start, change)[:2])
+        return [change for change, one in zip(group, shown, strict=True) if one == self.best[:2]]
+
+    def improved_together(self, groups: _Groups, tied: _Groups) -> bool:
+        """Whether changes of several groups at once are better, which then are taken.
+
+        All are tried together where they are few, else those that showed no less by themselves.
+        """
+        left = MOST_TRIES - self.tries
+        doubted = [group for group in tied if not self._by_value(group)]
+        fitting = (one for one in (groups, tied, doubted) if math.prod(map(len, one)) <= left)
+        chosen = next(fitting, None)
+        if chosen is None:
+            self.tries = MOST_TRIES
+            return False
+        before, start = self.best, self.match
+        for changes in itertools.product(*chosen) if len(chosen) > 1 else ():
+            together = {index: fields for change in changes for index, fields in change.items()}
+            self._try(start, together)
+            if self.best != before or self.agrees:
+                return True
+        return False
+
+    def _by_value(self, group: Sequence[Change]) -> bool:
+        """Whether values say what names deny."""
+        indices = {index for change in group for index in change}
+        return all(self.match.names[index].decided == "value" for index in indices)
+
+    def _try(self, start: Match, change: Change) -> Merit:
+        if all(_has(start.names[index], fields) for index, fields in change.items()):
+            return self.best if start is self.match else self.merit(start)[1]
+        changed = _changed(start, change)
+        self.tries += 1
+        self.agrees, found = self.merit(changed)
+        if self.agrees or _is_better(found, self.best):
+            self.match, self.best = changed, found
+        return found
+
+
+def _is_better(found: Merit, best: Merit) -> bool:
+    """Whether more is the same; where nothing is seen of layers, whether the end is far nearer."""
+    return found[:2] > best[:2] or (found[:2] == best[:2] and found[2] > _LEAD * best[2])
 
 
 def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
@@ -71,15 +127,29 @@ def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:
 
 
 def _layouts(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
-    """For tensors of one name and shape: every layout, the same for all of them."""
+    """Every layout: the same for all tensors of one name and shape, and for all rows of a layer."""
     groups: dict[Any, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.layouts:
             leaf = pair.candidate[0].source.rpartition(".")[2]
-            groups[leaf, pair.transform.start, pair.transform.end].append(index)
+            how = pair.transform
+            key: Any = (leaf, how.start, how.end)
+            if how.axes[:2] == (1, 0) and how.split[:2] != how.start[:2]:
+                key = ("rows", how.split[:2])  # of a weight, and of the bias beside it
+            groups[key, len(pair.layouts)].append(index)
     for indices in groups.values():
-        options = [pairs[indices[0]].transform, *pairs[indices[0]].layouts]
-        yield iter([{index: {"transform": option} for index in indices} for option in options])
+        yield _alike([pairs[index] for index in indices], indices)
+
+
+def _alike(pairs: Sequence[Pair], indices: Sequence[int]) -> Iterator[Change]:
+    options = [[pair.transform, *pair.layouts] for pair in pairs]
+    for chosen in zip(*options, strict=True):
+        fields = ({"transform": option} for option in chosen)
+        yield dict(zip(indices, fields, strict=True))
+
+
+def _has(pair: Pair, fields: dict[str, Any]) -> bool:
+    return all(getattr(pair, name) == value for name, value in fields.items())
 
 
 def _changed(match: Match, change: Change) -> Match:
@@ -88,3 +158,12 @@ def _changed(match: Match, change: Change) -> Match:
         pairs[index] = replace(pairs[index], decided="output", **fields)
     blocks = block_paths.between(match.reference, match.candidate, pairs)
     return replace(match, names=tuple(pairs), blocks=blocks)
+
+
+def _but_open(match: Match, open_pairs: Container[int]) -> Match:
+    """The match, in which all pairs are certain but some."""
+    names = (
+        pair if index in open_pairs else replace(pair, alternatives=(), layouts=())
+        for index, pair in enumerate(match.names)
+    )
+    return replace(match, names=tuple(names))

@@ -115,6 +115,11 @@ def notes(proof: ProofData) -> list[str]:
         for level in proof.levels
         for note in level.notes[1 if _reason(level) else 0 :]
     ]
+    by_level += [
+        f"{finding.level}: {finding.where}: {detail}"
+        for finding in proof.findings
+        for detail in finding.details
+    ]
     unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
     null = (
         [f"Gradients that are zero but for rounding, not compared: {', '.join(unnamed)}."]
@@ -175,7 +180,7 @@ def layers(proof: ProofData, level: Level) -> list[dict[str, Any]]:
     }
     rows = level.figures.get("by_layer", ())
     return [
-        {**row, "forced": row.get("forced", accused.get(row["path"].partition("#")[0]))}
+        {**row, "forced": row.get("forced", accused.get(row.get("block", row["path"])))}
         for row in rows
     ]
 

@@ -1,4 +1,4 @@
-"""Which block, tap and array of a candidate is which of the reference."""
+"""The same for networks whose names, layouts or signatures differ."""
 
 from __future__ import annotations
 
@@ -11,156 +11,28 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.matching import Match
-from deliralike.conformance.matching.aligning import Alignment, Orders, align, plain
-from deliralike.conformance.seen import Layout
-from deliralike.conformance.taps import (
-    UNIT,
+from deliralike.conformance.matching.aligning import Alignment, Orders, align
+from deliralike.conformance.observe import (
     Around,
     Call,
     Forced,
     Recording,
     Unit,
     force,
-    function_of,
     listen,
     record,
 )
+from deliralike.conformance.observe.corresponding import Correspondence, Counterpart, SharedCall
+from deliralike.conformance.places import (
+    ARGUMENT,
+    UNIT,
+    Quantity,
+    Tap,
+    arguments,
+    outputs,
+)
+from deliralike.conformance.seen import Layout
 from deliralike.network.base import AbstractNetwork
-
-
-@dataclass(frozen=True)
-class Tap:
-    """A call that both sides make, and how the arrays of the one lie in those of the other.
-
-    Attributes:
-        name: The candidate's name of the tap.
-        mine, theirs: The reference's call and the candidate's, which ran freely.
-        inputs, output: Of the arguments ``(args, kwargs)`` and of the result.
-    """
-
-    name: str
-    mine: Call
-    theirs: Call
-    inputs: Alignment
-    output: Alignment
-
-    @property
-    def given(self) -> Call:
-        """The candidate's call with the reference's arrays."""
-        args, kwargs = self.inputs.there(
-            (self.mine.args, self.mine.kwargs), (self.theirs.args, self.theirs.kwargs)
-        )
-        output = self.output.there(self.mine.output, self.theirs.output)
-        return replace(self.theirs, args=args, kwargs=kwargs, output=output)
-
-    def weights(self, around: Around) -> Around:
-        """Cotangents of the reference's arrays as those of the candidate's."""
-        into = nest.leaves((self.theirs.args, self.theirs.kwargs))
-        output = nest.leaves(self.theirs.output)
-        return Around(
-            self.inputs.numbers_there(around.inputs, len(into)),
-            self.output.numbers_there(around.output, len(output)),
-        )
-
-
-@dataclass(frozen=True)
-class Counterpart:
-    """What the candidate's unit does at the reference's inputs.
-
-    Attributes:
-        taps: The calls that both sides make, by the reference's names.
-        free: What the whole unit gave, in the reference's names and layouts; None where it was not
-            run.
-    """
-
-    taps: Mapping[str, Tap]
-    free: Observed | None = None
-
-
-class Correspondence:
-    """Two networks with equal names and layouts, as those written once have.
-
-    Paths are within a unit.
-
-    Attributes:
-        counts_functions: Whether a function that one side alone calls is a difference: other code
-            may write out what a function does.
-    """
-
-    counts_functions: ClassVar[bool] = True
-
-    def tap(self, path: str) -> str | None:
-        """Return the name of a block's tap; None where the block is looked into instead."""
-        return path or None
-
-    def tap_of(self, path: str) -> str | None:
-        """The same for a block of the candidate."""
-        return path or None
-
-    def within(self, path: str, tap: Tap | None = None) -> Correspondence:
-        """What corresponds to what within a block of the reference, which was called so."""
-        return self
-
-    def block(self, candidate: AbstractNetwork, path: str) -> Any:
-        """The candidate's block for one of the reference; None where there is none."""
-        return dict(candidate.named_blocks()).get(path)
-
-    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
-        return loss
-
-    def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
-        """The calls of the reference's unit that the candidate's unit makes too.
-
-        Raises:
-            Exception: What the candidate raises.
-        """
-        return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
-
-    def more(
-        self,
-        calls: Mapping[str, Call],
-        taps: Mapping[str, Tap],
-        beyond: Mapping[str, Call],
-        wrong: Callable[[str], bool],
-    ) -> dict[str, Tap]:
-        """More functions that both sides call, seen where what precedes them was forced.
-
-        Args:
-            calls: The reference's.
-            taps: Those that were forced.
-            beyond: What else the candidate called meanwhile.
-            wrong: Whether what follows a call of the reference is given something else.
-        """
-        return {}
-
-    def alone(self, name: str, call: Call) -> Tap:
-        """A call of the reference's, taken for one that the candidate makes in the same way."""
-        return Tap(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
-
-    def forced(
-        self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
-    ) -> Forced:
-        """`taps.force` on the candidate, in the names and layouts of the reference."""
-        return force(unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent)
-
-    def to_reference(self, recording: Recording, reference: Recording) -> Recording:
-        """What the candidate did, in the names and layouts of the reference."""
-        return recording
-
-    def is_input(self, path: str) -> bool:
-        """Whether an argument of the loss goes into the network; all others are targets."""
-        return True
-
-    def unmatched(
-        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Gradients of the parameters that one side alone has."""
-        return {}
-
-
-SAME = Correspondence()
-
 
 # Functions that stand for no step of their own, so that namesakes need not be the same one.
 _ELEMENTARY = frozenset(
@@ -208,7 +80,7 @@ class Matched(Correspondence):
     match: Match
     layout: Layout = field(default_factory=Layout)
     inside: tuple[str, str] | None = None
-    around: Tap | None = None
+    around: SharedCall | None = None
     orders: Orders = field(default_factory=Orders)
 
     def tap(self, path: str) -> str | None:
@@ -219,7 +91,7 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return self._names().get(path) if path else None
 
-    def within(self, path: str, tap: Tap | None = None) -> Matched:
+    def within(self, path: str, tap: SharedCall | None = None) -> Matched:
         """As in `Correspondence`."""
         inside = _join(self._inside[0], path)
         return replace(self, inside=(inside, self.match.blocks[inside]), around=tap)
@@ -236,7 +108,7 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         return self.layout.loss(loss)
 
-    def counterpart(self, calls: Mapping[str, Call], other: Unit, cotangent: Any) -> Counterpart:
+    def counterpart(self, calls: Mapping[Tap, Call], other: Unit, cotangent: Any) -> Counterpart:
         """As in `Correspondence`: those whose arguments and results are found in the candidate's.
 
         Where it raises, what follows is taken to be called as the reference calls it.
@@ -245,12 +117,13 @@ class Matched(Correspondence):
             free = record(other, self._cotangent(cotangent))
         except Exception:  # noqa: BLE001
             own = listen(other)
-            return Counterpart(dict(self._guessed(calls, own)))
-        return Counterpart(dict(self._shared(calls, free.calls)), self._free(free))
+            return Counterpart(dict(self._guessed(calls, own)), calls=own)
+        shared = dict(self._shared(calls, free.calls))
+        return Counterpart(shared, self._free(free), free.calls)
 
     def _shared(
-        self, calls: Mapping[str, Call], own: Mapping[str, Call]
-    ) -> Iterator[tuple[str, Tap]]:
+        self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]
+    ) -> Iterator[tuple[Tap, SharedCall]]:
         """The calls of which the candidate makes one with the same arrays."""
         free = [name for name, call in own.items() if call.path is None]
         for name, call in calls.items():
@@ -263,11 +136,11 @@ class Matched(Correspondence):
 
     def more(
         self,
-        calls: Mapping[str, Call],
-        taps: Mapping[str, Tap],
-        beyond: Mapping[str, Call],
-        wrong: Callable[[str], bool],
-    ) -> dict[str, Tap]:
+        calls: Mapping[Tap, Call],
+        taps: Mapping[Tap, SharedCall],
+        beyond: Mapping[Tap, Call],
+        wrong: Callable[[Tap], bool],
+    ) -> dict[Tap, SharedCall]:
         """As in `Correspondence`: those with the same arrays.
 
         Where there are none, the first one that has a namesake is taken for it, if there are as
@@ -279,23 +152,23 @@ class Matched(Correspondence):
         if found:
             return found
         for name, call in left.items():
-            if function_of(name) in _ELEMENTARY or self._is_made(call, own):
+            if name.function in _ELEMENTARY or self._is_made(call, own):
                 continue  # other code may put it together in another way, and rightly so
-            namesakes = [other for other in own if function_of(other) == function_of(name)]
-            count = sum(function_of(other) == function_of(name) for other in left)
+            namesakes = [other for other in own if other.function == name.function]
+            count = sum(other.function == name.function for other in left)
             if len(namesakes) == count and wrong(name):
                 tap = self._tap(namesakes[0], call, own[namesakes[0]])
                 return {} if tap is None else {name: tap}
         return {}
 
-    def _is_made(self, call: Call, own: Mapping[str, Call]) -> bool:
+    def _is_made(self, call: Call, own: Mapping[Tap, Call]) -> bool:
         """Whether some call of the candidate gives what a call of the reference gives."""
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
 
     def _guessed(
-        self, calls: Mapping[str, Call], own: Mapping[str, Call]
-    ) -> Iterator[tuple[str, Tap]]:
+        self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]
+    ) -> Iterator[tuple[Tap, SharedCall]]:
         """The same of a candidate that raises: the blocks that follow are called as usual."""
         shared = dict(self._shared(calls, own))
         for name, call in calls.items():
@@ -305,8 +178,8 @@ class Matched(Correspondence):
                 yield name, self._turned(name, call, own.get(name))
 
     def _tap(
-        self, name: str, call: Call, theirs: Call | None, of_any_size: bool = False
-    ) -> Tap | None:
+        self, name: Tap, call: Call, theirs: Call | None, of_any_size: bool = False
+    ) -> SharedCall | None:
         """The candidate's call of a block, if it holds what the reference's does.
 
         Args:
@@ -320,21 +193,21 @@ class Matched(Correspondence):
         output = align(call.output, theirs.output, self.orders)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
-        return Tap(name, call, theirs, inputs, output)
+        return SharedCall(name, call, theirs, inputs, output)
 
     def _function(
-        self, name: str, call: Call, own: Mapping[str, Call], free: list[str]
-    ) -> Tap | None:
+        self, name: Tap, call: Call, own: Mapping[Tap, Call], free: list[Tap]
+    ) -> SharedCall | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
-            if function_of(other) == function_of(name):
-                tap = self._tap(other, call, own[other], function_of(name) in _WINDOWS)
+            if other.function == name.function:
+                tap = self._tap(other, call, own[other], name.function in _WINDOWS)
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
                     return tap
         return None
 
-    def _turned(self, name: str, call: Call, raising: Call | None) -> Tap:
+    def _turned(self, name: Tap, call: Call, raising: Call | None) -> SharedCall:
         """The candidate's call of a tap, guessed from the layouts that were seen.
 
         Where the candidate raises in that call, its arguments say whether they are flattened.
@@ -354,24 +227,28 @@ class Matched(Correspondence):
         output = nest.map(turned, call.output)
         theirs = replace(call, args=args, kwargs=kwargs, output=output)
         inputs = align((call.args, call.kwargs), (args, kwargs), self.orders)
-        return Tap(name, call, theirs, inputs, align(call.output, output, self.orders))
+        return SharedCall(name, call, theirs, inputs, align(call.output, output, self.orders))
 
     def _free(self, recording: Recording) -> Observed | None:
         """What the unit did by itself, in the names and layouts of the reference."""
         if self.around is None:
             return None
-        paths = _paths({"args": self.around.theirs.args})
-        gradients = dict(zip(paths, nest.leaves(recording.inputs), strict=False))
-        sources = [(self.around.inputs, _roots(self.around.mine), _roots(self.around.theirs))]
+        theirs = self.around.theirs
+        names = arguments(theirs.args, {})
+        gradients = dict(zip(names, nest.leaves(recording.inputs), strict=False))
         return Observed(
             self.around.output.back(recording.output, self.around.mine.output),
-            _named_as(gradients, sources),
+            _named_as(gradients, [_given(self.around)]),
             self._below(self._inside, recording.parameters, gradients=True),
             self._below(self._inside, recording.state),
         )
 
     def forced(
-        self, unit: Unit, taps: Mapping[str, Tap], weights: Mapping[str, Around], cotangent: Any
+        self,
+        unit: Unit,
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
+        cotangent: Any,
     ) -> Forced:
         """As in `Correspondence`."""
         given = {tap.name: tap.given for tap in taps.values()}
@@ -389,12 +266,10 @@ class Matched(Correspondence):
         names = {b: a for a, b in self.match.blocks.items()}
         calls = {}
         for name, call in recording.calls.items():
-            path, number, count = name.partition("#")
-            own = f"{names.get(path, path)}{number}{count}"
-            if path in names and own in reference.calls:
-                calls[own] = replace(
-                    call, output=self._like(call.output, reference.calls[own].output)
-                )
+            own = replace(name, path=names.get(name.path, name.path))
+            if name.path in names and own in reference.calls:
+                output = self._like(call.output, reference.calls[own].output)
+                calls[own] = replace(call, output=output)
         return Recording(
             recording.output,
             calls,
@@ -441,54 +316,45 @@ class Matched(Correspondence):
             if a.startswith(mine) and b.startswith(theirs)
         }
 
-    def _observed(self, name: str, one: Observed, taps: Mapping[str, Tap]) -> Observed:
+    def _observed(self, name: Tap, one: Observed, taps: Mapping[Tap, SharedCall]) -> Observed:
         if name == UNIT:
-            inside = self._inside
-            outputs = self._between(one.outputs, taps)
-            inputs = _named_as(one.inputs, self._sources(taps))
-            if self.around is None:
-                inputs = {
-                    path: value
-                    for path, value in inputs.items()
-                    if not path.startswith("args") or self.is_input(path)
-                }
-        else:
-            tap, path = taps[name], _join(self._inside[0], name.partition("#")[0])
-            inside = (path, self.match.blocks[path]) if path in self.match.blocks else self._inside
-            outputs = one.outputs
-            if tap.output.leaves:
-                outputs = tap.output.back(one.outputs, tap.mine.output)
-            inputs = _named_as(one.inputs, [(tap.inputs, _roots(tap.mine), _roots(tap.theirs))])
+            return self._between(one, taps)
+        tap, path = taps[name], _join(self._inside[0], name.path)
+        is_block = bool(name.path) and path in self.match.blocks
+        inside = (path, self.match.blocks[path]) if is_block else self._inside
+        given = one.outputs
+        if tap.output.leaves:
+            given = tap.output.back(given, tap.mine.output)
+        gradients = _named_as(one.inputs, [_given(tap)])
         parameters = self._below(inside, one.parameters, gradients=True)
-        return Observed(outputs, inputs, parameters, self._below(inside, one.state))
+        return Observed(given, gradients, parameters, self._below(inside, one.state))
 
-    def _between(self, outputs: Mapping[str, Any], taps: Mapping[str, Tap]) -> dict[str, Any]:
+    def _between(self, one: Observed, taps: Mapping[Tap, SharedCall]) -> Observed:
         """What a unit computes between its taps: the inputs of taps, and its own output."""
-        found = {}
-        start = "the input of "
-        own = {f"{start}{tap.name}": name for name, tap in taps.items()}
-        for what, value in outputs.items():
-            if what in own:
-                tap = taps[own[what]]
-                what = f"{start}{own[what]}"
-                like = (tap.mine.args, tap.mine.kwargs)
-                found[what] = tap.inputs.back(
-                    _shaped(value, (tap.theirs.args, tap.theirs.kwargs)), like
-                )
-            elif self.around is not None:
-                found[what] = self.around.output.back(value, self.around.mine.output)
-            else:
-                found[what] = value
-        return found
-
-    def _sources(self, taps: Mapping[str, Tap]) -> list[_Source]:
-        """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
-        found: list[_Source] = []
-        if self.around is not None:
-            found.append((self.around.inputs, _roots(self.around.mine), _roots(self.around.theirs)))
+        handed = {}
         for name, tap in taps.items():
-            mine, theirs = (f"the output of {each}" for each in (name, tap.name))
-            found.append((tap.output, {mine: tap.mine.output}, {theirs: tap.theirs.output}))
+            if tap.name in one.handed:
+                given = _shaped(one.handed[tap.name], (tap.theirs.args, tap.theirs.kwargs))
+                handed[name] = tap.inputs.back(given, (tap.mine.args, tap.mine.kwargs))
+        output, gradients = one.outputs, _named_as(one.inputs, self._sources(taps))
+        if self.around is not None:
+            output = self.around.output.back(output, self.around.mine.output)
+        else:
+            gradients = {
+                name: value
+                for name, value in gradients.items()
+                if name.kind != ARGUMENT or self.is_input(name.name)
+            }
+        parameters = self._below(self._inside, one.parameters, gradients=True)
+        state = self._below(self._inside, one.state)
+        return Observed(output, gradients, parameters, state, handed)
+
+    def _sources(self, taps: Mapping[Tap, SharedCall]) -> list[_Source]:
+        """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
+        found = [] if self.around is None else [_given(self.around)]
+        for name, tap in taps.items():
+            mine, theirs = outputs(tap.mine.output, name), outputs(tap.theirs.output, tap.name)
+            found.append((tap.output, mine, theirs))
         return found
 
     def _below(
@@ -502,28 +368,29 @@ class Matched(Correspondence):
         return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
 
 
-_Source = tuple[Alignment, Mapping[str, Any], Mapping[str, Any]]
+_Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 
 # Functions whose settings say how large the result is: they are the same with other settings.
 _WINDOWS = frozenset({"avg_pool", "conv", "conv_transpose", "interpolate", "max_pool"})
 
 
-def _roots(call: Call) -> dict[str, Any]:
-    return {"args": call.args, "kwargs": dict(call.kwargs)}
+def _given(tap: SharedCall) -> _Source:
+    """The arguments of a call, on both sides."""
+    mine, theirs = (arguments(call.args, call.kwargs) for call in (tap.mine, tap.theirs))
+    return tap.inputs, mine, theirs
 
 
 def _named_as(
-    gradients: Mapping[str, np.ndarray | None], sources: Sequence[_Source]
-) -> dict[str, np.ndarray | None]:
-    """Gradients by the candidate's paths of arrays, by those of the reference.
+    gradients: Mapping[Quantity, np.ndarray | None], sources: Sequence[_Source]
+) -> dict[Quantity, np.ndarray | None]:
+    """Gradients of the candidate's arrays, as those of the reference's.
 
     Those of the loss's own arguments, which are of no source, keep their names.
     """
-    known = {path for source in sources for path in _paths(source[2])}
-    found = {path: value for path, value in gradients.items() if path not in known}
-    for alignment, mine, theirs in sources:
-        names, others = _paths(mine), _paths(theirs)
+    known = {name for _, _, theirs in sources for name in theirs}
+    found = {name: value for name, value in gradients.items() if name not in known}
+    for alignment, names, others in sources:
         for leaf in alignment.leaves:
             value = gradients.get(others[leaf.theirs])
             first = others[leaf.theirs] in gradients and not any(
@@ -533,12 +400,6 @@ def _named_as(
             if first:
                 found[names[leaf.mine]] = None if value is None else leaf.transform.invert(value)
     return found
-
-
-def _paths(roots: Mapping[str, Any]) -> list[str]:
-    return [
-        path for root, nested in roots.items() for path, _ in nest.leaves_with_paths(nested, root)
-    ]
 
 
 def _shaped(values: Any, likes: Any) -> Any:

@@ -1,0 +1,350 @@
+"""The ladder of levels, climbed as far as two networks agree."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Level
+from deliralike.conformance.levels import (
+    checkpoints,
+    curve,
+    pipelines,
+    probes,
+    replicas,
+    rounding,
+    semantics,
+    stepping,
+    structure,
+)
+from deliralike.conformance.locate import level as places
+from deliralike.conformance.masks import Masks
+from deliralike.conformance.matching import Match
+from deliralike.conformance.places import Tap
+from deliralike.conformance.proof import Proof
+from deliralike.conformance.running import Running, effect
+from deliralike.conformance.settings import BESIDE, LEVELS, TITLES, Settings, in_words
+from deliralike.conformance.sides import Sides, bring_together, matched_by_names
+from deliralike.conformance.subject import Subject
+from deliralike.errors import CapabilityError, DtypeError, StateError
+
+
+class Ladder:
+    """One comparison in the making."""
+
+    def __init__(
+        self,
+        sides: tuple[Subject, Subject],
+        batch: tuple[Any, ...],
+        settings: Settings,
+        masks: Masks,
+    ) -> None:
+        """Compare two sides, which stay as they are."""
+        self.given = sides
+        self.masks = masks
+        self.settings = settings
+        # Numbers that float32 holds are exact in both types.
+        self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
+        self.batch = nest.map(_rounded_to_float32 if self.is_short else _in_float64, batch)
+        self.levels: list[Level] = []
+        self.seconds_a_pass = 0.0  # which level L1 measures
+        self.match: Match | None = None
+
+    def proof(self) -> Proof:
+        """Climb the ladder as far as it goes."""
+        start = time.perf_counter()
+        if self.settings.streams is not None:
+            self._begin("data")
+            self.levels.append(pipelines.level(*self.settings.streams))
+        sides = self._structure()
+        if sides is not None:
+            self._semantics(sides)
+            self._decide(sides)
+        order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
+        reference, candidate = self.given
+        return Proof(
+            str(reference),
+            str(candidate),
+            tuple(sorted(self.levels, key=lambda level: order[level.name])),
+            {
+                "reference": reference.network.backend.precision(),
+                "candidate": candidate.network.backend.precision(),
+            },
+            {one.network.backend.name: one.network.backend.version() for one in self.given},
+            self._batch_in_words(),
+            "" if self.match is None else str(self.match),
+            seconds=time.perf_counter() - start,
+        )
+
+    def _batch_in_words(self) -> dict[str, str]:
+        named = nest.leaves_with_paths(self.batch, "batch")
+        arrays = {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
+        return {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in arrays.items()}
+
+    def _begin(self, name: str) -> None:
+        """Announce a level, from level L1 on with the time that is left."""
+        ladder = [level for level in (*LEVELS, *BESIDE) if level in self.settings.levels]
+        wanted = [level for level in ladder if level != "L3"]  # which right networks do not need
+        if name not in wanted:
+            wanted = [name, *wanted]
+        done = sum(self.settings.passes(level) for level in wanted[: wanted.index(name)])
+        left = sum(self.settings.passes(level) for level in wanted[wanted.index(name) :])
+        words = f"{name} {TITLES[name]}"
+        if self.seconds_a_pass:
+            words += f", {in_words(left * self.seconds_a_pass)} to go"
+        self.settings.progress(words, done / (done + left))
+
+    def _leave_out(self, why: str, *names: str) -> None:
+        notes = (f"Not looked at: {why}.",)
+        wanted = self.settings.wanted(*names)
+        self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=notes) for name in wanted]
+
+    # Names and weights
+    # -------------------------------------------------------------------------
+
+    def _structure(self) -> Sides | None:
+        """Level L0; both sides made comparable, or None where they cannot be."""
+        self._begin("L0")
+        settings, sides, why = self.settings, None, ""
+        try:
+            sides = bring_together(self.given, self.batch, settings.names, settings.weights)
+            self.match = sides.match
+        except (DtypeError, CapabilityError, StateError) as error:
+            why = str(error)
+            self.match = matched_by_names(self.given, settings.names)
+        if "L0" in settings.levels:
+            reference, candidate = self.given
+            if sides is not None and sides.folded:
+                reference = sides.reference
+            found = structure.level(reference, candidate, self.match, settings.weights)
+            self.levels.append(found if sides is None else self._with_effect(found, sides))
+        if why:
+            self._leave_out(f"there is no copy in float64 with equal weights: {why}", *LEVELS[1:])
+        return sides
+
+    def _with_effect(self, level: Level, sides: Sides) -> Level:
+        """Say what weights that differ do to the outputs: the candidate runs with its own."""
+        if (
+            not level.findings
+            or self.settings.weights != "judge"
+            or self.settings.levels == ("L0",)
+        ):
+            return level
+        own = self.given[1].network
+        candidate = sides.candidate.but(network=own.backend.in_dtype(own, "float64"))
+        running = Running.of(sides, self.batch, Masks(self.settings.seed), self.settings)
+        said = effect(running.mode("eval", candidate))
+        findings = [replace(one, effect=said) for one in level.findings]
+        return replace(level, findings=tuple(findings))
+
+    def _decide(self, sides: Sides) -> None:
+        """Call nothing a difference that may come from a match that is not certain."""
+        match, semantic = sides.match, self._level("L1")
+        if match is None or semantic is None:
+            return
+        left_over = match.parameters_left_over()
+        if semantic.status == PASSED:
+            effective = {name for mode in self.running.modes.values() for name in mode.unmatched}
+            if not effective.intersection(left_over):
+                self._forgive(left_over)
+            return
+        if semantic.status == FAILED and not sides.settled:
+            level = self._level("L3")
+            explained = [one for one in level.findings if one.explained] if level else []
+            owners = {name.rpartition(".")[0] for name in left_over}
+            if owners:  # what is missing must be what makes the difference
+                explained = [one for one in explained if owners == {one.place}]
+            if not explained:
+                self._leave_undecided(match)
+
+    def _level(self, name: str) -> Level | None:
+        return next((level for level in self.levels if level.name == name), None)
+
+    def _forgive(self, names: Sequence[str]) -> None:
+        """Parameters without a counterpart and without an effect are no difference."""
+        for index, level in enumerate(self.levels):
+            kept = tuple(finding for finding in level.findings if finding.place not in names)
+            if level.name == "L0" and len(kept) < len(level.findings):
+                note = f"Without a counterpart and without an effect: {', '.join(names)}."
+                status, notes = FAILED if kept else PASSED, (*level.notes, note)
+                self.levels[index] = replace(level, status=status, findings=kept, notes=notes)
+
+    def _leave_undecided(self, match: Match) -> None:
+        """A difference that a wrong match would show as well decides nothing."""
+        why = match.left_over if not match.complete else match.doubtful
+        for index, level in enumerate(self.levels):
+            if level.status == FAILED:
+                self.levels[index] = replace(level, status=NOT_REACHED, notes=(why, *level.notes))
+
+    # Values
+    # -------------------------------------------------------------------------
+
+    def _semantics(self, sides: Sides) -> None:
+        """Level L1, and what follows from it."""
+        self._begin("L1")
+        self.running = Running.of(sides, self.batch, self.masks, self.settings)
+        modes, start = self.running.modes, time.perf_counter()
+        for name in ("eval",) if sides.folded else tuple(semantics.MODES):
+            modes[name] = self.running.mode(name)
+        self.seconds_a_pass = (time.perf_counter() - start) / self.settings.passes("L1")
+        folded = sides.folded or self._held_otherwise(sides)
+        found = semantics.level(modes)
+        notes = self._of_dropout()
+        failed = found.status == FAILED
+        why = self.running.why_undecided() if failed else self.running.why_nothing_shown()
+        if why and self.running.only_training_is_random():
+            del modes["train"]
+            found, notes, why = semantics.level(modes), (*notes, why), ""
+        if why:
+            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(*notes, why)))
+            self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
+            return
+        figures = {**found.figures, "by_layer": self._by_layer()}
+        self.levels.append(replace(found, figures=figures, notes=(*found.notes, *notes)))
+        self._after(found, folded)
+
+    def _after(self, values: Level, folded: tuple[str, ...]) -> None:
+        """Places where values differ; where they agree all that is judged then."""
+        if values.status != PASSED:
+            if "L3" in self.settings.levels:
+                self._begin("L3")
+                self.levels.append(places.level(self.running))
+            self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
+            return
+        self._leave_out("nothing differs", "L3")
+        if folded:
+            why = f"{', '.join(folded)} folded into the layers before: only evaluation is compared"
+            self._leave_out(why, "L2", "L4", "L5", "L6", "L7")
+            return
+        self._further()
+
+    def _held_otherwise(self, sides: Sides) -> tuple[str, ...]:
+        """Running statistics that are held in another form: evaluation alone is compared then."""
+        held = () if sides.match is None else sides.match.together
+        statistics = tuple(name for name in held if "running_" in name)
+        modes = self.running.modes
+        if not statistics or modes["train"].agrees or not modes["eval"].agrees:
+            return ()
+        del modes["train"]
+        return statistics
+
+    def _of_dropout(self) -> tuple[str, ...]:
+        """What is said of the frameworks' own dropout."""
+        mine, its = self.masks.counts
+        if mine != its or self.masks.is_misfit:
+            return (
+                f"Dropout could not have the same masks: in training it is called {mine} times in "
+                f"the reference and {its} times in the candidate, or with other shapes.",
+            )
+        if mine:
+            return (f"Dropout had the same masks on both sides: {mine} calls of it in training.",)
+        return ()
+
+    def _by_layer(self) -> list[dict[str, Any]]:
+        """The relative difference of each block's output, for pictures."""
+        blocks = dict(self.running.reference.network.named_blocks())
+        modes, rows = self.running.modes, []
+        for name in next(iter(modes.values())).layers:
+            row = {
+                "path": "output" if name == Tap() else str(name),
+                "block": name.path,
+                "kind": type(blocks[name.path]).__name__,
+            }
+            rows.append(row | {mode: found.layers.get(name) for mode, found in modes.items()})
+        return rows
+
+    # Networks that are the same
+    # -------------------------------------------------------------------------
+
+    def _further(self) -> None:
+        """What is judged once the networks are the same."""
+        match = self.match
+        makers: dict[str, Callable[[], Level]] = {
+            "L2": self._rounding,
+            "L4": self._stepping,
+            "L5": self._curve,
+            "L6": self._replicas,
+            "L7": self._probes,
+            "checkpoints": self._checkpoints,
+        }
+        if match is not None and (match.together or match.summed):
+            del makers["L5"]
+            self._leave_out("weights in another form do not change alike", "L5")
+        if match is not None and match.together:
+            del makers["L7"]
+            self._leave_out("weights in another form cannot be changed alike", "L7")
+        for name in self.settings.wanted(*makers):
+            self._begin(name)
+            with self.running.quickly(name):
+                self.levels.append(makers[name]())
+
+    @property
+    def _sides(self) -> tuple[Subject, Subject]:
+        return self.running.reference, self.running.candidate
+
+    def _rounding(self) -> Level:
+        looks = {name: mode.reference for name, mode in self.running.modes.items()}
+        return rounding.level(
+            *self._sides,
+            self.batch,
+            self.running.correspondence,
+            self.settings.seed,
+            exact=looks if self.is_short else None,
+            always_with_noise=self.settings.thorough,
+        )
+
+    def _stepping(self) -> Level:
+        gradients = self.running.modes["train"].reference.recording.parameters
+        never = [name for name, gradient in gradients.items() if gradient is None]
+        return stepping.level(*self._sides, self._names(), unused=False, never=never)
+
+    def _curve(self) -> Level:
+        return curve.level(
+            *self._sides,
+            [self.batch],
+            self.settings.steps,
+            self._names(),
+            self.settings.seed,
+            in_float32=self.settings.thorough,
+            match=self.match,
+            gradients=self.running.modes["train"].reference.recording.parameters,
+        )
+
+    def _replicas(self) -> Level:
+        reference, candidate = self._sides
+        one = reference if self.match is None else candidate
+        counts, processes = self.settings.replicas, self.settings.processes
+        return replicas.level(one, candidate, self.batch, counts, processes)
+
+    def _probes(self) -> Level:
+        return probes.level(*self._sides, self.batch, self.match, self.settings.thorough)
+
+    def _checkpoints(self) -> Level:
+        with tempfile.TemporaryDirectory() as folder:
+            return checkpoints.level(*self._sides, self.batch, folder, self._names())
+
+    def _names(self) -> Mapping[str, str] | None:
+        """The candidate's name of each parameter by the reference's, where one is one."""
+        match = self.match
+        if match is None:
+            return None
+        slots = self.running.reference.network.neutral_slots()
+        names = [name for name, slot in slots.items() if slot.is_parameter]
+        found = {name: match.candidate_names(name) for name in names if name not in match.summed}
+        return {name: theirs[0] for name, theirs in found.items() if len(theirs) == 1}
+
+
+def _in_float64(value: Any) -> Any:
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float64) if is_floating else value
+
+
+def _rounded_to_float32(value: Any) -> Any:
+    is_floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float32).astype(np.float64) if is_floating else value

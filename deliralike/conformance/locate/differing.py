@@ -1,0 +1,60 @@
+"""What differs between two runs of a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deliralike import nest
+from deliralike.conformance.agreement import differences
+from deliralike.conformance.findings import LIMIT, Observed
+from deliralike.conformance.locate.place import Allowed
+from deliralike.conformance.observe import Recording
+from deliralike.conformance.places import Quantity, arguments
+
+
+def first_difference(
+    reference: Observed, candidate: Observed, allowed: Allowed | None = None
+) -> tuple[Quantity | None, float]:
+    """Return what differs first, forward before backward, and its distance; None if nothing does.
+
+    What one side lacks is left out.
+
+    Args:
+        allowed: What may differ by more than the usual limit, and by how much.
+    """
+    return first_of(all_differences(reference, candidate), allowed or {})
+
+
+def first_of(
+    distances: Mapping[Quantity, float], allowed: Allowed
+) -> tuple[Quantity | None, float]:
+    """The first distance above what is allowed."""
+    for name, distance in distances.items():
+        if distance > max(LIMIT, allowed.get(name, 0.0)):
+            return name, distance
+    return None, 0.0
+
+
+def all_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
+    """Of each array that both sides have, forward before backward."""
+    forward = forward_differences(reference, candidate)
+    mine, theirs = reference.gradients(), candidate.gradients()
+    shared = [name for name in mine if name in theirs]
+    return forward | differences({n: mine[n] for n in shared}, {n: theirs[n] for n in shared})
+
+
+def forward_differences(reference: Observed, candidate: Observed) -> dict[Quantity, float]:
+    """Of each array of the forward pass that both sides have."""
+    mine, theirs = reference.values(), candidate.values()
+    shared = [name for name in mine if name in theirs]
+    return differences({n: mine[n] for n in shared}, {n: theirs[n] for n in shared})
+
+
+def agrees(recording: Recording, free: Observed | None) -> bool:
+    """Whether a unit gives at equal inputs what the reference's unit gives."""
+    if free is None:
+        return False
+    names = arguments(recording.inputs, {})
+    gradients = dict(zip(names, nest.leaves(recording.inputs), strict=True))
+    mine = Observed(recording.output, gradients, recording.parameters, recording.state)
+    return bool(free.values()) and first_difference(mine, free)[0] is None

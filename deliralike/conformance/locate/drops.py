@@ -1,0 +1,81 @@
+"""Dropout of the frameworks' own: rates that differ, and calls that one side alone makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.findings import LIMIT, Explanation, Finding
+from deliralike.conformance.levels import semantics
+from deliralike.conformance.masks import REFERENCE, Drop
+from deliralike.conformance.running import Running
+from deliralike.network.base import AbstractNetwork
+
+
+def of_drops(running: Running) -> list[Finding]:
+    """What differs in dropout; the training mode at hand is that without the difference.
+
+    A rate explains a difference where nothing differs in a run with equal rates, and a call where
+    nothing differs in one without any.
+    """
+    masks = running.masks
+    if "train" not in running.modes:
+        return []
+    worst = running.modes["train"].worst
+    if len(set(masks.counts)) > 1:
+        return [_of_calls(running)]
+    differing = masks.differing_rates()
+    if not differing:
+        return []
+    paths = _paths(running)
+    masks.rate_of_reference = True
+    running.modes["train"] = running.mode("train")
+    return [_of_rate(running, mine, its, paths[at], worst) for at, mine, its in differing]
+
+
+def _of_calls(running: Running) -> Finding:
+    """Dropout that is called more often on one side."""
+    mine, its = running.masks.counts
+    words = f"dropout called {_times(its)} instead of {_times(mine)}"
+    running.masks.off = True
+    without = running.mode("train")
+    running.masks.off = False
+    del running.modes["train"]  # where one side drops what the other does not, all differs
+    why = Explanation(words, without.worst) if without.agrees else None
+    said = () if why else (f"There is {words}.",)
+    finding = Finding("L3", "", "dropout", np.inf, mode="train", explanation=why, remarks=said)
+    return replace(finding, effect=running.effect())
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+
+def _of_rate(running: Running, mine: Drop, its: Drop, path: str, worst: float) -> Finding:
+    """A rate that differs."""
+    words = f"dropout p={its.rate:g} instead of {mine.rate:g}"
+    if np.isclose(mine.rate + its.rate, 1.0):
+        words += ", the fraction that is kept in the place of that which is dropped"
+    equal = running.modes["train"]
+    why = Explanation(words, equal.worst) if equal.agrees else None
+    said = () if why else (f"There is {words}.",)
+    kind = type(dict(running.reference.network.named_blocks())[path]).__name__
+    finding = Finding("L3", path, "output", worst, kind, "train", LIMIT, why, said)
+    return replace(finding, effect=running.effect())
+
+
+def _paths(running: Running) -> list[str]:
+    """The reference's block that makes each call of dropout."""
+    masks, reference = running.masks, running.reference
+    known = masks.drops.pop(REFERENCE)
+
+    def loss(network: AbstractNetwork, *batch: Any) -> Any:
+        with masks.located(network):
+            return reference.loss(network, *batch)
+
+    semantics.look(reference.but(loss=loss), running.batch, True, running.settings.seed)
+    located = masks.drops.pop(REFERENCE, known)
+    masks.drops[REFERENCE] = known
+    return [drop.path for drop in located]

@@ -1,0 +1,62 @@
+"""A place that differs, with all that is known for explaining it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from deliralike.conformance.explain.losses import Composition
+from deliralike.conformance.explain.substitution import Substitute
+from deliralike.conformance.explain.wiring import Wiring
+from deliralike.conformance.findings import Accused
+from deliralike.conformance.places import Quantity
+
+LOSS = "loss"  # the path of what the loss function does itself
+
+Allowed = Mapping[Quantity, float]
+
+_SHOWN = 3  # names of a list
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block, a function or what stands between them, that differs at equal inputs.
+
+    Attributes:
+        path: Of the block in the reference; `LOSS` for what the loss function does itself.
+        kind: The block's class or the function's name; empty for the loss.
+        what: The first that differs.
+        difference: Its relative difference; infinite where the candidate raised an error.
+        accused: What is known for explaining it, the deepest first.
+        wiring: The same for what a block does between its layers.
+        details: What else was seen: blocks that are not called, another order of calls.
+        loss: The same for the loss function as a whole.
+        substitutes: Calls of the reference's that the candidate has no call for.
+    """
+
+    path: str
+    kind: str
+    what: Quantity
+    difference: float
+    accused: tuple[Accused, ...] = ()
+    details: tuple[str, ...] = ()
+    wiring: Wiring | None = None
+    loss: Composition | None = None
+    substitutes: tuple[Substitute, ...] = ()
+
+
+def joined(path: str, name: str) -> str:
+    """The path of a block within a unit, seen from the network."""
+    return name if path in (LOSS, "") else f"{path}.{name}".rstrip(".")
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names in a sentence, of many the first few and how many there are besides.
+
+    Example:
+        >>> listed("ab"), listed("abcdefg")
+        ('a, b', 'a, b, c and 4 more')
+    """
+    words = list(map(str, names))
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more

@@ -1,0 +1,255 @@
+"""The search for places: level L3, with each block judged alone.
+
+A unit is looked into tap by tap: a block that differs is a unit in its turn, and where none of its
+taps differ but the block does, it is accused itself. So the deepest accusation wins, and only the
+taps of one block are held at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.composing import composition
+from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.last_bit import SLIGHT
+from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
+from deliralike.conformance.locate.between import between, kind_of
+from deliralike.conformance.locate.differing import agrees, all_differences, first_of
+from deliralike.conformance.locate.place import LOSS, Place, joined
+from deliralike.conformance.locate.units import Forcing, Units, forced, forced_once, rounding
+from deliralike.conformance.observe import Around, Call, Recording, Unit, listen
+from deliralike.conformance.observe.corresponding import SAME, Correspondence
+from deliralike.conformance.places import OUTPUT, RAISES, UNIT, Quantity, Tap
+from deliralike.conformance.subject import Subject
+from deliralike.network.base import AbstractNetwork
+from deliralike.nn.layers import LAYERS
+
+
+def localise(
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    training: bool,
+    correspondence: Correspondence = SAME,
+    seed: int = 0,
+) -> list[Place]:
+    """The places that differ in one mode, in the order of their calls; gradients come last.
+
+    Args:
+        reference, candidate: Networks in float64 that hold the same weights; the candidate's loss
+            sees it in the reference's layout (`Correspondence.loss`).
+        batch: NumPy arrays: inputs and target.
+        training: The mode.
+        correspondence: Which block of the candidate is which of the reference.
+        seed: Of the portable random stream.
+    """
+    mine = Unit(reference.network, reference.loss, batch, training, _network, seed=seed)
+    theirs = replace(mine, network=candidate.network, call=candidate.loss)
+    places = list(look_into(Units(mine, theirs, correspondence, LOSS)))
+    places.sort(key=lambda place: place.what.gradient)
+    if not any(place.path == LOSS for place in places):
+        return places
+    whole = composition(mine, theirs, correspondence)
+    return [replace(place, loss=whole) if place.path == LOSS else place for place in places]
+
+
+def _network(path: str) -> str | None:
+    """The one tap of a loss."""
+    return None if path else path
+
+
+def look_into(units: Units) -> Iterator[Place]:
+    """Yield the places within a unit, and the unit itself where its own code differs."""
+    units, recording, weights = units.recorded()
+    calls = recording.calls
+    try:
+        counterpart = units.correspondence.counterpart(calls, units.theirs, units.cotangent)
+        opened = units.opened(calls, counterpart.calls)
+        if opened is not None:
+            yield from look_into(opened)
+            return
+        if agrees(recording, counterpart.free):
+            return
+        forcing = forced(units, calls, counterpart.taps, weights)
+    except Exception as error:  # noqa: BLE001  # what a stranger's network raises is a place
+        yield from _raising(units, recording, weights, error)
+        return
+    suspects, itself = _examined(units, forcing)
+    # They hold as much as the network does, and blocks are looked into next.
+    del calls, recording, counterpart, weights, forcing
+    while suspects:
+        yield from _judge(units, suspects.pop(0))
+    yield from itself
+
+
+def _raising(
+    units: Units, recording: Recording, weights: Mapping[Tap, Around], error: Exception
+) -> Iterator[Place]:
+    """Yield the places within a unit in which the candidate raises an error.
+
+    Each block is looked into by itself.
+    """
+    raises = False
+    for name, call in recording.calls.items():
+        if call.path is None:
+            continue
+        what = Quantity(OUTPUT)
+        suspect = Suspect(name, units.correspondence.alone(name, call), weights[name], what, np.inf)
+        for place in _inside(units, suspect):
+            raises |= place.what.kind == RAISES
+            yield place
+    if not raises:
+        what = Quantity(RAISES, f"{type(error).__name__}: {error}")
+        yield Place(units.path, kind_of(units.mine.network), what, np.inf)
+
+
+def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place]]:
+    """The calls that differ, and the unit itself where its own code differs."""
+    apart = {}
+    for name, mine in forcing.expected.observed.items():
+        if name in forcing.found.observed:
+            apart[name] = all_differences(mine, forcing.found.observed[name])
+    alone = [n for n in apart if n == UNIT or not _has_blocks(units, forcing.calls[n])]
+    sizes = [far for name in alone for far in apart[name].values()]
+    is_slight = any(LIMIT < far <= SLIGHT for far in sizes)
+    allowed = rounding(units, forcing) if is_slight else {}
+    itself = list(between(units, forcing, allowed))
+    suspects = []
+    for name in (name for name in forcing.calls if name in apart):
+        what, difference = first_of(apart[name], allowed.get(name, {}))
+        again = itself and replace(name, call=2) in forcing.found.others
+        # Several calls add up to gradients and statistics: that they are made is said of the unit.
+        if what is None or (again and not _is_result(what)):
+            continue
+        observed = forcing.expected.observed[name], forcing.found.observed[name]
+        suspects.append(
+            Suspect(
+                name,
+                forcing.taps[name],
+                forcing.weights[name],
+                what,
+                difference,
+                observed if name in alone else None,
+                allowed.get(name, {}),
+            )
+        )
+    return suspects, itself
+
+
+def _is_result(what: Quantity) -> bool:
+    return what.kind == OUTPUT and not what.gradient
+
+
+def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
+    """A tap that differs: a function, a layer, or the places within a block."""
+    call, mine = suspect.tap.mine, units.mine
+    if call.path is None:
+        function = suspect.name.function
+        where = joined(units.path, call.caller) if call.caller else units.path
+        one = accused(mine, where, (function, {}), suspect)
+        yield Place(where, function, suspect.what, suspect.difference, (one,))
+        return
+    where = joined(units.path, call.path)
+    block = units.blocks[call.path]
+    layer = layer_of(mine, block)
+    inner = list(_inside(units, suspect))
+    whole = layer[0] in LAYERS or not _has_blocks(units, call)
+    is_layer = whole and not any(place.path != where for place in inner)
+    if inner and not is_layer:
+        yield from inner
+        return
+    found = _alone(units, suspect) if suspect.pair is None else suspect
+    if found is None:
+        return
+    kind = type(block).__name__
+    deeper = [one for place in inner for one in place.accused if place.kind != kind]
+    known = accused(mine, where, layer, found), *deeper
+    details, wiring = (inner[0].details, inner[0].wiring) if inner else ((), None)
+    yield Place(where, kind, found.what, found.difference, known, details, wiring)
+
+
+def _alone(units: Units, suspect: Suspect) -> Suspect | None:
+    """A suspect once more, with what both sides gave, and what rounding may do to that.
+
+    None where that explains it.
+    """
+    name = suspect.name
+    weights = {name: suspect.weights}
+    forcing = forced_once(units, {name: suspect.tap.mine}, {name: suspect.tap}, weights)
+    noise = rounding(units, forcing).get(name, {})
+    pair = (forcing.expected.observed[name], forcing.found.observed[name])
+    what, difference = first_of(all_differences(*pair), noise)
+    if what is None:
+        return None
+    return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
+
+
+def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
+    """The places within a block that differs."""
+    tap, path = suspect.tap, suspect.tap.mine.path or ""
+    partner = units.correspondence.block(units.theirs.network, path)
+    if partner is None:
+        return
+    deeper = units.correspondence.within(path, tap)
+    mine = _unit(units.mine, units.blocks[path], tap.mine, deeper.tap)
+    mine = replace(mine, tapped=_tapping(deeper, mine))
+    theirs = _unit(units.theirs, partner, tap.given, deeper.tap_of)
+    where = joined(units.path, path)
+    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
+
+
+def _unit(unit: Unit, block: Any, call: Call, tapped: Callable[[str], str | None]) -> Unit:
+    """A block as a unit, called as it was."""
+    args, kwargs = filled(unit.network, (call.args, call.kwargs))
+    is_network = isinstance(block, AbstractNetwork)
+    network = block if is_network else unit.network.backend.wrap(block)
+    return replace(
+        unit,
+        network=network,
+        call=_call,
+        args=args,
+        kwargs=kwargs,
+        tapped=tapped,
+        same=call.same,
+    )
+
+
+def _call(network: Any, *args: Any, **kwargs: Any) -> Any:
+    return network(*args, **kwargs)
+
+
+def _tapping(within: Correspondence, unit: Unit) -> Callable[[str], str | None]:
+    """The taps of a unit of the reference: what both sides have, and layers that `nn` has.
+
+    A layer that calls blocks that both sides have is looked into instead.
+    """
+    network = unit.network
+    layers = {
+        path
+        for path, inner in network.named_blocks()
+        if path and (network.backend.neutral_layer(inner) or (type(inner).__name__,))[0] in LAYERS
+    }
+    shared = [path for path, _ in network.named_blocks() if within.tap(path)]
+    divided = {path for path in layers if any(one.startswith(f"{path}.") for one in shared)}
+    if divided:
+        # A layer may hold blocks of which it takes the weights alone.
+        called = [call.path or "" for call in listen(unit).values()]
+        divided = {path for path in divided if any(one.startswith(f"{path}.") for one in called)}
+    layers -= divided
+
+    def tap(path: str) -> str | None:
+        return within.tap(path) or (path if path in layers else None)
+
+    return tap
+
+
+def _has_blocks(units: Units, call: Call) -> bool:
+    """Whether a tap is a block with blocks in it."""
+    if call.path is None:
+        return False
+    start = f"{call.path}." if call.path else ""
+    return any(path.startswith(start) for path in units.blocks if path and path != call.path)

@@ -1,0 +1,216 @@
+"""One unit on both sides: recorded, and forced to the same inputs at every call that both make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.last_bit import EPS, MARGIN, shaken
+from deliralike.conformance.locate.differing import all_differences, forward_differences
+from deliralike.conformance.locate.place import Allowed
+from deliralike.conformance.observe import (
+    Around,
+    Call,
+    Forced,
+    Recording,
+    Unit,
+    cotangents,
+    force,
+    listen,
+    record,
+)
+from deliralike.conformance.observe.corresponding import Correspondence, SharedCall
+from deliralike.conformance.places import INPUT, OUTPUT, UNIT, Quantity, Tap
+
+
+@dataclass(frozen=True)
+class Units:
+    """A unit of the reference, and the candidate's.
+
+    Attributes:
+        mine, theirs: Of the reference, and of the candidate.
+        correspondence: Which block of the candidate is which of the reference.
+        path: Of the unit in the reference.
+        cotangent: Of its output; None for a unit that gives a loss.
+    """
+
+    mine: Unit
+    theirs: Unit
+    correspondence: Correspondence
+    path: str
+    cotangent: Any = None
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The blocks of the reference's unit by path."""
+        return dict(self.mine.network.named_blocks())
+
+    def recorded(self) -> tuple[Units, Recording, dict[Tap, Around]]:
+        """The reference's run with its cotangents, and how units have to be called for them.
+
+        A native function may forbid gradients of an argument; functions are no taps then.
+        """
+        recording = record(self.mine, self.cotangent)
+        try:
+            return self, recording, cotangents(self.mine, recording.calls, self.cotangent)
+        except Exception:  # noqa: BLE001
+            mine, theirs = (replace(one, functions=False) for one in (self.mine, self.theirs))
+        recording = record(mine, self.cotangent)
+        weights = cotangents(mine, recording.calls, self.cotangent)
+        return replace(self, mine=mine, theirs=theirs), recording, weights
+
+    def opened(self, calls: Mapping[Tap, Call], own: Mapping[Tap, Call]) -> Units | None:
+        """The same with blocks looked into that one side calls and the other calls piece by piece.
+
+        None where there are none.
+
+        Args:
+            calls: The reference's.
+            own: The candidate's, in the reference's names.
+        """
+        mine, theirs = ({name.path for name in each if not name.function} for each in (calls, own))
+        one = _opened(self.mine, _divided(mine, theirs))
+        two = _opened(self.theirs, _divided(theirs, mine))
+        if one is self.mine and two is self.theirs:
+            return None
+        return replace(self, mine=one, theirs=two)
+
+
+def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:
+    """The blocks that one side alone calls, and in which the other calls blocks."""
+    lone = mine - theirs
+    return frozenset(p for p in lone if any(one.startswith(f"{p}.") for one in theirs))
+
+
+def _opened(unit: Unit, paths: frozenset[str]) -> Unit:
+    """A unit with some blocks looked into, those that call blocks themselves.
+
+    A layer may hold blocks of which it takes the weights alone.
+    """
+    if not paths:
+        return unit
+    inside = replace(unit, tapped=partial(_unless, unit.tapped, paths))
+    called = {name.path for name in listen(inside)}
+    calling = frozenset(p for p in paths if any(one.startswith(f"{p}.") for one in called))
+    return replace(unit, tapped=partial(_unless, unit.tapped, calling)) if calling else unit
+
+
+def _unless(tapped: Any, left_out: frozenset[str], path: str) -> str | None:
+    name = tapped(path)
+    return None if name in left_out else name
+
+
+@dataclass(frozen=True)
+class Forcing:
+    """What both sides did at the reference's inputs.
+
+    Attributes:
+        calls: All of the reference's.
+        weights: The cotangents of each.
+        taps: The calls that both make.
+        expected, found: The reference, and the candidate in its names and layouts.
+    """
+
+    calls: Mapping[Tap, Call]
+    weights: Mapping[Tap, Around]
+    taps: Mapping[Tap, SharedCall]
+    expected: Forced
+    found: Forced
+
+
+def forced(
+    units: Units,
+    calls: Mapping[Tap, Call],
+    taps: Mapping[Tap, SharedCall],
+    weights: Mapping[Tap, Around],
+) -> Forcing:
+    """Force both sides at some taps; functions that get the same arrays only then are forced too.
+
+    Raises:
+        Exception: What the candidate raises.
+    """
+    offered: set[Tap] = set()
+    while True:
+        found = forced_once(units, calls, taps, weights)
+        wrong = partial(_leads_astray, found, set(_differing(found)))
+        more = units.correspondence.more(calls, found.taps, found.found.beyond, wrong)
+        if not set(more) - offered:
+            return found
+        offered |= set(more)
+        both = {**more, **found.taps}
+        taps = {name: both[name] for name in calls if name in both}
+
+
+def forced_once(
+    units: Units,
+    calls: Mapping[Tap, Call],
+    taps: Mapping[Tap, SharedCall],
+    weights: Mapping[Tap, Around],
+) -> Forcing:
+    """Force both sides; by blocks alone where the candidate's functions cannot take the inputs.
+
+    Raises:
+        Exception: What the candidate raises.
+    """
+    try:
+        found = force_candidate(units, taps, weights)
+    except Exception:  # noqa: BLE001
+        taps = {name: tap for name, tap in taps.items() if tap.mine.path is not None}
+        found = force_candidate(units, taps, weights)
+    return Forcing(calls, weights, taps, force_reference(units, taps, weights), found)
+
+
+def force_reference(
+    units: Units, taps: Mapping[Tap, SharedCall], weights: Mapping[Tap, Around]
+) -> Forced:
+    """The reference forced at the calls that both sides make."""
+    given = {name: tap.mine for name, tap in taps.items()}
+    return force(units.mine, given, {name: weights[name] for name in given}, units.cotangent)
+
+
+def force_candidate(
+    units: Units, taps: Mapping[Tap, SharedCall], weights: Mapping[Tap, Around]
+) -> Forced:
+    """The candidate forced at them, in the reference's names and layouts."""
+    return units.correspondence.forced(units.theirs, taps, weights, units.cotangent)
+
+
+def _differing(found: Forcing) -> Iterator[Quantity]:
+    """What differs of that which a unit computes between its taps, forwards."""
+    sides = found.expected.observed[UNIT], found.found.observed[UNIT]
+    for what, distance in forward_differences(*sides).items():
+        if distance > LIMIT:
+            yield what
+
+
+def _leads_astray(found: Forcing, differing: set[Quantity], name: Tap) -> bool:
+    """Whether the tap that follows a call, or else the output, is given something else."""
+    order = list(found.calls)
+    following = [one for one in order[order.index(name) + 1 :] if one in found.taps]
+    kind, tap = (INPUT, following[0]) if following else (OUTPUT, UNIT)
+    return any((one.kind, one.tap) == (kind, tap) for one in differing)
+
+
+def rounding(units: Units, forcing: Forcing) -> dict[Tap, Allowed]:
+    """Return how far an error in the last bit of every input moves each array of each tap.
+
+    A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
+    """
+    change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
+    moved_taps = {}
+    for name, tap in forcing.taps.items():
+        args, kwargs = nest.map(change, (tap.mine.args, tap.mine.kwargs))
+        moved_taps[name] = replace(tap, mine=replace(tap.mine, args=args, kwargs=kwargs))
+    moved = force_reference(units, moved_taps, forcing.weights).observed
+    allowed: dict[Tap, Allowed] = {}
+    for name, one in forcing.expected.observed.items():
+        if name in moved:
+            distances = all_differences(one, moved[name])
+            allowed[name] = {tensor: MARGIN * far for tensor, far in distances.items()}
+    return allowed

@@ -1,0 +1,168 @@
+"""Nests of arrays that a network is given or gives: copied, exchanged, weighted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.network.base import AbstractNetwork
+
+Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
+
+
+class Held(str):
+    """In the place of an argument that is a parameter or buffer of the network: its name."""
+
+    __slots__ = ()
+
+
+class Setting:
+    """A plain argument of a native function: one leaf, whatever it is.
+
+    Settings show in what a function gives. They are not compared, as an axis is another one where
+    channels are last, and they have no part in how arrays are matched. (It is no dataclass, which
+    would be a nest.)
+    """
+
+    def __init__(self, value: Any) -> None:
+        """Hold a value."""
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def bare(values: Any) -> Any:
+    """Return a nest with plain values in the place of settings."""
+    return nest.map(lambda leaf: leaf.value if isinstance(leaf, Setting) else leaf, values)
+
+
+def copied(network: AbstractNetwork, values: Any) -> Any:
+    """A nest with copies of its arrays, which code that writes in place leaves alone."""
+    backend = network.backend
+    held = held_by(network)
+
+    def leaf(value: Any) -> Any:
+        if id(value) in held:
+            return held[id(value)]
+        return backend.copied(value) if backend.is_array(value) else value
+
+    return nest.map(leaf, values)
+
+
+def held_by(network: AbstractNetwork) -> dict[int, Held]:
+    """The parameters and buffers of a network by identity."""
+    return {id(slot.native): Held(name) for name, slot in network.neutral_slots().items()}
+
+
+def changed(
+    network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]
+) -> Any:
+    """Return a nest with ``change(leaf, array)`` where there is an array.
+
+    A nest of another structure stays as it is.
+    """
+    leaves, structure = nest.flatten(values)
+    if len(leaves) != len(arrays):
+        return values
+    held = held_by(network)
+    pairs = zip(leaves, arrays, strict=True)
+    return nest.unflatten(
+        structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs]
+    )
+
+
+def same_objects(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
+    """Return for each leaf the position of the first leaf that is the same array.
+
+    A plain value has its own position.
+    """
+    first: dict[int, int] = {}
+    positions = enumerate(nest.leaves(values))
+    is_array = network.backend.is_array
+    return tuple(first.setdefault(id(leaf), at) if is_array(leaf) else at for at, leaf in positions)
+
+
+def tied(values: Any, same: tuple[int, ...]) -> Any:
+    """Return a nest in which leaves that should be one object are one.
+
+    A nest of another structure stays as it is.
+    """
+    leaves, structure = nest.flatten(values)
+    if len(leaves) != len(same):
+        return values
+    return nest.unflatten(structure, [leaves[position] for position in same])
+
+
+def instead(own: Any, given: Any) -> Any:
+    """Return a given array in the place of another; a floating one as a new array.
+
+    So code may write into it in place.
+
+    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other
+    within it. Where that cannot be, its own stays: what follows could not go on with the given one.
+    """
+    shape = tuple(getattr(own, "shape", ()))
+    if len(shape) != len(given.shape):
+        flat = len(shape) == 2 < len(given.shape) and shape[0] == given.shape[0]
+        if not shape or not (flat or _have_like_shapes(own, given)):
+            return own
+        given = given.reshape((shape[0], -1) if flat else shape)
+    return given + 0.0 if is_floating(given) else given
+
+
+def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
+    """Return the sum of a nest's arrays times weights.
+
+    It is 0.0 where there are none, or weights of other sizes.
+    """
+    nn, held = network.backend.nn, held_by(network)
+    leaves = nest.leaves(values)
+    if len(leaves) != len(weights):
+        return 0.0
+    pairs = [
+        (x, w) for x, w in zip(leaves, weights, strict=True) if w is not None and id(x) not in held
+    ]
+    fitting = [
+        nn.sum(x * nn.stop_gradient(w.reshape(x.shape)))
+        for x, w in pairs
+        if _have_like_shapes(x, w)
+    ]
+    return sum(fitting[1:], start=fitting[0]) if fitting else 0.0
+
+
+def _have_like_shapes(own: Any, given: Any) -> bool:
+    """Whether two arrays have one shape, or as many elements on more or fewer axes."""
+    mine, theirs = tuple(getattr(own, "shape", ())), tuple(given.shape)
+    return mine == theirs or (len(mine) != len(theirs) and math.prod(mine) == math.prod(theirs))
+
+
+def scalar(network: AbstractNetwork, output: Any, weight: Arrays | None) -> Any:
+    """What a run is differentiated by: the output itself, or its sum with weights."""
+    return output if weight is None else weighted(network, output, weight)
+
+
+def arrays_of(values: Any) -> Arrays:
+    """The leaves of a nest of NumPy arrays, without what is no array."""
+    return [leaf if isinstance(leaf, np.ndarray) else None for leaf in nest.leaves(values)]
+
+
+def weights_of(cotangent: Any) -> Arrays | None:
+    """The same of a cotangent, if there is one."""
+    return None if cotangent is None else arrays_of(cotangent)
+
+
+def zeros_of(values: Any) -> Arrays:
+    """Zeros like the floating arrays of a nest."""
+    return [
+        None if x is None or not is_floating(x) else np.zeros_like(x) for x in arrays_of(values)
+    ]
+
+
+def is_floating(array: Any) -> bool:
+    """Whether an array holds floating numbers."""
+    return "float" in str(array.dtype)

@@ -1,0 +1,163 @@
+"""Which block, tap and array of a candidate is which of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from deliralike import nest
+from deliralike.conformance.findings import Observed
+from deliralike.conformance.matching.aligning import Alignment, plain
+from deliralike.conformance.observe import (
+    Around,
+    Call,
+    Forced,
+    Recording,
+    Unit,
+    force,
+)
+from deliralike.conformance.places import (
+    Tap,
+)
+from deliralike.network.base import AbstractNetwork
+
+
+@dataclass(frozen=True)
+class SharedCall:
+    """A call that both sides make, and how the arrays of the one lie in those of the other.
+
+    Attributes:
+        name: The candidate's tap.
+        mine, theirs: The reference's call and the candidate's, which ran freely.
+        inputs, output: Of the arguments ``(args, kwargs)`` and of the result.
+    """
+
+    name: Tap
+    mine: Call
+    theirs: Call
+    inputs: Alignment
+    output: Alignment
+
+    @property
+    def given(self) -> Call:
+        """The candidate's call with the reference's arrays."""
+        args, kwargs = self.inputs.there(
+            (self.mine.args, self.mine.kwargs), (self.theirs.args, self.theirs.kwargs)
+        )
+        output = self.output.there(self.mine.output, self.theirs.output)
+        return replace(self.theirs, args=args, kwargs=kwargs, output=output)
+
+    def weights(self, around: Around) -> Around:
+        """Cotangents of the reference's arrays as those of the candidate's."""
+        into = nest.leaves((self.theirs.args, self.theirs.kwargs))
+        output = nest.leaves(self.theirs.output)
+        return Around(
+            self.inputs.numbers_there(around.inputs, len(into)),
+            self.output.numbers_there(around.output, len(output)),
+        )
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """What the candidate's unit does at the reference's inputs.
+
+    Attributes:
+        taps: The calls that both sides make, by the reference's names.
+        free: What the whole unit gave, in the reference's names and layouts; None where it was not
+            run.
+        calls: All calls that it made by itself, with blocks in the reference's names.
+    """
+
+    taps: Mapping[Tap, SharedCall]
+    free: Observed | None = None
+    calls: Mapping[Tap, Call] = field(default_factory=dict)
+
+
+class Correspondence:
+    """Two networks with equal names and layouts, as those written once have.
+
+    Paths are within a unit.
+
+    Attributes:
+        counts_functions: Whether a function that one side alone calls is a difference: other code
+            may write out what a function does.
+    """
+
+    counts_functions: ClassVar[bool] = True
+
+    def tap(self, path: str) -> str | None:
+        """Return the path of a block's tap; None where the block is looked into instead."""
+        return path or None
+
+    def tap_of(self, path: str) -> str | None:
+        """The same for a block of the candidate."""
+        return path or None
+
+    def within(self, path: str, tap: SharedCall | None = None) -> Correspondence:
+        """What corresponds to what within a block of the reference, which was called so."""
+        return self
+
+    def block(self, candidate: AbstractNetwork, path: str) -> Any:
+        """The candidate's block for one of the reference; None where there is none."""
+        return dict(candidate.named_blocks()).get(path)
+
+    def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        """A loss that gives its network inputs, and takes outputs, in the candidate's layout."""
+        return loss
+
+    def counterpart(self, calls: Mapping[Tap, Call], other: Unit, cotangent: Any) -> Counterpart:
+        """The calls of the reference's unit that the candidate's unit makes too.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        return Counterpart({name: self.alone(name, call) for name, call in calls.items()})
+
+    def more(
+        self,
+        calls: Mapping[Tap, Call],
+        taps: Mapping[Tap, SharedCall],
+        beyond: Mapping[Tap, Call],
+        wrong: Callable[[Tap], bool],
+    ) -> dict[Tap, SharedCall]:
+        """More functions that both sides call, seen where what precedes them was forced.
+
+        Args:
+            calls: The reference's.
+            taps: Those that were forced.
+            beyond: What else the candidate called meanwhile.
+            wrong: Whether what follows a call of the reference is given something else.
+        """
+        return {}
+
+    def alone(self, name: Tap, call: Call) -> SharedCall:
+        """A call of the reference's, taken for one that the candidate makes in the same way."""
+        return SharedCall(name, call, call, plain((call.args, call.kwargs)), plain(call.output))
+
+    def forced(
+        self,
+        unit: Unit,
+        taps: Mapping[Tap, SharedCall],
+        weights: Mapping[Tap, Around],
+        cotangent: Any,
+    ) -> Forced:
+        """`taps.force` on the candidate, in the names and layouts of the reference."""
+        return force(unit, {name: tap.mine for name, tap in taps.items()}, weights, cotangent)
+
+    def to_reference(self, recording: Recording, reference: Recording) -> Recording:
+        """What the candidate did, in the names and layouts of the reference."""
+        return recording
+
+    def is_input(self, path: str) -> bool:
+        """Whether an argument of the loss goes into the network; all others are targets."""
+        return True
+
+    def unmatched(
+        self, reference: Mapping[str, Any], candidate: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Gradients of the parameters that one side alone has."""
+        return {}
+
+
+SAME = Correspondence()

@@ -1,0 +1,174 @@
+"""Runs of a unit in which every call gets given inputs, and what follows given outputs.
+
+So each is judged alone, forward and backward, and so is what the unit does between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.backends.base import Gradients
+from deliralike.conformance.findings import Observed
+from deliralike.conformance.observe.arrays import (
+    Arrays,
+    arrays_of,
+    changed,
+    copied,
+    instead,
+    is_floating,
+    scalar,
+    tied,
+    weighted,
+    weights_of,
+)
+from deliralike.conformance.observe.routing import forwards, routed, run_with_gradients
+from deliralike.conformance.observe.units import Around, Call, Forced, Unit
+from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
+from deliralike.network.base import AbstractNetwork
+
+
+def force(
+    unit: Unit, calls: Mapping[Tap, Call], weights: Mapping[Tap, Around], cotangent: Any = None
+) -> Forced:
+    """Return the results of each tap, and of the unit (`UNIT`) between them, at given inputs.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output afterwards.
+        weights: The cotangent of each output, and of each input for what precedes it.
+        cotangent: Of the unit's output.
+    """
+    given = {
+        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
+        for name, call in calls.items()
+    }
+    weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
+
+    def run(
+        network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any
+    ) -> Any:
+        terms: list[Any] = []
+        own: dict[Tap, Any] = {}
+        others: dict[Tap, Any] = {}
+
+        def tap(
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
+            if name not in given:
+                before = copied(network, (args, kwargs))
+                result = args[0] if unit.opened and name.stops else call(*args, **kwargs)
+                others[name] = (path, *before, copied(network, result))
+                return result
+            (into, output), (weight_into, weight_output) = given[name], weighing[name]
+            before = copied(network, (args, kwargs))
+            terms.append(weighted(network, (args, kwargs), weight_into))
+            args, kwargs = tied(changed(network, (args, kwargs), into, instead), calls[name].same)
+            result = call(*args, **kwargs)
+            own[name] = (path, before, copied(network, result))
+            terms.append(weighted(network, result, weight_output))
+            return changed(network, result, output, instead)
+
+        with routed(unit, network, tap):
+            result = unit.output(network, inputs)
+        terms.append(scalar(network, result, weight))
+        return sum(terms[1:], start=terms[0]), copied(network, result), own, others
+
+    found, state = run_with_gradients(
+        unit, run, weights_of(cotangent), weighing, given, unit.inputs
+    )
+    beyond = {name: Call(*parts) for name, parts in found.beside[2].items()}
+    return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
+
+
+def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any]) -> Observed:
+    """Return what a unit hands to each tap and gives itself, forwards, with other results of calls.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output, as in `force`.
+        results: Of further calls: nests of NumPy arrays.
+    """
+    network, backend = unit.network, unit.backend
+    given = {
+        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
+        for name, call in calls.items()
+    }
+    own: dict[Tap, Any] = {}
+    prepared, native = backend.prepare((given, dict(results)), network)
+
+    def tap(
+        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
+        if name in native:
+            return native[name]
+        if name not in given:
+            return call(*args, **kwargs)
+        into, output = prepared[name]
+        own[name] = copied(network, (args, kwargs))
+        args, kwargs = tied(changed(network, (args, kwargs), into, instead), calls[name].same)
+        return changed(network, call(*args, **kwargs), output, instead)
+
+    result = forwards(unit, tap)
+    handed, output = backend.to_numpy((own, copied(network, result)))
+    return Observed(output, handed=handed)
+
+
+def _observed(
+    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[Tap, Call]
+) -> dict[Tap, Observed]:
+    """Return the results of a forced run, sorted by what computed them.
+
+    Parameters and buffers go to the block that holds them.
+    """
+    output, own = found.beside[:2]
+    of_given, of_inputs = found.inputs[2:]
+    observed, rest, rest_state = {}, dict(found.parameters), dict(state)
+    for name, (path, _, result) in own.items():
+        call = calls[name]
+        inputs = _floating(
+            arguments(call.args, call.kwargs), (call.args, call.kwargs), of_given[name][0]
+        )
+        parameters, buffers = _below(path, found.parameters), _below(path, state)
+        observed[name] = Observed(result, inputs, parameters, buffers)
+        rest, rest_state = _not_below(path, rest), _not_below(path, rest_state)
+    inputs = _floating(
+        arguments(unit.args, unit.kwargs), (unit.args, dict(unit.kwargs)), nest.leaves(of_inputs)
+    )
+    for name in own:
+        given = calls[name].output
+        inputs |= _floating(outputs(given, name), given, of_given[name][1])
+    handed = {name: before for name, (_, before, _) in own.items()}
+    observed[UNIT] = Observed(output, inputs, rest, rest_state, handed)
+    return observed
+
+
+def _below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """What belongs to a block, by its name there; nothing belongs to a function."""
+    start = f"{path}." if path else ""
+    return (
+        {}
+        if path is None
+        else {n.removeprefix(start): x for n, x in named.items() if n.startswith(start)}
+    )
+
+
+def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    start = f"{path}." if path else ""
+    return (
+        dict(named) if path is None else {n: x for n, x in named.items() if not n.startswith(start)}
+    )
+
+
+def _floating(
+    names: Sequence[Quantity], values: Any, gradients: Arrays
+) -> dict[Quantity, np.ndarray]:
+    """Return gradients of the floating arrays of a nest; unused ones are zeros."""
+    return {
+        name: np.zeros_like(leaf) if gradient is None else gradient
+        for name, leaf, gradient in zip(names, nest.leaves(values), gradients, strict=True)
+        if isinstance(leaf, np.ndarray) and is_floating(leaf)
+    }

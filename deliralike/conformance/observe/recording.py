@@ -1,0 +1,160 @@
+"""Runs of a unit as it is: its calls, and the gradient at each of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deliralike import nest
+from deliralike.conformance.observe.arrays import (
+    Arrays,
+    changed,
+    copied,
+    same_objects,
+    scalar,
+    tied,
+    weights_of,
+    zeros_of,
+)
+from deliralike.conformance.observe.routing import forwards, routed, run_with_gradients
+from deliralike.conformance.observe.units import Around, Call, Recording, Unit
+from deliralike.conformance.places import Tap
+from deliralike.network.base import AbstractNetwork
+
+
+def record(unit: Unit, cotangent: Any = None) -> Recording:
+    """Run a unit as it is, and record its calls and gradients.
+
+    Gradients are those of the sum of its outputs times a cotangent, or of its output itself.
+
+    Args:
+        unit: Its network is left as it was.
+        cotangent: A nest like the output; None for a unit that gives a loss.
+    """
+
+    def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
+        calls: dict[Tap, Any] = {}
+
+        def tap(
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
+            given, same = copied(network, (args, kwargs)), same_objects(network, (args, kwargs))
+            maker = makers.maker((args, kwargs))
+            output = call(*args, **kwargs)
+            calls[name] = (path, *given, copied(network, output), same, maker, makers.caller)
+            return output
+
+        with routed(unit, network, tap) as makers:
+            output = unit.output(network, inputs)
+        return scalar(network, output, weight), copied(network, output), calls
+
+    found, state = run_with_gradients(unit, run, weights_of(cotangent), unit.inputs)
+    output, calls = found.beside
+    named = {name: Call(*parts) for name, parts in calls.items()}
+    return Recording(output, named, found.parameters, found.inputs[1][0], state)
+
+
+def listen(unit: Unit) -> dict[Tap, Call]:
+    """Run a unit forwards, and return its calls up to where it raises an error, if it does.
+
+    Args:
+        unit: Its network is left as it was.
+    """
+    network, backend = unit.network, unit.backend
+    calls: dict[Tap, Call] = {}
+
+    def tap(
+        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
+        same = same_objects(network, (args, kwargs))
+        own_args, own_kwargs = backend.to_numpy(copied(network, (args, kwargs)))
+        # All that is known if it raises.
+        calls[name] = Call(path, own_args, own_kwargs, None, same)
+        output = call(*args, **kwargs)
+        result = backend.to_numpy(copied(network, output))
+        calls[name] = Call(path, own_args, own_kwargs, result, same)
+        return output
+
+    try:
+        forwards(unit, tap)
+    except Exception:  # noqa: BLE001  # what a stranger's network raises ends the recording
+        return calls
+    return calls
+
+
+def cotangents(unit: Unit, calls: Mapping[Tap, Call], cotangent: Any = None) -> dict[Tap, Around]:
+    """Return the gradient of the unit's scalar at each tap's inputs and output.
+
+    It is None where they are no floating arrays.
+    """
+    zeros = {
+        name: (zeros_of((call.args, call.kwargs)), zeros_of(call.output))
+        for name, call in calls.items()
+    }
+
+    def run(network: AbstractNetwork, weight: Arrays | None, zeros: Any, inputs: Any) -> Any:
+        def tap(
+            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
+            if name not in zeros:
+                return call(*args, **kwargs)
+            to_inputs, to_output = zeros[name]
+            shifted = changed(network, (args, kwargs), to_inputs, lambda x, zero: x + zero)
+            args, kwargs = tied(shifted, calls[name].same)
+            return changed(network, call(*args, **kwargs), to_output, lambda x, zero: x + zero)
+
+        with routed(unit, network, tap):
+            output = unit.output(network, inputs)
+        return scalar(network, output, weight)
+
+    found, _ = run_with_gradients(unit, run, weights_of(cotangent), zeros, unit.inputs)
+    return {name: Around(*parts) for name, parts in found.inputs[1].items()}
+
+
+def watch(unit: Unit, elements: int | None = None) -> Recording:
+    """Run a unit that gives a loss, and record the output of every block call, nested ones too.
+
+    Args:
+        unit: Its network is left as it was.
+        elements: How many elements of each array are kept, at equal distances; all of them when
+            None.
+    """
+
+    def run(network: AbstractNetwork, inputs: Any) -> tuple[Any, Any, Any]:
+        calls: dict[Tap, Any] = {}
+        counts: Counter[str] = Counter()
+
+        def around(
+            path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
+        ) -> Any:
+            output = call(*args, **kwargs)
+            counts[path] += 1
+            name = Tap(path, call=counts[path])
+            calls[name] = (path, (), {}, _thinned(network, output, elements if path else None))
+            return output
+
+        with network.backend.called_through(network, around):
+            loss = unit.output(network, inputs)
+        return loss, copied(network, loss), calls
+
+    found, state = run_with_gradients(unit, run, unit.inputs)
+    output, calls = found.beside
+    named = {name: Call(*parts) for name, parts in calls.items()}
+    return Recording(output, named, found.parameters, found.inputs[0][0], state)
+
+
+def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any:
+    """A nest with copies of its arrays, or of some elements of each."""
+
+    def leaf(value: Any) -> Any:
+        if not network.backend.is_array(value):
+            return value
+        size = math.prod(value.shape)
+        if elements is None or size <= elements:
+            return network.backend.copied(value)
+        flat = network.backend.nn.reshape(value, (size,))
+        return network.backend.copied(flat[:: -(-size // elements)])
+
+    return nest.map(leaf, values)

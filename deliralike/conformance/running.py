@@ -1,0 +1,166 @@
+"""Both sides of a comparison in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from deliralike.conformance.findings import LIMIT, short
+from deliralike.conformance.levels import semantics
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Masks
+from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.places import UNIT
+from deliralike.conformance.settings import Settings
+from deliralike.conformance.sides import Sides
+from deliralike.conformance.subject import Subject, with_changed_function
+from deliralike.errors import ProofFailed
+
+
+@dataclass
+class Running:
+    """Both sides, and what they did in each mode.
+
+    Attributes:
+        reference, candidate: In float64, with the masks of dropout that both share.
+        batch: NumPy arrays.
+        correspondence: Which block of the candidate is which of the reference.
+        masks: Of the frameworks' own dropout.
+        settings: What is compared.
+        elements: How many elements of each layer's output are compared; None for all of them.
+        modes: Those that can be compared, by name.
+    """
+
+    reference: Subject
+    candidate: Subject
+    batch: tuple[Any, ...]
+    correspondence: Correspondence
+    masks: Masks
+    settings: Settings
+    elements: int | None
+    modes: dict[str, semantics.Mode] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sides: Sides, batch: tuple[Any, ...], masks: Masks, settings: Settings) -> Running:
+        """Both sides of a match, not run yet.
+
+        All elements are needed where another layout would select other ones.
+        """
+        elements = semantics.ELEMENTS if sides.match is None else None
+        reference = _masked(sides.reference, masks, REFERENCE)
+        candidate = _masked(sides.candidate, masks, CANDIDATE)
+        return cls(reference, candidate, batch, sides.correspondence, masks, settings, elements)
+
+    def mode(self, name: str, candidate: Subject | None = None) -> semantics.Mode:
+        """Run both sides once in a mode, the candidate as it is or another one.
+
+        Raises:
+            ProofFailed: The reference raises an error.
+        """
+        training, seed = semantics.MODES[name], self.settings.seed
+        with self.quickly("L1"):
+            mine, theirs = (
+                semantics.look(one, self.batch, training, seed, self.elements)
+                for one in (self.reference, candidate or self.candidate)
+            )
+        if mine.error:
+            raise ProofFailed(
+                f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
+            )
+        return semantics.compared(mine, theirs, self.correspondence)
+
+    @contextmanager
+    def quickly(self, level: str) -> Iterator[None]:
+        """Run networks op by op, where whole programs take longer to compile than to run."""
+        with ExitStack() as stack:
+            if self.settings.op_by_op(level):
+                for backend in {one.network.backend for one in (self.reference, self.candidate)}:
+                    stack.enter_context(backend.op_by_op())
+            yield
+
+    def effect(self) -> str:
+        """Say what the difference does to the outputs in evaluation, if that is known."""
+        return effect(self.modes["eval"]) if "eval" in self.modes else ""
+
+    # What has no meaning
+    # -------------------------------------------------------------------------
+
+    def why_undecided(self) -> str:
+        """Return why a difference has no meaning; an empty text where it has one.
+
+        The reasons are numbers that are not finite, and a network that draws random numbers.
+        """
+        for mode in self.modes.values():
+            if where := semantics.not_finite(mode.reference.recording):
+                return f"The reference is not finite at {where}."
+        name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
+        if name == "train" and self.masks.is_misfit:
+            return "The masks of dropout do not fit: its arrays have other shapes in the candidate."
+        for side, seen in _sides(mode):
+            if not seen.error and (place := self._unsteady(side, name, seen)):
+                return (
+                    f"The {side} is not deterministic: two equal runs in {name} mode differ, first "
+                    f"at {place}. Layers of nn draw the same masks on every backend: take those, "
+                    "or switch the layer off (p=0)."
+                )
+        return ""
+
+    def why_nothing_shown(self) -> str:
+        """Why an agreement says too little: no gradients, or numbers that are not of float64."""
+        for name, mode in self.modes.items():
+            for side, seen in _sides(mode):
+                if where := semantics.short(seen.recording):
+                    return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
+        if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
+            return (
+                "No parameter gets a gradient other than zero, so that nothing is known of the "
+                "backward pass: the loss is to depend on the network for this batch."
+            )
+        return ""
+
+    def only_training_is_random(self) -> bool:
+        """Whether a difference in evaluation has a meaning, though one in training has none.
+
+        Where evaluation agrees, nothing is decided without training.
+        """
+        evaluation = self.modes.get("eval")
+        if evaluation is None or evaluation.agrees:
+            return False
+        seen = [(side, one) for side, one in _sides(evaluation) if not one.error]
+        if any(semantics.not_finite(one.recording) for _, one in seen):
+            return False
+        return not any(self._unsteady(side, "eval", one) for side, one in seen)
+
+    def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
+        """The first block that differs between two equal runs of a side."""
+        subject = self.reference if side == "reference" else self.candidate
+        training, seed = semantics.MODES[mode], self.settings.seed
+        with self.quickly("L1"):  # as before: another program rounds in another way
+            changed = semantics.unsteady(subject, self.batch, training, seen, seed, self.elements)
+        if not changed:
+            return ""
+        if changed[0] == UNIT:
+            return "the loss"
+        block = dict(subject.network.named_blocks())[changed[0].path]
+        return f"{changed[0]} ({type(block).__name__})"
+
+
+def effect(evaluation: semantics.Mode) -> str:
+    """Say what a difference does to the outputs in evaluation; nothing where a side raises."""
+    if evaluation.candidate.error:
+        return ""
+    size = evaluation.differences["output"].difference
+    if size <= LIMIT:
+        return "No effect on evaluation outputs."
+    return f"Effect on evaluation outputs about {short(f'{size:.0e}')}."
+
+
+def _sides(mode: semantics.Mode) -> tuple[tuple[str, semantics.Look], ...]:
+    return ("reference", mode.reference), ("candidate", mode.candidate)
+
+
+def _masked(side: Subject, masks: Masks, which: int) -> Subject:
+    """A side whose loss draws the masks that both sides share."""
+    loss = with_changed_function(side.loss, lambda own: masks.loss(own, which))
+    return side.but(loss=loss)

@@ -1,0 +1,101 @@
+"""What is to be compared, and about how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deliralike.conformance.levels import (
+    checkpoints,
+    curve,
+    pipelines,
+    probes,
+    replicas,
+    rounding,
+    semantics,
+    stepping,
+    structure,
+)
+from deliralike.parallel import ProcessGroup, SingleProcess
+
+LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+BESIDE = (
+    "data",
+    "checkpoints",
+)  # what stands beside the ladder, and is compared where it is asked for
+TITLES = {
+    "L0": structure.TITLE,
+    "L1": semantics.TITLE,
+    "L2": rounding.TITLE,
+    "L3": "place",
+    "L4": stepping.TITLE,
+    "L5": curve.TITLE,
+    "L6": replicas.TITLE,
+    "L7": probes.TITLE,
+    "checkpoints": checkpoints.TITLE,
+    "data": pipelines.TITLE,
+}
+QUICK = ("L0", "L1", "L3")
+# Passes through a network, or what takes as long.
+_PASSES = {"data": 1, "L0": 1, "L1": 4, "L2": 4, "L3": 20, "L4": 4, "L7": 14, "checkpoints": 8}
+_THOROUGH_PASSES = {"L2": 14, "L7": 150}
+_PASSES_OF_A_STEP, _PASSES_OF_REPLICAS = 2, 20
+_NOISY_CURVES = 5  # beside two in float64, where level L5 draws that in float32
+_OP_BY_OP = ("L1", "L5", "L7")  # levels of which each program would run a few times
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be compared, and how; see `compare`."""
+
+    levels: tuple[str, ...] = LEVELS
+    weights: str = "judge"
+    names: Mapping[str, str] = field(default_factory=dict)
+    replicas: tuple[int, ...] = ()
+    processes: ProcessGroup = field(default_factory=SingleProcess)
+    streams: tuple[Iterable[Any], Iterable[Any]] | None = None
+    steps: int = 3
+    seed: int = 0
+    thorough: bool = False
+    progress: Progress = lambda words, done: None
+
+    @property
+    def replicates(self) -> bool:
+        """Whether there are replicas to compare over."""
+        return bool(self.replicas) or self.processes.count > 1
+
+    def passes(self, level: str) -> int:
+        """About how many passes through a network a level takes."""
+        if level == "L5":
+            curves = _PASSES_OF_A_STEP + (_NOISY_CURVES if self.thorough else 0)
+            return curves * self.steps
+        if level == "L6":
+            return _PASSES_OF_REPLICAS * (len(self.replicas) + (self.processes.count > 1))
+        thorough = _THOROUGH_PASSES if self.thorough else {}
+        return thorough.get(level, _PASSES[level])
+
+    def wanted(self, *names: str) -> list[str]:
+        """Those of some levels that are asked for."""
+        wanted = [name for name in names if name in self.levels]
+        return [name for name in wanted if name != "L6" or self.replicates]
+
+    def op_by_op(self, level: str) -> bool:
+        """Whether networks run op by op, where whole programs take longer to compile than to run."""
+        return level in _OP_BY_OP and not self.thorough
+
+
+def in_words(seconds: float) -> str:
+    """Return a time about as exactly as an estimate is.
+
+    Example:
+        >>> in_words(0.4), in_words(23.0), in_words(100.0)
+        ('a few seconds', 'about 20 seconds', 'about 2 minutes')
+    """
+    if seconds < 5:
+        return "a few seconds"
+    if seconds < 75:
+        return f"about {max(1, round(seconds / 10)) * 10} seconds"
+    return f"about {round(seconds / 60)} minutes"
