@@ -962,6 +962,27 @@ def test_a_root_mean_square_norm_is_known_by_what_it_gives(how, words):
     known(found, words)
 
 
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"eps": 1e-3}, "eps=0.001 instead of 1e-06"),
+        ({"eps": 1e-6, "outside": True}, "eps outside of the root"),
+        ({"eps": 1e-6, "centred": False}, "not subtracted"),
+        ({"eps": 1e-6, "axes": (2, 3)}, "over axes (2, 3) instead of (1,)"),
+    ],
+)
+def test_a_norm_over_channels_is_known_by_what_it_gives(how, words):
+    learned = {"gamma": AFFINE["weight"], "beta": AFFINE["bias"]}
+    weights = {"weight": learned["gamma"], "bias": learned["beta"]}
+    sides = [
+        Observed(norm(weights, IMAGES, **{"axes": (1,), "shape": (4, 1, 1), **one}))
+        for one in ({"eps": 1e-6}, how)
+    ]
+    sides = [replace(side, parameters=dict.fromkeys(learned)) for side in sides]
+    block = Accused("norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides)
+    known(explain(block, backends.get("torch")), words)
+
+
 def test_an_activation_is_known_by_what_it_gives():
     right = 0.5 * TOKENS * (1 + erf(TOKENS / np.sqrt(2)))
     found = of_own_class(right, gelu_tanh(TOKENS), {})
