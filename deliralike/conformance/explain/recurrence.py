@@ -197,37 +197,21 @@ def _orders(kind: str) -> list[Convention]:
     def own(order: Sequence[int]) -> str:
         return ", ".join(gates[order.index(i)] for i in usual)
 
-    def apply(
-        interleaved: bool, formula: Formula, nn: Any, given: Arguments, order: Sequence[int]
-    ) -> Any:
-        changed = {
-            name: _reordered(nn, value, order, interleaved)
-            for name, value in given.items()
-            if name.startswith(NAMES) and value is not None
-        }
+    def apply(formula: Formula, nn: Any, given: Arguments, order: Sequence[int]) -> Any:
+        changed = {}
+        for name, value in given.items():
+            if name.startswith(NAMES) and value is not None:
+                changed[name] = _reordered(nn, value, order)
         return formula(nn, {**given, **changed})
 
     blocks = {own(order): order for order in every}
-    dealt = {f"{own(order)}, interleaved": order for order in (usual, *every)}
-    said = ", ".join(gates)
-    return [
-        Convention(
-            "gate order",
-            blocks,
-            partial(apply, False),
-            said,
-            joins="gates" if kind == "GRU" else "",
-        ),
-        Convention("gate order", dealt, partial(apply, True), f"{said} in blocks"),
-    ]
+    joins = "gates" if kind == "GRU" else ""
+    return [Convention("gate order", blocks, apply, ", ".join(gates), joins=joins)]
 
 
-def _reordered(nn: Any, weight: Any, order: Sequence[int], interleaved: bool) -> Any:
-    rows, shape = weight.shape[0] // len(order), tuple(weight.shape)
-    split = (rows, len(order), -1) if interleaved else (len(order), rows, -1)
-    parts = nn.reshape(weight, split)
-    picked = [parts[:, i] if interleaved else parts[i] for i in order]
-    return nn.reshape(nn.concatenate(picked, 0), shape)
+def _reordered(nn: Any, weight: Any, order: Sequence[int]) -> Any:
+    parts = nn.split(weight, weight.shape[0] // len(order), 0)
+    return nn.concatenate([parts[i] for i in order], 0)
 
 
 def _biases(given: Arguments) -> list[Convention]:
