@@ -253,7 +253,7 @@ def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
     """Other factors of the scores; `whole` is the width of all heads together."""
     usual = width**-0.5 if scale is None else scale
     known = {
-        "no scale": 1.0,
+        f"no scale instead of {usual:.10g}": 1.0,
         f"scale 1/sqrt({whole}) (whole width) instead of {usual:.10g}": whole**-0.5,
         f"scale 1/{width} instead of {usual:.10g}": 1.0 / width,
         f"scale sqrt({width}) instead of {usual:.10g}": width**0.5,
