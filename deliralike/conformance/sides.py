@@ -13,12 +13,14 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
-from deliralike.conformance.matching.settling import settle
+from deliralike.conformance.matching.settling import Settled, settle
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.matched import Matched
-from deliralike.conformance.seen import Fit, Layout, called, evaluate, fit
+from deliralike.conformance.seen import Evaluation, Fit, Layout, called, evaluate, fit
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
+
+Order = tuple[Sequence[str], Sequence[str]]  # the paths of either side's blocks as they are called
 
 
 @dataclass(frozen=True)
@@ -66,43 +68,61 @@ def bring_together(
         _load(candidate, reference.network.neutral_state(), strict=True)
         return Sides(reference, candidate)
     mine = evaluate(reference, batch)
-    order: tuple[Sequence[str], Sequence[str]] = ((), ())
+    order: Order = ((), ())
     match = matching.propose(reference.network, candidate.network, names)
     if not _without_choice(match):
         order = mine.order, called(candidate, batch)
         match = matching.propose(reference.network, candidate.network, names, called=order)
     if weights == "judge" and not match.holds_all:
         own = fit(reference, candidate, batch, mine)
-        return _sides(
-            reference,
-            candidate,
-            _together(match, reference, candidate, batch),
-            own.layout,
-            (),
-            True,
-        )
+        together = _together(match, reference, candidate, batch)
+        return _sides(reference, candidate, together, own.layout)
     folds = [] if match.complete else folding.folds(match, reference.network, order[0])
     if folds:
-        folding.fold(reference.network, folds)
-        constants = folding.left_out(folds, match.reference.tensors)
-        corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
-        match = matching.propose(reference.network, candidate.network, corrections, called=order)
+        match = _folded(reference, candidate, folds, match, names, order)
         mine = evaluate(reference, batch)
+    found, layout = _settled(reference, candidate, batch, match, mine)
+    settled = found.agrees or (found.exhausted and not found.match.parameters_left_over())
+    norms = tuple(fold.norm for fold in folds)
+    return _sides(reference, candidate, found.match, layout, norms, settled)
+
+
+def _folded(
+    reference: Subject,
+    candidate: Subject,
+    folds: Sequence[folding.Fold],
+    match: Match,
+    names: Mapping[str, Any],
+    order: Order,
+) -> Match:
+    """The match with norms of the reference folded into the layers before them, as they are now."""
+    folding.fold(reference.network, folds)
+    constants = folding.left_out(folds, match.reference.tensors)
+    corrections = {**names, **folding.corrections(folds), **dict.fromkeys(constants)}
+    return matching.propose(reference.network, candidate.network, corrections, called=order)
+
+
+def _settled(
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    match: Match,
+    mine: Evaluation,
+) -> tuple[Settled, Layout]:
+    """The match with which the candidate agrees best, loaded; and the layout it has then."""
+    state = reference.network.neutral_state()
     fits: dict[int, tuple[Match, Fit]] = {}  # by the match, which is kept so that its number stays
 
     def merit(tried: Match) -> tuple[bool, Any]:
-        _load(candidate, tried.to_candidate(reference.network.neutral_state()))
+        _load(candidate, tried.to_candidate(state))
         found = fit(reference, candidate, batch, mine)
         fits[id(tried)] = (tried, found)
         return found.agrees, found.merit
 
     found = settle(match, merit)
-    _load(candidate, found.match.to_candidate(reference.network.neutral_state()))
+    _load(candidate, found.match.to_candidate(state))
     layout = next(one.layout for tried, one in fits.values() if _is_same(tried, found.match))
-    match = found.match
-    settled = found.agrees or (found.exhausted and not match.parameters_left_over())
-    norms = tuple(fold.norm for fold in folds)
-    return _sides(reference, candidate, match, layout, norms, settled)
+    return found, layout
 
 
 def _is_same(one: Match, two: Match) -> bool:
@@ -116,8 +136,8 @@ def _sides(
     candidate: Subject,
     match: Match,
     layout: Layout,
-    folded: tuple[str, ...],
-    settled: bool,
+    folded: tuple[str, ...] = (),
+    settled: bool = True,
 ) -> Sides:
     correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
     seen = candidate.but(loss=correspondence.loss(candidate.loss))

@@ -58,6 +58,10 @@ class Stream:
         """One array for each sample."""
         return [sample for batch in self.batches for sample in batch[field]]
 
+    def shapes(self, field: str) -> set[tuple[int, ...]]:
+        """The shapes that samples have."""
+        return {batch[field].shape[1:] for batch in self.batches}
+
     def place(self, sample: int, field: str = "") -> str:
         """``"batch 0, sample 3, inputs"``: where a sample is, counted within its batch."""
         batch = int(np.searchsorted(self.starts, sample, side="right")) - 1

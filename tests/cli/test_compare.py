@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from deliralike import Network, zoo
 from deliralike.cli import app
 from deliralike.conformance import comparing
+from deliralike.conformance.levels import semantics
 from deliralike.conformance.proof import load
 from deliralike.zoo import registry
 
@@ -161,7 +162,7 @@ def test_a_mistake_diverges(monkeypatch, tmp_path):
 
 
 def test_what_could_not_be_decided_has_an_exit_code_of_its_own(monkeypatch):
-    monkeypatch.setattr(comparing.semantics, "short", lambda recording: "fc gives float32")
+    monkeypatch.setattr(semantics, "short", lambda recording: "fc gives float32")
     printed = run(*MLP, *TWO, "--levels", "L0,L1", code=2)
     assert printed.startswith("NOT PROVED")
     assert "fc gives float32" in printed

@@ -173,5 +173,5 @@ def test_the_next_best_cause_of_a_lost_state_has_a_number(tmp_path):
     mistake = next(each for each in planted.MISTAKES if each.name == name)
     level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
     found = [each.explanation for each in level.findings if each.what == "update after resuming"]
-    assert found and all(each.next_best > each.match == 0.0 for each in found)
+    assert found and all(each.known and each.next_best > each.match for each in found)
     assert "next best" in str(found[0])

@@ -75,11 +75,36 @@ def test_the_first_step_that_differs_is_named(backend):
     candidate = right(backend)
     late = candidate.but(schedule=lambda step: schedule(max(step - 1, 0)))
     found = curve.level(right(get("torch")), late, BATCHES, steps=12, in_float32=False)
-    loss, parameter = found.findings
+    parameter, loss = found.findings
     assert (found.status, loss.place, loss.what) == (FAILED, "loss", "first at step 10")
     assert loss.remarks == ("It concerns 3 of 12 steps.",)
-    assert parameter.what == "value after 12 steps"
+    assert (parameter.what, parameter.kind) == ("first after step 9", "Linear")
     assert parameter.place in candidate.network.neutral_state()
+    rates = schedule(8), schedule(7)
+    words = "The learning rate of this step is {1:.6g} instead of {0:.6g}.".format(*rates)
+    assert parameter.remarks[1:] == ("Up to the step before, all of them are the same.", words)
+
+
+def test_the_layer_that_parts_first_is_named(backend):
+    """A rate of one layer's own: what a group of parameters of a port may have."""
+
+    def slower(network):
+        optimizer = following("sgd", lr=0.1)(network)
+        optimizer.pre_update_hooks.append(
+            lambda _, gradients: gradients | {"fc.bias": gradients["fc.bias"] * 0.5}
+        )
+        return optimizer
+
+    plain = [right(get(name)).but(schedule=None) for name in ("torch", backend.name)]
+    one, two = (
+        side.but(optimizers={"sgd": make})
+        for side, make in zip(plain, (following("sgd", lr=0.1), slower), strict=True)
+    )
+    found = curve.level(one, two, BATCHES, steps=4, in_float32=False)
+    parameter, loss = found.findings
+    assert (parameter.place, parameter.what) == ("fc.bias", "first after step 1")
+    assert parameter.remarks == ("It concerns 1 of 4 parameters and buffers.",)
+    assert loss.what == "first at step 2"
 
 
 def test_a_mistake_that_the_losses_do_not_show_is_found_in_the_parameters():
@@ -87,7 +112,7 @@ def test_a_mistake_that_the_losses_do_not_show_is_found_in_the_parameters():
     mistake = next(mistake for mistake in MISTAKES if mistake.name == "sgd: nesterov")
     subject = right(get("torch"))
     found = curve.level(subject, mistake.plant(subject), BATCHES, steps=1, in_float32=False)
-    assert [finding.what for finding in found.findings] == ["value after 1 steps"]
+    assert [finding.what for finding in found.findings] == ["first after step 1"]
 
 
 def test_the_float32_curve_is_drawn_in_its_band_and_not_judged():

@@ -315,3 +315,43 @@ def test_a_weight_that_the_batch_does_not_use_is_judged_all_the_same():
     found = compare(original, port, batch, levels=QUICK)
     assert found.diverges
     assert "emb.weight" in found.headline
+
+
+# Projections of one size in several shapes
+# -----------------------------------------------------------------------------
+
+
+class Pooled(nn.Module):
+    """Attention by hand from four square projections, and a fifth one, the pooler, after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value, self.dense = (nn.Linear(12, 12) for _ in range(4))
+        self.pooler, self.classifier = nn.Linear(12, 12), nn.Linear(12, 4)
+
+    def forward(self, x):
+        q, k, v = (
+            one(x).unflatten(2, (3, 4)).transpose(1, 2)
+            for one in (self.query, self.key, self.value)
+        )
+        scores = q @ k.transpose(2, 3) / 2.0
+        x = x + self.dense((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.classifier(torch.tanh(self.pooler(x[:, 0])))
+
+
+class FlaxPooled(nnx.Module):
+    """flax's attention, whose kernels are stacked by heads, while the pooler's is a matrix."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.mha = nnx.MultiHeadAttention(3, 12, decode=False, rngs=rngs)
+        self.pool, self.head = nnx.Linear(12, 12, rngs=rngs), nnx.Linear(12, 4, rngs=rngs)
+
+    def __call__(self, x):
+        x = x + self.mha(x)
+        return self.head(jnp.tanh(self.pool(x[:, 0])))
+
+
+def test_a_matrix_among_stacked_kernels_does_not_take_the_first_place():
+    found = proof(Pooled, FlaxPooled(), normal(3, 5, 12))
+    assert found.verdict == "proved", found.headline

@@ -9,10 +9,10 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import DataParallel, Network, in_replicas
+from deliralike import DataParallel, Network, backends, in_replicas
 from deliralike.backends.base import Backend
 from deliralike.conformance import compare
-from deliralike.conformance.explain.running import of_running_statistics
+from deliralike.conformance.explain.share_norms import Norms
 from deliralike.conformance.explain.shares import Shares
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import replicas
@@ -331,21 +331,51 @@ def test_statistics_of_other_counts_are_read_from_the_running_variance():
     after = shares.wanted["buffer"]["bn.running_var"]
     own = (after - 0.9 * before) / 0.1
     words = {
-        "biased": 83 / 84,
-        "unbiased twice": 84 / 83,
-        "of replica 0": (36 / 35) * (83 / 84),
-        "times 1.25": 1.25,
-        "running variances of this batch": 1.0,
+        "running variance biased": 83 / 84,
+        "unbiased by each share's count": (36 / 35) * (83 / 84),
+        "the batch's variance counts 1.25 times": 1.25,
+        "counts 0.333333 (divided by the number of replicas) times": 1 / 3,
     }
     for word, factor in words.items():
         came = {
             "buffer": shares.wanted["buffer"]
             | {"bn.running_var": 0.9 * before + 0.1 * factor * own}
         }
-        (found,) = [given for cause, given in of_running_statistics(shares, came) if word in cause]
+        ways = Norms(shares).of_statistics(came)
+        found = next(given for cause, given in ways if word in cause)
         np.testing.assert_allclose(
             found["buffer"]["bn.running_var"], came["buffer"]["bn.running_var"], rtol=1e-13
         )
+
+
+class OnesOwnNorm(torch.nn.Module):
+    """A batch norm over the last axis, of a class that nobody knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.tensor([0.2, -0.4, 1.5]))
+        self.spread = torch.nn.Parameter(torch.tensor([1.3, 0.6, -0.7]))
+        self.register_buffer("seen", torch.tensor([0.3, 0.1, -0.2]))
+        self.register_buffer("wide", torch.tensor([1.1, 0.7, 2.0]))
+
+    def forward(self, x):
+        mean, var = x.mean((0, 1)), x.var((0, 1), correction=0)
+        count = len(x) * x.shape[1]
+        self.seen = 0.75 * self.seen + 0.25 * mean.detach()
+        self.wide = 0.6 * self.wide + 0.4 * var.detach() * count / (count - 1)
+        return (x - mean) / torch.sqrt(var + 3e-3) * self.spread + self.shift
+
+
+def test_what_a_norm_of_ones_own_is_shows_in_its_call():
+    native = torch.nn.Sequential(torch.nn.Linear(3, 3), OnesOwnNorm()).double()
+    subject = Subject(backends.get("torch").wrap(native), lambda net, x: (net(x) ** 3).mean())
+    batch = (np.random.default_rng(0).normal(size=(7, 5, 3)),)
+    shares = Shares(subject, batch, 3, take_step(subject, subject.network, batch))
+    (path, norm), *others = Norms(shares).norms.items()
+    assert (path, norm.axis, norm.weight, norm.bias, others) == ("1", 2, "1.spread", "1.shift", [])
+    assert norm.eps == pytest.approx(3e-3, rel=1e-9)
+    rates = {name: (pytest.approx(rate), kind) for name, (rate, kind) in norm.rates.items()}
+    assert rates == {"1.seen": (0.25, False), "1.wide": (0.4, True)}
 
 
 def test_an_explanation_needs_no_replicas_of_the_reference():
@@ -447,18 +477,6 @@ def test_labels_of_the_next_sample():
     assert "labels handed out with the samples one place early" in cause_of(right().but(loss=loss))
 
 
-def test_outputs_in_an_order_that_nobody_knows():
-    order = np.array([4, 0, 6, 1, 3, 5, 2])
-
-    def forward(self, x):
-        return type(self).__mro__[1].forward(self, x)[order]
-
-    wrong = but_replicated(lambda network: with_class(network, forward=forward))
-    found = replicas.level(right(), wrong, planted.batch(), (3,))
-    assert causes(found) == ["outputs gathered in the order 4, 0, 6, 1, 3, 5, 2"]
-    assert [finding.what for finding in found.findings] == ["output"]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_outputs_that_lose_digits_on_the_way(dtype):
     def forward(self, x):
@@ -525,3 +543,17 @@ def test_clipping_and_its_bound_belong_to_the_whole_gradient():
     ]
     sides = [right().but(optimizers={"sgd": loose}) for _ in range(2)]
     assert replicas.level(sides[0], mistake.plant(sides[1]), planted.batch(), (3,)).status == PASSED
+
+
+def test_the_plainest_of_several_causes_is_named():
+    """Every share's weight times 1.2 is the whole loss times 1.2; the outputs stay unexplained."""
+
+    def forward(self, x):
+        return type(self).__mro__[1].forward(self, x) + 0.5
+
+    def loss(network, x, labels):
+        return right().loss(network, x, labels) * 1.2
+
+    wrong = but_replicated(lambda network: with_class(network, forward=forward))
+    found = replicas.level(right(), wrong.but(loss=loss), planted.batch(), (2,))
+    assert set(causes(found)) == {"loss and gradients times 1.2"}, found.findings

@@ -15,7 +15,7 @@ import pytest
 from matplotlib import style
 from rich.console import Console
 
-from deliralike.conformance.findings import FAILED, Finding
+from deliralike.conformance.findings import FAILED, Explanation, Finding
 from deliralike.conformance.proof import Proof, Proofs
 from deliralike.conformance.report import html, markdown, pictures
 
@@ -144,6 +144,27 @@ def test_null_gradients_and_reasons_are_told():
     assert (
         text.count("No replicas were asked for.") == 1
     )  # beside its level, and not again among the notes
+
+
+def test_details_stand_below_the_headline_and_the_effect_ends_it():
+    explanation = Explanation("eps=2e-05 instead of 1e-05", 3e-15)
+    finding = Finding(
+        "L3",
+        "bn1",
+        "output",
+        1e-5,
+        explanation=explanation,
+        remarks=("Everything before it is exact.",),
+        details=("Only the candidate calls fc.",),
+        effect="No effect on evaluation outputs.",
+    )
+    proof = Proof("A", "B", (level("L3", FAILED, 1e-5, findings=(finding,)),))
+    assert proof.headline == (
+        "DIVERGES at bn1, output: float64 1.0e-05 (limit 1e-10). Everything before it is exact. "
+        "Explained by eps=2e-5 instead of 1e-5 (match 3e-15). No effect on evaluation outputs."
+    )
+    assert "L3: bn1, output: Only the candidate calls fc." in str(proof)
+    assert Proof.from_dict(proof.to_dict()) == proof
 
 
 def test_null_gradients_that_a_note_names_are_not_named_again():
@@ -421,12 +442,11 @@ def test_small_networks_and_missing_values_are_drawn(rows):
         ("train", "running, train"),
         ("eval", "running, eval"),
         ("forced", "alone, at equal inputs"),
-        ("float32", "float32 rounding"),
     ],
 )
 def test_a_legend_names_what_is_drawn_and_nothing_else(key, label):
     shown = labels(pictures.by_layer([{"path": "a", key: 1e-15}, {"path": "b", key: 1e-15}]))
-    named = {text for text in shown if text.startswith(("running", "alone", "float32", "limit"))}
+    named = {text for text in shown if text.startswith(("running", "alone", "limit"))}
     assert named == {label, "limit 1e-10"}
 
 

@@ -1,6 +1,8 @@
 """What is done between layers is told from the arrays alone: each case is computed here in plain
 NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -32,7 +34,7 @@ def explain(sources, reference, candidate, gradients, differing=(), **more):
     """Why code between layers differs; sources and taps by the words of a report."""
     given = {source(words): array for words, array in sources.items()}
     slopes = {source(words): pair for words, pair in gradients.items()}
-    for name in {"calls", "beyond"} & more.keys():
+    for name in {"calls", "beyond", "given", "kinds"} & more.keys():
         more[name] = {tap(words): value for words, value in more[name].items()}
     if "order" in more:
         more["order"] = tuple(map(tap, more["order"]))
@@ -136,7 +138,7 @@ def normalised(x, mean=MEAN, std=STD):
             normalised(PICTURE[:, ::-1], 0.5, 0.5),
             ["(BGR instead of RGB), normalised with mean 0.5 and deviation 0.5 instead of mean"],
         ),
-        (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
+        (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["transposed to the order (0, 1, 3, 2)"]),
         (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
         (
             (PICTURE - PICTURE.mean((2, 3), keepdims=True)) / PICTURE.std((2, 3), keepdims=True),
@@ -208,19 +210,19 @@ def test_indices(candidate, words):
 
 
 @pytest.mark.parametrize(
-    ("candidate", "words"),
+    ("candidate", "words", "where"),
     [
-        ((VECTORS + MORE).mean(1), "the mean over axis 1 of"),
-        ((VECTORS + MORE)[:, 0], "the first element along axis 1 of"),
-        ((VECTORS + MORE)[:, -1], "the last element along axis 1 of"),
-        ((VECTORS + MORE)[:, -2], "the last element but one along axis 1 of"),
+        ((VECTORS + MORE).mean(1), "the mean of (", "over axis 1"),
+        ((VECTORS + MORE)[:, 0], "the first element of (", "along axis 1"),
+        ((VECTORS + MORE)[:, -1], "the last element of (", "along axis 1"),
+        ((VECTORS + MORE)[:, -2], "the last element but one of (", "along axis 1"),
     ],
 )
-def test_pooling_over_tokens(candidate, words):
+def test_pooling_over_tokens(candidate, words, where):
     kept = TOKENS[..., None] != 0
     sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
     right = ((VECTORS + MORE) * kept).sum(1) / kept.sum(1)
-    known(why(sources, right, candidate), words, "the output of attention")
+    known(why(sources, right, candidate), words, where, "the output of attention")
 
 
 def test_one_row_of_a_picture():
@@ -303,3 +305,113 @@ def test_gradients_cut_off():
     known(found(0.0 * X), "no gradient through the input args[0] (detached)")
     known(found(2.0 * (to_conv + to_sum)), "times 2")
     assert not found(to_conv * to_sum).known
+
+
+def gelu(x):
+    return x * np.vectorize(math.erfc)(-x / math.sqrt(2.0)) / 2
+
+
+def gelu_by_tanh(x):
+    return x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def test_a_call_that_is_left_out_is_named_with_its_class():
+    sources = {"the output of norm": X, "the output of act": relu(X)}
+    given = {"norm": ((Y,), {}), "act": ((X,), {})}
+    found = why(sources, relu(X), X, given=given, kinds={"act": "ReLU"})
+    known(found, "the output of norm instead of the output of act (ReLU); act (ReLU) is left out")
+
+
+def test_another_activation_is_told_with_the_one_that_it_replaces():
+    sources = {"the output of fc": X, "the output of act": gelu_by_tanh(X)}
+    found = why(sources, gelu_by_tanh(X), gelu(X), given={"act": ((X,), {})}, kinds={"act": "GELU"})
+    words = "instead of gelu (tanh approximation) of the output of fc (act (GELU))"
+    known(found, "gelu (erf) of the output of fc", words)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "words"),
+    [
+        (VECTORS.mean(1), VECTORS[:, :-1].mean(1), ["the mean", "without its last element"]),
+        (VECTORS.mean(1), VECTORS[:, 1:].sum(1), ["the sum", "without its first element"]),
+        (VECTORS.mean(1), VECTORS.max(1), ["the maximum"]),
+        (
+            (VECTORS + MORE).transpose(0, 2, 1),
+            MORE.transpose(0, 2, 1),
+            ["the input args[0] is missing", "(the input args[0] + the output of attention)"],
+        ),
+        (
+            VECTORS.reshape(3, 28),
+            relu(VECTORS).transpose(0, 2, 1).reshape(3, 28),
+            ["relu of the input args[0]", "transposed to the order (0, 2, 1)"],
+        ),
+        (VECTORS * MORE, VECTORS * np.tanh(MORE), ["times tanh of the output of attention"]),
+        (
+            VECTORS.reshape(3, 2, 14),
+            VECTORS.reshape(3, 14, 2).transpose(0, 2, 1),
+            ["reshaped to (3, 14, 2) and transposed to the order (0, 2, 1)"],
+        ),
+    ],
+)
+def test_tokens_in_other_ways(reference, candidate, words):
+    sources = {"args[0]": VECTORS, "the output of attention": MORE}
+    known(why(sources, reference, candidate), *words)
+
+
+def test_what_a_layer_is_given_is_at_hand_for_formulas():
+    tokens = numbers(3, 6, 5, seed=7)
+    sources = {"args[0]": numbers(3, 9, seed=8), "the output of pool": tokens.mean(1)}
+    given = {"pool": ((tokens,), {}), "head": ((tokens.mean(1),), {})}
+    found = why(sources, tokens.mean(1), tokens[:, :-1].mean(1), given=given)
+    known(found, "the mean of the input of pool over axis 1 without its last element")
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (lambda d: (d <= 0) & (d > -2), "at a distance of -1 to 0 instead of those at a distance"),
+        (lambda d: (d < 0) & (d > -3), "a token is not seen by itself"),
+        (lambda d: (d <= 1) & (d > -3), "the mask is off by one"),
+    ],
+)
+def test_masks_of_scores(seen, words):
+    products = numbers(2, 6, 6, seed=9)
+    right = np.where((DISTANCE <= 0) & (DISTANCE > -3), 0.5 * products, -np.inf)
+    wrong = np.where(seen(DISTANCE), 0.5 * products, -np.inf)
+    known(why({"the output of matmul()": products}, right, wrong), "tokens see", words)
+
+
+def test_scores_with_another_scale_beside_their_mask():
+    products = numbers(2, 6, 6, seed=9)
+    right = np.where(DISTANCE <= 0, 0.5 * products, -np.inf)
+    found = why({"the output of matmul()": products}, right, right / 2)
+    known(found, "0.25 * the output of matmul() instead of 0.5 * the output of matmul()")
+
+
+TERMS = {"the output of bce()": np.array(0.7), "the output of bce()#2": np.array(1.9)}
+
+
+def test_a_term_of_a_loss_that_is_a_sum():
+    given = {"bce()": ((X[0, 0, 0],), {}), "bce()#2": ((X[:, 0, 0, 0],), {})}
+    found = why(TERMS, np.array(0.7 + 0.5 * 1.9), np.array(0.7 + 0.5 * 4 * 1.9), given=given)
+    known(found, "the output of bce()#2 as a sum over 4 instead of the mean")
+
+
+def test_one_number_is_no_evidence_of_a_factor():
+    found = why(TERMS, np.array(0.7 + 0.5 * 1.9), np.array(3.0178))
+    assert found is None or not found.known
+
+
+def test_terms_of_a_loss_are_told_by_gradients():
+    slopes = {"the output of net": (X, 0.2 * X), "args[0]": (Y, Y)}
+    differing = (Differing(into("head"), np.array(1.0), np.array(0.8137)),)
+    found = explain({"the output of net": Z}, np.array(1.0), np.array(0.8137), slopes, differing)
+    known(found, "gradient of the output of net times 0.2")
+
+
+def test_a_gradient_that_is_not_stopped():
+    into_first, into_second = numbers(4, 3, 5, 6, seed=6), numbers(4, 3, 5, 6, seed=7)
+    uses = (Use(tap("judge"), X, into_first), Use(tap("judge#2"), X, into_second))
+    slopes = {"the output of net": (into_first, into_first + into_second)}
+    found = explain({"the output of net": X}, X, X, slopes, uses=uses)
+    known(found, "a gradient through the output of net into judge#2, which is not stopped there")

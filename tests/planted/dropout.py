@@ -84,11 +84,6 @@ def _twice(layer: Any, x: Any) -> Any:
     return _scaled(layer, x) * second * (1.0 / (1.0 - layer.p))
 
 
-def _gradient_of_all(layer: Any, x: Any) -> Any:
-    """What is dropped takes a gradient all the same."""
-    return x + layer.nn.stop_gradient(_scaled(layer, x) - x)
-
-
 def _scaled_by_share(layer: Any, x: Any) -> Any:
     """By how many were kept indeed, not by how many are to be expected."""
     mask = _mask(layer, x)
@@ -126,7 +121,6 @@ MISTAKES = [
     _drop("divided by p", _in_training(_divided_by_p), "scale", "1/p"),
     _drop("scaled twice", _in_training(_scaled_twice), "scale", "twice"),
     _drop("applied twice", _in_training(_twice), "twice", "mask"),
-    _drop("gradient of what is dropped", _in_training(_gradient_of_all), "gradient"),
     _drop("scaled by the share that was kept", _in_training(_scaled_by_share), "scale", "share"),
     _drop(
         "the stream of another layer",

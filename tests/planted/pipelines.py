@@ -133,18 +133,8 @@ def _moved(x: np.ndarray) -> np.ndarray:
     return moved
 
 
-def _cutout(x: np.ndarray) -> np.ndarray:
-    cut = x.copy()
-    cut[..., 2:4, 1:4] = 0.0
-    return cut
-
-
 def _noisy(x: np.ndarray) -> np.ndarray:
     return x + np.random.default_rng(9).normal(0.0, 0.01, x.shape)
-
-
-def _brightened(x: np.ndarray) -> np.ndarray:
-    return x * np.random.default_rng(8).uniform(0.8, 1.2, (len(x), 1, 1, 1))
 
 
 def _unflipped(batches: Batches) -> Batches:
@@ -400,22 +390,7 @@ MISTAKES = (
         _INPUTS,
         ("clipped to -1.5..1.5",),
     ),
-    StreamMistake("a box erased", "values", _inputs(_cutout), _INPUTS, ("box",)),
-    StreamMistake(
-        "mixed with the next sample",
-        "values",
-        _floats(lambda x: 0.7 * x + 0.3 * np.roll(x, 1, 0)),
-        _INPUTS,
-        ("mixup",),
-    ),
     StreamMistake("noise", "values", _floats(_noisy), _INPUTS, ("noise",)),
-    StreamMistake(
-        "brightness drawn for each sample",
-        "augmentation",
-        _floats(_brightened),
-        _INPUTS,
-        ("of its own",),
-    ),
     StreamMistake("augmentation not at all", "augmentation", _unflipped, _INPUTS, _TURNED),
     StreamMistake(
         "augmentation one sample late",

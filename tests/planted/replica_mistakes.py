@@ -99,14 +99,6 @@ def mean_of_statistics(here, nn, x, own, counts):
     return mean, var, sum(counts)
 
 
-def own_count(here, nn, x, own, counts):
-    """The sums are divided as if every replica had as many values as this one."""
-    guessed = own * len(counts)
-    mean = here.all_sum(_of_channels(nn, x), "sum") / guessed
-    var = here.all_sum(_squares(nn, x, mean), "squares") / guessed
-    return mean, var, guessed
-
-
 def averaged_sums(here, nn, x, own, counts):
     """The sums are averaged over the replicas, and then divided by all values."""
     divisor = sum(counts) * len(counts)

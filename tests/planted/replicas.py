@@ -34,7 +34,6 @@ from tests.planted.replica_mistakes import (
     drawing,
     forward_alone,
     mean_of_statistics,
-    own_count,
     unbiased_by_share,
     with_class,
     with_hooks,
@@ -410,7 +409,7 @@ MISTAKES = (
         "the root's gradient twice",
         _accumulating(lambda count: [2.0] + [1.0] * (count - 1)),
         _GRADIENT,
-        "gradient of replica 0 counts twice",
+        "gradients of the replicas count 2, 1, 1",
     ),
     _mistake(
         "gradients accumulated with odd factors",
@@ -425,18 +424,6 @@ MISTAKES = (
         "same masks",
     ),
     _mistake(
-        "dropout streams by replica, not by sample",
-        _inside(partial(drawing, begin=lambda here: here.index)),
-        _GRADIENT,
-        "number of the replica",
-    ),
-    _mistake(
-        "dropout streams of equal shares",
-        _inside(partial(drawing, begin=lambda here: here.index * max(here.sizes))),
-        _GRADIENT,
-        "shares of equal size",
-    ),
-    _mistake(
         "batch norm synchronised forward alone",
         batch_norm(forward_alone),
         _GRADIENT,
@@ -447,12 +434,6 @@ MISTAKES = (
         batch_norm(mean_of_statistics),
         _BUFFER,
         "mean of the shares' statistics",
-    ),
-    _mistake(
-        "synchronised batch norm takes each share's count for all",
-        batch_norm(own_count),
-        _BUFFER,
-        "own count",
     ),
     _mistake("running variance biased over the whole batch", batch_norm(biased), _BUFFER, "biased"),
     _mistake(

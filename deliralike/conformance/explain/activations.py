@@ -34,7 +34,9 @@ ACTIVATIONS: dict[str, Function] = {
     "gelu (tanh approximation)": _gelu_by_tanh,
     "gelu (sigmoid approximation, x * sigmoid(1.702 x))": lambda nn, x: x * nn.sigmoid(1.702 * x),
     "leaky_relu (slope 0.01)": lambda nn, x: nn.where(x > 0, x, 0.01 * x),
+    "leaky_relu (slope 0.1)": lambda nn, x: nn.where(x > 0, x, 0.1 * x),
     "leaky_relu (slope 0.2)": lambda nn, x: nn.where(x > 0, x, 0.2 * x),
+    "leaky_relu (slope 0.3)": lambda nn, x: nn.where(x > 0, x, 0.3 * x),
     "silu": lambda nn, x: x * nn.sigmoid(x),
     "sigmoid": lambda nn, x: nn.sigmoid(x),
     "tanh": lambda nn, x: nn.tanh(x),
@@ -148,6 +150,9 @@ def conventions(name: str, given: Arguments) -> list[Convention]:
         number = factor(words, _of_number(function), alternatives=starts, usual=usual)
         # A setting of the function's own comes before other functions.
         found = [number, *found] if words in given else [*found, number]
+    if name == "leaky_relu":  # before slopes of zero and one
+        plain = {one: _of_x(ACTIVATIONS[one]) for one in ("relu", "identity")}
+        found = [instead("activation", plain, usual=f"leaky_relu (slope {usual:g})"), *found]
     if name in _SOFTMAX:
         found = _softmax(name, given) + found
     if name == "prelu":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from deliralike.network.base import Network
 
 Tensors = dict[str, np.ndarray]
 _GRADIENT = "gradient of "
+_ENOUGH = 4  # numbers that must differ, so that one that is fitted to them means something
 
 
 class _Nothing(Network):
@@ -132,7 +134,7 @@ class Bench:
             vector = np.zeros(0) if found is None else self._vector(found)
             return vector if vector.shape == target.shape else np.full(target.shape, np.inf)
 
-        if target.size < 3:
+        if self._telling < _ENOUGH:
             return None
         value, left = fit(predict, target, choice.words, choice.convention.least)
         usual = self._vector(self.reference)
@@ -140,6 +142,13 @@ class Bench:
             return choice.at(value) if np.isfinite(left) else None
         back = np.abs(predict(value) - usual).max(initial=0.0) <= EXACT
         return None if back else choice.at(value)
+
+    @cached_property
+    def _telling(self) -> int:
+        """How many numbers there are in the outputs and buffers that differ."""
+        apart = self.distances(self.reference)
+        names = [name for name in self.outputs + self.buffers if apart.get(name, 0.0) > LIMIT]
+        return sum(np.size(self.wanted[name]) for name in names if name in self.wanted)
 
     def _vector(self, tensors: Mapping[str, Any]) -> np.ndarray:
         """Outputs and buffers, each in units of its own size, as one vector."""

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.share_weights import ALIKE
-from deliralike.conformance.explain.shares import Shares, Variant, combined, fitted, numbers
+from deliralike.conformance.explain.shares import (
+    Shares,
+    Variant,
+    close,
+    combined,
+    fitted,
+    numbers,
+    rounded,
+    same_shapes,
+)
 from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.one_step import Step, optimizers_of, take_step, take_updates
 from deliralike.conformance.replica_changes import (
-    AVERAGED_SUMS,
-    BIASED,
-    MEAN_OF_STATISTICS,
-    OWN_COUNT,
-    UNBIASED_BY_SHARE,
     Accumulated,
-    Change,
     HookedEach,
     Stale,
     Uncleared,
     Weighted,
-    changed_inside,
     hooked,
-    masks_from,
     of_share,
-    without_gradient_of_others,
+    with_masks_of_first,
 )
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import AbstractNetwork
@@ -40,27 +40,7 @@ from deliralike.parallel import AccumulateGradients
 Replicate = Callable[[AbstractNetwork, int], Any]
 
 _SHOWN = 3  # names of parameters in a sentence
-_CHANGES: dict[str, Change] = {
-    "batch norm synchronised forward alone: no gradient through the others' statistics": without_gradient_of_others,
-    "synchronised batch norm takes the mean of the shares' statistics, however large they are": MEAN_OF_STATISTICS,
-    "synchronised batch norm takes each share's own count of values for that of all": OWN_COUNT,
-    "sums of statistics are averaged over the replicas, and then divided by all values": AVERAGED_SUMS,
-    "synchronised batch norm with a biased running variance": BIASED,
-    "running variance made unbiased by each share's count of values": UNBIASED_BY_SHARE,
-}
-_MASKS: dict[str, Callable[[Any], Any]] = {
-    ALIKE: lambda here: 0,
-    "masks that begin at the number of the replica, not of its first sample": lambda here: (
-        here.index
-    ),
-    "masks that begin as if there were shares of equal size, rounded up": lambda here: (
-        here.index * max(here.sizes)
-    ),
-    "masks that begin as if there were shares of equal size, rounded down": lambda here: (
-        here.index * min(here.sizes)
-    ),
-    "masks that begin at the end of each share": lambda here: here.first_sample + here.sizes[0],
-}
+_ALIKE = "the same masks in every replica (dropout streams that all begin at sample 0)"
 
 
 class Between:
@@ -80,13 +60,14 @@ class Between:
         """The reference's network, replicated."""
         return self.make(self.shares.reference.network, self.shares.count)
 
-    def of_losses(self) -> Iterator[Variant]:
-        """Masks and sums."""
+    def of_masks(self) -> Iterator[Variant]:
+        """Masks that begin anew in every replica, where replicas are right without."""
         function = of_share(self.shares.reference.loss)
-        for words, first in _MASKS.items():
-            yield words, self._of_loss(masks_from(function, first))
-        for words, change in _CHANGES.items():
-            yield words, self._of_loss(changed_inside(function, change))
+        right = self._of_loss(function)
+        kinds = [kind for kind, given in right.items() if close(self.shares.wanted[kind], given)]
+        if kinds:
+            found = self._of_loss(with_masks_of_first(function))
+            yield _ALIKE, {kind: found[kind] for kind in kinds}
 
     def _of_loss(self, loss: LossFunction) -> Step:
         step = take_step(self.subject(loss), self.replicas(), self.shares.batch)
@@ -107,60 +88,30 @@ class Between:
 
     def of_accumulation(self, came: Step) -> Iterator[Variant]:
         """Gradients of replicas that do not come together as a sum."""
-        count, sizes = self.shares.count, np.array(self.shares.sizes)
-        each, ones = np.eye(count), np.ones(count)
-        for r in range(count):
-            yield (
-                f"the gradient of replica {r} is lost in accumulation",
-                self._combined(ones - each[r]),
-            )
-            yield f"only the gradient of replica {r} is used", self._combined(each[r])
-            yield f"the gradient of replica {r} counts twice", self._combined(ones + each[r])
-            yield (
-                f"the gradient of replica {r} has the wrong sign",
-                self._combined(ones - 2 * each[r]),
-            )
-            yield (
-                f"the gradient of replica {r} is used for all {count}",
-                self._combined(count * each[r]),
-            )
+        ones = np.ones(self.shares.count)
+        if not close(self.shares.wanted["gradient"], self._combined(ones)["gradient"]):
+            return
+        for r, own in enumerate(np.eye(self.shares.count)):
+            yield f"the gradient of replica {r} is lost in accumulation", self._combined(ones - own)
+            yield f"only the gradient of replica {r} is used", self._combined(own)
         for dtype in ("float32", "float16"):
-            rounded = [
-                {
-                    "gradient": {
-                        n: g.astype(dtype).astype(g.dtype) for n, g in each["gradient"].items()
-                    }
-                }
-                for each in self.gradients
-            ]
-            yield f"gradients rounded to {dtype} before they are added", combined(rounded, ones)
-        yield (
-            "gradients of the replicas weighted by share once more",
-            self._combined(sizes / sizes.sum()),
-        )
-        whole, differing = came["gradient"], _where_different(self.shares.wanted, came)
-        for gradient, text in ((whole, ""), (differing, f", in {_named(list(differing))}")):
-            yield from self._fitted(gradient, text)
+            short = [{"gradient": rounded(each["gradient"], dtype)} for each in self.gradients]
+            yield f"gradients rounded to {dtype} before they are added", combined(short, ones)
+        differing = _where_different(self.shares.wanted, came)
+        yield from self._fitted(came["gradient"], "")
+        yield from self._fitted(differing, f", in {_named(list(differing))}")
 
     def _fitted(self, gradient: dict[str, Any], text: str) -> Iterator[Variant]:
         """Factors with which the replicas' gradients may have been added, of some parameters."""
-        known = self.gradients[0]["gradient"]
-        if gradient and all(
-            name in known and np.shape(known[name]) == np.shape(value)
-            for name, value in gradient.items()
-        ):
-            parts = [
-                {"gradient": {name: part["gradient"][name] for name in gradient}}
-                for part in self.gradients
-            ]
-            factors = fitted(parts, {"gradient": gradient})
-            given = {
-                "gradient": self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
-            }
-            yield (
-                f"the gradients of the replicas count {numbers(factors)} when they are added{text}",
-                given,
-            )
+        if not gradient or not same_shapes(gradient, self.gradients[0]["gradient"]):
+            return
+        parts = []
+        for part in self.gradients:
+            parts.append({"gradient": {name: part["gradient"][name] for name in gradient}})
+        factors = fitted(parts, {"gradient": gradient})
+        added = self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]
+        words = f"the gradients of the replicas count {numbers(factors)} when they are added{text}"
+        yield words, {"gradient": added}
 
     def _combined(self, factors: Sequence[float] | np.ndarray) -> Step:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
@@ -171,41 +122,33 @@ class Between:
     def of_updates(self) -> Iterator[Variant]:
         """Hooks at the wrong moment, and what replicas do not take over or do not clear."""
         shares = self.shares
+        if not any("update" in kind for kind in shares.wanted):
+            return  # gradients differ already
         repeated = take_updates(
             shares.reference, shares.reference.network, shares.batch, steps=(0, 0)
         )
         yield "the same masks in every step: replicas do not hear its number", repeated
-        clipped = "gradients clipped (by the optimizer's hooks)"
-        yield f"{clipped} in each replica, before accumulation", self._updates(_hooks_on_each)
-        yield f"{clipped} in the root alone, before accumulation", self._updates(_hooks_first)
-        yield "the optimizer's hooks not called", self._updates(_no_hooks)
-        yield "the optimizer's hooks called twice", self._updates(_hooks_twice)
-        stale = hooked(self.replicas(), AccumulateGradients, Stale)
-        yield (
-            "stale parameters: replicas do not take over what the update made",
-            self._updates(network=stale),
-        )
-        kept = hooked(self.replicas(), Uncleared)
-        yield (
-            "gradients of earlier steps that are not cleared in the replicas",
-            self._updates(network=kept),
-        )
+        right = self._updates()
+        kinds = [kind for kind, given in right.items() if close(shares.wanted[kind], given)]
+        for words, change in _OPTIMIZERS.items():
+            found = self._updates(change)
+            yield words, {kind: found[kind] for kind in kinds}
+        for words, hooks in _HOOKS.items():
+            found = self._updates(network=hooked(self.replicas(), *hooks))
+            yield words, {kind: found[kind] for kind in kinds}
 
     def _updates(
         self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None
     ) -> Step:
-        def make(
-            original: Callable[[AbstractNetwork], AbstractOptimizer], network: Any
-        ) -> AbstractOptimizer:
+        def make(original: Callable[[AbstractNetwork], Any], network: Any) -> AbstractOptimizer:
             optimizer = original(network)
             if change is not None:
                 change(optimizer)
             return optimizer
 
         originals = optimizers_of(self.shares.reference).items()
-        subject = self.subject().but(
-            optimizers={name: partial(make, original) for name, original in originals}
-        )
+        made = {name: partial(make, original) for name, original in originals}
+        subject = self.subject().but(optimizers=made)
         return take_updates(subject, network or self.replicas(), self.shares.batch)
 
 
@@ -234,9 +177,16 @@ def _hooks_first(optimizer: AbstractOptimizer) -> None:
     optimizer.pre_update_hooks = [*hooks[1:], *hooks[:1]]
 
 
-def _no_hooks(optimizer: AbstractOptimizer) -> None:
-    optimizer.pre_update_hooks = optimizer.pre_update_hooks[:1]
-
-
-def _hooks_twice(optimizer: AbstractOptimizer) -> None:
-    optimizer.pre_update_hooks = [*optimizer.pre_update_hooks, *optimizer.pre_update_hooks[1:]]
+_CLIPPED = "gradients clipped (by the optimizer's hooks)"
+_OPTIMIZERS: dict[str, Callable[[AbstractOptimizer], None]] = {
+    f"{_CLIPPED} in each replica, before accumulation": _hooks_on_each,
+    f"{_CLIPPED} in the root alone, before accumulation": _hooks_first,
+}
+# Before and after an update.
+_HOOKS: dict[str, tuple[Any, ...]] = {
+    "stale parameters: replicas do not take over what the update made": (
+        AccumulateGradients,
+        Stale,
+    ),
+    "gradients of earlier steps that are not cleared in the replicas": (Uncleared,),
+}

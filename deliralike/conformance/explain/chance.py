@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from deliralike.conformance.causes import number
@@ -21,20 +19,12 @@ def dropout(given: Arguments) -> tuple[Formula, list[Convention]]:
     formula = _masked(kept * scale)
     if wanted is None or wanted.shape != x.shape:
         return formula, []
-    found = []
-    if training:
-        gradients = {
-            "of what is dropped too": _straight(usual, np.full(x.shape, scale)),
-            "of the identity: of what is dropped too": _straight(usual, np.ones(x.shape)),
-            "without the scale 1 / (1 - p)": _straight(usual, kept * 1.0),
-        }
-        found.append(instead("gradient", gradients))
     shown = _shown(x, wanted)
-    if shown is not None:
-        its, factor = shown
-        words = _words(training, p, factor, its, bool((its == kept).all()))
-        found.append(instead("", {words: _masked(its * _exact(factor, p))}))
-    return formula, found
+    if shown is None:
+        return formula, []
+    its, factor = shown
+    words = _words(training, p, factor, its, bool((its == kept).all()))
+    return formula, [instead("", {words: _masked(its * _exact(factor, p))})]
 
 
 def _shown(x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float] | None:
@@ -57,55 +47,36 @@ def _exact(scale: float, p: float) -> float:
 
 def _words(training: bool, p: float, scale: float, kept: np.ndarray, same: bool) -> str:
     """What a mask and its scale mean."""
-
-    def is_near(value: float) -> bool:
-        return abs(scale - value) < TOLERANCE
-
-    everything, share = bool(kept.all()), f"{kept.mean():.0%} kept"
-    shown = number(round(scale, 9))
+    everything, shown = bool(kept.all()), number(round(scale, 9))
     other = number(round(1.0 - 1.0 / scale, 9) if scale else 1.0)
     if not training and everything:
         return f"outputs of evaluation scaled by {shown} (dropout without scaling in training)"
     if not training:
         how = f" (p={other})" if scale > 1.0 else ", unscaled"
         return f"dropout on in evaluation{how}"
-    if everything and is_near(1.0):
-        return "dropout off in training"
     if everything:
-        return f"nothing dropped (a mask of the whole batch), but scaled by {shown}"
-    where = "" if same else f"; another mask, {share}"
-    if is_near(1.0):
-        return f"dropout unscaled: what is kept is not divided by {number(1.0 - p)}{where}"
-    if p and is_near(1.0 / p) and p != 0.5:
-        swapped = f"p={number(1.0 - p)} instead of {number(p)}"
-        return f"p and keep swapped: {swapped}, scaled by 1/{number(p)}{where}"
-    if is_near(1.0 - p):
-        return f"dropout multiplied with {number(1.0 - p)} instead of divided by it{where}"
-    if p < 1.0 and is_near(1.0 / (1.0 - p)):
-        return f"another mask of dropout, scaled as it should be ({_structure(kept)}, {share})"
-    return f"p={other} instead of {number(p)} (scaled by {shown}{where})"
+        is_off = abs(scale - 1.0) < TOLERANCE
+        return "dropout off in training" if is_off else f"nothing dropped, but scaled by {shown}"
+    keep = 1.0 - p
+    swapped = f"p and keep swapped: p={number(keep)} instead of {number(p)}"
+    known = {
+        1.0: f"dropout unscaled: what is kept is not divided by {number(keep)}",
+        keep: f"dropout multiplied with {number(keep)} instead of divided by it",
+        1.0 / (p or 1.0): f"{swapped}, scaled by 1/{number(p)}",
+        1.0
+        / (keep or 1.0): f"another mask of dropout, scaled as it should be ({_structure(kept)})",
+    }
+    near = (words for value, words in known.items() if abs(scale - value) < TOLERANCE)
+    words = next(near, f"p={other} instead of {number(p)} (scaled by {shown})")
+    return words if same else f"{words}; another mask, {kept.mean():.0%} kept"
 
 
 def _structure(kept: np.ndarray) -> str:
     """Along which axes the mask is the same."""
-    shared = [
-        axis
-        for axis in range(kept.ndim)
-        if kept.shape[axis] > 1 and (kept == kept.take([0], axis)).all()
-    ]
+    axes = [axis for axis in range(kept.ndim) if kept.shape[axis] > 1]
+    shared = [axis for axis in axes if (kept == kept.take([0], axis)).all()]
     return f"the same along axes {shared}" if shared else "element by element"
 
 
 def _masked(factors: np.ndarray) -> Formula:
     return lambda nn, given: given["x"] * nn.constant(factors, like=given["x"])
-
-
-def _straight(outputs: np.ndarray, factors: np.ndarray) -> Formula:
-    """The right outputs with the gradient of a masked input."""
-
-    def formula(nn: Any, given: Arguments) -> Any:
-        x = given["x"]
-        masked = x * nn.constant(factors, like=x)
-        return nn.constant(outputs, like=x) + masked - nn.stop_gradient(masked)
-
-    return formula

@@ -45,7 +45,8 @@ def sigmoid(z: Array) -> Array:
 
 
 def log_softmax(z: Array, axis: int = 1) -> Array:
-    """The logarithm of the softmax along an axis."""
+    """The logarithm of the softmax along an axis; along the only one of one number a sample."""
+    axis = min(axis, z.ndim - 1)
     z = z - z.real.max(axis, keepdims=True)
     return z - np.log(np.exp(z).sum(axis, keepdims=True))
 
@@ -481,7 +482,9 @@ _REDUCTIONS: Mapping[str, Callable[[Array], Any]] = {
     "sum instead of mean": lambda each: each.sum(),
     "sum over each sample, mean over the batch": lambda each: each.sum() / len(each),
     "mean over each sample, sum over the batch": lambda each: each.sum() * len(each) / each.size,
-    "sum over the second axis, mean over the rest": lambda each: each.sum(1).mean(),
+    "sum over the second axis, mean over the rest": lambda each: each.sum(
+        min(1, each.ndim - 1)
+    ).mean(),
     "root of the mean": lambda each: np.sqrt(each.mean()),
     "root of the sum": lambda each: np.sqrt(each.sum()),
 }

@@ -16,6 +16,7 @@ from deliralike.conformance.explain.fitting import EXACT
 
 TYPES = ("float32", "float16", "bfloat16")
 _EPS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_SEVERAL = 4  # so many numbers must agree with one factor or one number that is added
 _MANY = 8  # so many numbers must agree with one that was fitted to them
 
 
@@ -110,7 +111,7 @@ def _elementwise(r: np.ndarray, c: np.ndarray) -> _Made:
 
 def _scaled(r: np.ndarray, c: np.ndarray) -> _Made:
     """Multiplied with a number, with a number added, or both."""
-    if r.size < 3:
+    if r.size < _SEVERAL:
         return
     x, y = r.ravel(), c.ravel()
     if square := float(x @ x):

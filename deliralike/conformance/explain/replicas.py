@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.explain import share_samples, share_weights
+from deliralike.conformance.explain import share_table as table
 from deliralike.conformance.explain.between import Between, Replicate
-from deliralike.conformance.explain.running import of_running_statistics
+from deliralike.conformance.explain.share_norms import Norms
 from deliralike.conformance.explain.shares import Shares, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.one_step import Step
@@ -94,20 +94,21 @@ class Explanations:
         return Explanation(best.cause, best.distances[kind], min(others, default=None))
 
     def _all_tiers(self) -> Iterator[Tier]:
-        yield lambda: share_weights.of_factors(self.shares, self.came)
-        yield lambda: share_weights.of_weights(self.shares)
-        yield lambda: of_running_statistics(self.shares, self.came)
-        yield lambda: share_weights.of_rounding(self.shares)
-        yield lambda: share_weights.of_update_factors(self.shares, self.came)
-        yield lambda: share_samples.of_labels(self.shares)
-        yield lambda: share_weights.of_modes(self.shares)
-        yield lambda: share_samples.of_zeros(self.shares)
-        yield lambda: share_samples.of_samples(self.shares)
-        yield lambda: self.between.of_accumulation(self.came)
-        yield self.between.of_losses
+        """The plain and cheap ones first."""
+        shares, came = self.shares, self.came
+        yield lambda: table.of_factors(shares, came)
+        yield lambda: table.of_weights(shares)
+        yield lambda: Norms(shares).of_statistics(came)
+        yield lambda: table.of_counters(shares, came)
+        yield lambda: table.of_rounding(shares)
+        yield lambda: table.of_update_factors(shares, came)
+        yield lambda: table.of_labels(shares)
+        yield lambda: table.of_samples(shares)
+        yield lambda: table.of_modes(shares)
+        yield lambda: self.between.of_accumulation(came)
+        yield self.between.of_masks
         yield self.between.of_updates
-        yield lambda: share_weights.of_fitted_weights(self.shares, self.came)
-        yield lambda: share_samples.of_any_order(self.shares, self.came)
+        yield lambda: table.of_fitted_weights(shares, came)
 
     def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
         """Yield all faults of a tier.
@@ -128,9 +129,10 @@ class Explanations:
         except (CapabilityError, DeviceError):
             return
 
-    def _explained(self, tried: _Tried) -> int:
-        """How many of the kinds that differ it explains."""
-        return sum(map(tried.explains, self._differing))
+    def _explained(self, tried: _Tried) -> tuple[int, int]:
+        """How many of the kinds that differ it explains, and less how many it contradicts."""
+        contradicted = [kind for kind in tried.distances if not tried.explains(kind)]
+        return sum(map(tried.explains, self._differing)), -len(contradicted)
 
     def _changes(self, kind: str, given: dict[str, Any]) -> bool:
         """Whether a way of going wrong shows in that kind at all."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain import arrays
 from deliralike.conformance.findings import Explanation
 from deliralike.conformance.streams import Stream
 from deliralike.nn import start
@@ -16,7 +16,6 @@ _PROJECTIONS = 4
 _ROUNDING = 1e-13  # of the projections themselves
 _WORKERS = range(2, 9)
 _SHIFTS = 64
-_UNKNOWN = -1  # in the place of a sample that may be any
 Way = tuple[str, np.ndarray]  # in words, and the reference's sample at each place of the candidate
 
 
@@ -37,21 +36,17 @@ def explain(
     limit = max(limit, _ROUNDING)
     wanted, came = _scaled(reference, candidate, fields)
     first, second = _identities(wanted, came, limit)
-    nearest = np.inf
-    for cause, index in ways(reference, first):
-        distance = _distance(wanted, came, index)
-        if distance <= limit:
-            return Explanation(cause, distance, nearest, limit)
-        nearest = min(nearest, distance)
-    if len(first) == len(second) and np.array_equal(np.sort(first), np.sort(second)):
-        since = int(np.flatnonzero(first != second)[0])
-        words = f"the same samples shuffled: the order differs from sample {since} on"
-        sorted_ones = (
-            stream[np.argsort(each, kind="stable")]
-            for stream, each in ((wanted, first), (came, second))
-        )
-        return Explanation(words, relative_difference(*sorted_ones), nearest, limit)
-    return None
+    known = ways(reference, first)
+    made = ((words, wanted[index]) for words, index in known if len(index) == len(came))
+    found = arrays.met(made, came, limit)
+    if found is not None:
+        return found
+    if len(first) != len(second) or not np.array_equal(np.sort(first), np.sort(second)):
+        return None
+    since = int(np.flatnonzero(first != second)[0])
+    words = f"the same samples shuffled: the order differs from sample {since} on"
+    orders = [np.argsort(each, kind="stable") for each in (first, second)]
+    return arrays.met([(words, wanted[orders[0]])], came[orders[1]], limit)
 
 
 def repetitions(
@@ -75,7 +70,7 @@ def repetitions(
         f"duplicated samples: of {len(kinds)} different ones {often} come too often and {seldom} "
         "too seldom or never (drawn with replacement, or padded?)"
     )
-    return Explanation(words, _distance(*samples, twins), None, limit)
+    return arrays.met([(words, samples[0][twins])], samples[1], limit)
 
 
 def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
@@ -84,14 +79,22 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
     Args:
         identity: A number for each sample of the stream, the same for equal ones.
     """
-    starts = stream.starts
     place, epoch = np.arange(len(stream)), _epoch(identity, stream)
-    batches = [place[one:two] for one, two in zip(starts, starts[1:], strict=False)]
+    batches = np.split(place, stream.starts[1:-1])
     yield "the same order", place
     yield "the samples reversed", place[::-1]
-    yield from _epochs(place, epoch)
-    yield from _ends(stream, batches, epoch)
-    yield from _shifts(place, batches)
+    if epoch < len(place):
+        words = "the second epoch not reshuffled: every epoch in the order of the first"
+        yield words, place % epoch
+    yield from _ends(batches, epoch)
+    for by in range(1, min(len(place), _SHIFTS)):
+        samples = "1 sample" if by == 1 else f"{by} samples"
+        for when, sign in (("early", -1), ("late", 1)):
+            yield f"{samples} {when}, around the end", np.roll(place, sign * by)
+            rolled = [np.roll(batch, sign * by) for batch in batches]
+            yield f"{samples} {when} within each batch", np.concatenate(rolled)
+        yield f"the first {samples} left out", place[by:]
+        yield f"the last {samples} left out", place[:-by]
     yield "the samples of each batch reversed", np.concatenate([batch[::-1] for batch in batches])
     yield "the batches reversed", np.concatenate(batches[::-1])
     yield "every sample twice", np.repeat(place, 2)
@@ -103,30 +106,13 @@ def ways(stream: Stream, identity: np.ndarray) -> Iterator[Way]:
         yield f"every {workers}th sample first, as {workers} workers or shards take them", strided
         yield f"interleaved from {workers} contiguous parts", np.argsort(strided)
     for i, batch in enumerate(batches[:_SHIFTS]):
-        yield f"batch {i} repeated", np.insert(place, starts[i + 1], batch)
+        yield f"batch {i} repeated", np.insert(place, batch[-1] + 1, batch)
         yield f"batch {i} left out", np.delete(place, batch)
 
 
-def _epochs(place: np.ndarray, epoch: int) -> Iterator[Way]:
-    """What becomes of the order from epoch to epoch."""
-    if epoch == len(place):
-        return
-    same = "the second epoch not reshuffled: every epoch in the order of the first"
-    yield same, place % epoch
-    yield "each epoch in the order of the next", _known(place + epoch)
-    yield "each epoch in the order of the one before", _known(place - epoch)
-    yield "the samples of each epoch reversed", place - 2 * (place % epoch) + epoch - 1
-
-
-def _known(index: np.ndarray) -> np.ndarray:
-    """Places within the stream; those beyond it may hold anything."""
-    return np.where((index >= 0) & (index < len(index)), index, _UNKNOWN)
-
-
-def _ends(stream: Stream, batches: list[np.ndarray], epoch: int) -> Iterator[Way]:
+def _ends(batches: list[np.ndarray], epoch: int) -> Iterator[Way]:
     """What becomes of the last batch of each epoch."""
-    ends = {i for i, end in enumerate(stream.starts[1:]) if end % epoch == 0}
-    size = max(stream.sizes)
+    size = max(map(len, batches))
     changes: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
         "dropped": lambda batch, lack: batch[:0],
         "repeated": lambda batch, lack: np.tile(batch, 2),
@@ -135,37 +121,13 @@ def _ends(stream: Stream, batches: list[np.ndarray], epoch: int) -> Iterator[Way
         ),
         "padded with its last sample": lambda batch, lack: np.pad(batch, (0, lack), "edge"),
         "padded with its own samples": lambda batch, lack: np.resize(batch, size),
-        "padded with the samples before it": (
-            lambda batch, lack: np.append(batch[0] - lack + np.arange(lack), batch)
-        ),
     }
     for words, change in changes.items():
-        changed = [
-            change(batch, size - len(batch)) if i in ends else batch
-            for i, batch in enumerate(batches)
-        ]
+        changed = []
+        for batch in batches:
+            is_last = (batch[-1] + 1) % epoch == 0
+            changed.append(change(batch, size - len(batch)) if is_last else batch)
         yield f"the last batch {words}", np.concatenate(changed)
-
-
-def _shifts(place: np.ndarray, batches: list[np.ndarray]) -> Iterator[Way]:
-    """Samples that come some places early or late."""
-    for by in range(1, min(len(place), _SHIFTS)):
-        samples = "1 sample" if by == 1 else f"{by} samples"
-        for when, sign in (("early", 1), ("late", -1)):
-            yield f"{samples} {when}, around the end", np.roll(place, -sign * by)
-            yield f"{samples} {when}", _known(place + sign * by)
-            rolled = [np.roll(batch, -sign * by) for batch in batches]
-            yield f"{samples} {when} within each batch", np.concatenate(rolled)
-        yield f"the first {samples} left out", place[by:]
-        yield f"the last {samples} left out", place[:-by]
-
-
-def _distance(wanted: np.ndarray, came: np.ndarray, index: np.ndarray) -> float:
-    """How far the candidate is from the reference in that order."""
-    kept = index != _UNKNOWN
-    if len(index) != len(came) or not len(index) or kept.mean() < 0.5:
-        return np.inf
-    return relative_difference(wanted[index[kept]], came[kept])
 
 
 def _epoch(identity: np.ndarray, stream: Stream) -> int:
@@ -177,12 +139,10 @@ def _epoch(identity: np.ndarray, stream: Stream) -> int:
     stream.
     """
     count = len(identity)
-    again = [i for i in range(1, count) if identity[i] in identity[:i]][:1]
-    for epoch in again:
-        known = set(identity[:epoch].tolist())
-        parts = [identity[at : at + epoch] for at in range(0, count, epoch)]
-        if all(known.issuperset(part.tolist()) for part in parts):
-            return epoch
+    again = next((i for i in range(1, count) if identity[i] in identity[:i]), count)
+    known = identity[:again]
+    if again < count and np.isin(identity, known).all():
+        return again
     for end, size in zip(stream.starts[1:], stream.sizes, strict=True):
         if size < max(stream.sizes):
             return int(end) if count % end == 0 else count

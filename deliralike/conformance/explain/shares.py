@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,10 +19,11 @@ from deliralike.conformance.subject import Subject
 from deliralike.optim.accumulation import count_samples
 from deliralike.parallel import partition
 
-Variant = tuple[
-    str, Step
-]  # a way of going wrong in words, and what it gives, of the kinds that it speaks of
+# A way of going wrong in words, and what it gives, of the kinds that it speaks of.
+Variant = tuple[str, Step]
 Rows = slice | np.ndarray
+# From a network, and where something is kept, to what makes the calls of its blocks.
+Around = Callable[[Any, dict[str, Any]], Callable[..., Any]]
 
 
 class Shares:
@@ -54,25 +56,24 @@ class Shares:
         batch: tuple[Any, ...],
         rows: Rows | None = None,
         first_sample: int = 0,
-        buffers: dict[str, Any] | None = None,
         training: bool = True,
+        around: Around | None = None,
     ) -> Step:
         """Loss, gradient, outputs and buffers of the reference on a batch.
 
         Args:
+            batch: Arguments of the loss after the network.
             rows: The loss is that of these samples alone, though the network sees all.
             first_sample: Where the batch begins in the stream of masks.
-            buffers: What they are before; the network's own when None.
             training: The mode.
+            around: What makes the calls of blocks, and keeps what is handed on beside.
         """
         network = self.reference.network
         before = network.neutral_state()
         try:
-            network.load_neutral_state(before | (buffers or {}))
             with network.training_mode(training), random.portable(SEED, 0, first_sample):
-                found = network.backend.gradients(
-                    partial(_answered, self.reference.loss, rows), network, *batch
-                )
+                answered = partial(_answered, self.reference.loss, rows, around)
+                found = network.backend.gradients(answered, network, *batch)
             after = network.neutral_state()
         finally:
             network.load_neutral_state(before)
@@ -84,7 +85,13 @@ class Shares:
             },
             "output": dict(nest.leaves_with_paths(found.beside[0], "output")),
             "buffer": {name: after[name] for name in self.wanted["buffer"]},
+            "beside": found.beside[1],
         }
+
+    def followed(self, around: Around) -> tuple[Step, dict[str, Any]]:
+        """Return a step on the whole batch in which a function makes the calls, and what it kept."""
+        step = self.run(self.batch, around=around)
+        return step, step.pop("beside")
 
     def chosen(self, rows: Rows) -> tuple[Any, ...]:
         """Samples of the batch."""
@@ -101,11 +108,6 @@ class Shares:
         return [self.run(self.chosen(rows), first_sample=int(rows[0])) for rows in self.rows]
 
     @cached_property
-    def alike(self) -> list[Step]:
-        """Each share by itself, all with the masks of the first samples."""
-        return [self.run(self.chosen(rows)) for rows in self.rows]
-
-    @cached_property
     def weights(self) -> np.ndarray:
         """Return the weights of the shares: see the class.
 
@@ -118,23 +120,25 @@ class Shares:
         return weights
 
 
-def _answered(loss: Any, rows: Any, network: Any, *batch: Any) -> tuple[Any, Any]:
-    answering = _Answering(network, handed(of_share(loss), network, batch), rows)
+def _answered(loss: Any, rows: Any, around: Around | None, network: Any, *batch: Any) -> Any:
+    """The loss, the outputs, and what was kept of the calls."""
+    whole = handed(of_share(loss), network, batch)
+    kept: dict[str, Any] = {}
+    answering = _Answering(network, whole or ((), {}), rows)
     share = batch if rows is None else taken(batch, rows, None)
-    value = of_share(loss)(answering, *share)
-    return (value[0] if isinstance(value, tuple) else value), answering.outputs
+    with ExitStack() as stack:
+        if around is not None:
+            stack.enter_context(network.backend.called_through(network, around(network, kept)))
+        value = of_share(loss)(answering, *share)
+    return (value[0] if isinstance(value, tuple) else value), answering.outputs, kept
 
 
 class _Answering:
     """A network that always sees the whole batch, and answers for some samples of it."""
 
-    def __init__(self, network: Any, whole: tuple[Any, Any] | None, rows: Any) -> None:
-        self._network, self._whole, self._rows, self.outputs = (
-            network,
-            whole or ((), {}),
-            rows,
-            None,
-        )
+    def __init__(self, network: Any, whole: tuple[Any, Any], rows: Any) -> None:
+        self._network, self._whole, self._rows = network, whole, rows
+        self.outputs: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.outputs = self._network(*self._whole[0], **self._whole[1])
@@ -181,17 +185,31 @@ def combined(parts: Sequence[Step], weights: Sequence[float] | np.ndarray) -> St
 
 def fitted(parts: Sequence[Step], to: Step) -> np.ndarray:
     """The weights with which the parts' gradients come nearest to a gradient."""
-    columns = np.stack([_vector(part["gradient"]) for part in parts], axis=1)
-    return np.linalg.lstsq(columns, _vector(to["gradient"]), rcond=None)[0]
+    return least_squares([part["gradient"] for part in parts], to["gradient"])
+
+
+def least_squares(parts: Sequence[dict[str, Any]], to: dict[str, Any]) -> np.ndarray:
+    """The weights with which tensors come nearest to others."""
+    columns = np.stack([_vector(part) for part in parts], axis=1)
+    return np.linalg.lstsq(columns, _vector(to), rcond=None)[0]
 
 
 def _vector(tensors: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(tensors[name]) for name in sorted(tensors)])
+    return np.concatenate([np.zeros(0), *(np.ravel(tensors[name]) for name in sorted(tensors))])
 
 
 def close(wanted: dict[str, Any], came: dict[str, Any]) -> bool:
-    """Whether two gradients are the same as a whole."""
+    """Whether two sets of tensors are the same as a whole."""
     return relative_difference(_vector(wanted), _vector(came)) <= MATCH
+
+
+def rounded(tensors: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Floating tensors that went through another type."""
+    found = {}
+    for name, value in tensors.items():
+        is_float = np.asarray(value).dtype.kind == "f"
+        found[name] = np.asarray(value, dtype).astype(np.float64) if is_float else value
+    return found
 
 
 def numbers(values: Sequence[float] | np.ndarray) -> str:

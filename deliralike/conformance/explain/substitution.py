@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from deliralike import nest
 from deliralike.backends.base import Backend
+from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
 from deliralike.conformance.explain.families import family_of
-from deliralike.conformance.explain.search import Search, Trial
+from deliralike.conformance.explain.search import LOSSES, Search, Trial
 from deliralike.conformance.findings import LIMIT, Accused, Explanation
 
 PATIENCE = 8.0  # seconds for all calls of one place
@@ -58,6 +60,24 @@ class _Downstream(Bench):
         return self.follow(self.backend.to_numpy(outputs))
 
 
+def _matters(one: Substitute, names: Sequence[str]) -> bool:
+    """Whether some tensors depend on what a call gives, so that it may be the cause.
+
+    Anything may be made to give one number, unless it is a loss, of which much is known.
+    """
+    leaves = nest.leaves(one.accused.reference.outputs)
+    if one.accused.kind not in LOSSES and all(np.size(leaf) == 1 for leaf in leaves):
+        return False
+    follows = one.follow(nest.map(_halved, one.accused.reference.outputs))
+    pairs = ((one.reference[name], follows.get(name)) for name in names)
+    return any(relative_difference(mine, moved) > 0.0 for mine, moved in pairs)
+
+
+def _halved(leaf: Any) -> Any:
+    floating = isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"
+    return 0.5 * leaf if floating else leaf
+
+
 def explain(
     substitutes: Sequence[Substitute], backend: Backend, patience: float = PATIENCE
 ) -> tuple[Substitute, Explanation] | None:
@@ -73,7 +93,8 @@ def explain(
         bench = _Downstream(one, backend)
         family = family_of(one.accused.kind, bench.given)
         distances = bench.distances(bench.reference)
-        if family is None or max(distances.values(), default=0.0) <= LIMIT:
+        wrong = [name for name, distance in distances.items() if distance > LIMIT]
+        if family is None or not _matters(one, wrong):
             continue
         search = Search(bench, family, end)
         explanation = search.first(Trial((), family.formula, bench.reference, distances))

@@ -8,7 +8,6 @@ is believed.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,24 +16,29 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.explain.wiring_gradients import Use, gradients
-from deliralike.conformance.explain.wiring_made import (
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.formulas import (
     Formula,
     Found,
     changed,
     formulas,
+    mixed,
     nearest,
     scaled,
     simple,
 )
+from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
-from deliralike.conformance.findings import MATCH, Explanation
-from deliralike.conformance.places import ARGUMENT, OUTPUT, UNIT, Quantity, Tap, inputs
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.places import ARGUMENT, INPUT, OUTPUT, UNIT, Quantity, Tap, inputs
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
 Sources = Mapping[str, np.ndarray]  # by words
+
+_WEIGHTS = (1.0, 0.5, 2.0, 0.25, 0.1, 0.01, 0.001)  # of the terms of a loss
+_TELLING = 8  # of fewer numbers the nearest formula is no hint
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class Wiring:
         uses: What goes into each tap of the reference, with the gradient from there.
         stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing
             would differ.
+        given: As `calls`, with those that no call of the candidate's corresponds to.
+        kinds: The class of each block that is called, by tap.
     """
 
     sources: Mapping[Quantity, np.ndarray]
@@ -94,18 +100,25 @@ class Wiring:
     order: tuple[Tap, ...] = ()
     uses: tuple[Use, ...] = ()
     stopped: str = ""
+    given: Mapping[Tap, Any] = field(default_factory=dict)
+    kinds: Mapping[Tap, str] = field(default_factory=dict)
 
 
 def explain(wiring: Wiring) -> Explanation | None:
     """Return the nearest formula of the available arrays; None where there is no explanation."""
-    sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    sources = _sources(wiring)
     if wiring.stopped:
-        return Explanation(_stopped(wiring, sources), 0.0)
+        return _stopped(wiring, sources)
+    named = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
-        named = {_called(name): pair for name, pair in wiring.gradients.items()}
         return gradients(named, sources, wiring.uses)
     first, *rest = wiring.differing
     found = _why(wiring, sources, first)
+    if np.size(first.candidate) == 1 and (found is None or not found.known):
+        # of a loss the gradients tell more than its one number does
+        terms = gradients(named, sources, wiring.uses)
+        if terms is not None and terms.known:
+            return replace(terms, cause=f"terms of {_where(first.what)}: {terms.cause}")
     if found is not None and found.known and (parts := _parts(wiring, sources)):
         found = replace(found, cause=f"{found.cause}; {parts}")
     if found is None or not found.known or not (moved := _order(wiring)):
@@ -116,34 +129,45 @@ def explain(wiring: Wiring) -> Explanation | None:
     return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
 
 
-def _stopped(wiring: Wiring, sources: Sources) -> str:
+def _sources(wiring: Wiring) -> dict[str, np.ndarray]:
+    """The arrays at hand, in words: also what the reference gives to what precedes the first one."""
+    known = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    differing = {one.what.tap for one in wiring.differing if one.what.kind == INPUT}
+    for tap, given in wiring.given.items():
+        if tap in differing:
+            break
+        for name, leaf in zip(inputs(tap, *given), nest.leaves(given), strict=True):
+            if _is_array(leaf) and leaf.ndim and not _is_known(known, leaf):
+                known[str(name)] = leaf
+    return known
+
+
+def _is_known(sources: Sources, array: np.ndarray) -> bool:
+    """Whether an array is one of some others, or a sum of them."""
+    total = mixed(sources, array)
+    is_sum = total is not None and relative_difference(array, total.array) <= MATCH
+    return is_sum or bool(_name(sources, array))
+
+
+def _stopped(wiring: Wiring, sources: Sources) -> Explanation:
     """What the gradient does not go through on one side, which was tried without that."""
-    by_formula = (re.match(r"stop_gradient\((.*)\)$", words) for words in _beyond(wiring, sources))
-    by_call = (
-        f"the output of {name}"
-        for name, made in wiring.beyond.items()
-        if not name.stops and _is_stopped(wiring, made.output)
-    )
-    found = (
-        [one[1] for one in by_formula if one]
-        or list(by_call)
-        or ["what is given to stop_gradient()"]
-    )
-    what = " and ".join(dict.fromkeys(found))
-    if wiring.stopped == "candidate":
-        return f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
-    return "a gradient through what the reference stops (stop_gradient() is missing; without it the gradients are equal)"
-
-
-def _is_stopped(wiring: Wiring, output: Any) -> bool:
-    """Whether a call's output is what the candidate gives to `stop_gradient`."""
-    given = [
-        leaf
-        for name, made in wiring.beyond.items()
-        if name.stops
-        for leaf in nest.leaves(made.args)
-    ]
-    return any(_is_array(leaf) and np.array_equal(leaf, output) for leaf in given)
+    known = {**sources, **_beyond(wiring, sources)}
+    given: list[Any] = []
+    for name, made in wiring.beyond.items():
+        if name.stops:
+            given += [leaf for leaf in nest.leaves(made.args) if _is_array(leaf)]
+        elif _is_array(made.output):
+            known.setdefault(f"the output of {name}", made.output)
+    found = [nearest(known, leaf) for leaf in given]
+    names = [one.formula.words for one in found if one.formula is not None and one.known]
+    what = " and ".join(dict.fromkeys(names)) or "what is given to stop_gradient()"
+    words = f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
+    if wiring.stopped == "reference":
+        words = (
+            "a gradient through what the reference stops (stop_gradient() is missing; without it "
+            "the gradients are equal)"
+        )
+    return Explanation(words, LIMIT)  # up to there they were compared
 
 
 def _where(what: Quantity) -> str:
@@ -158,16 +182,26 @@ def _called(name: Quantity) -> str:
 def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
     mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
-        return Explanation(f"{_where(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
+        return Explanation.seen(f"{_where(one.what)} being {theirs!r} instead of {mine!r}")
     beyond = _beyond(wiring, sources)
+    visible = np.isfinite(mine) if mine.dtype.kind == "f" else np.ones(mine.shape, bool)
+    if visible.any() and not visible.all() and np.array_equal(visible, np.isfinite(theirs)):
+        # of scores with the same mask on both sides those that are not hidden
+        alike = {name: array for name, array in sources.items() if array.shape == mine.shape}
+        sources = {name: array[visible] for name, array in alike.items()}
+        beyond = {n: a[visible] for n, a in beyond.items() if a.shape == mine.shape}
+        mine, theirs = mine[visible], theirs[visible]
     right = nearest(sources, mine)
     found = _found(wiring, sources, beyond, right, mine, theirs)
     if found.formula is None or not math.isfinite(found.off):
         return None
+    if not found.known and theirs.size < _TELLING:
+        return None
     formula, instead, notes = found.formula, "", list(_of_calls(wiring))
     if right.formula is not None and right.off <= MATCH:
-        instead = "" if " instead of " in formula.words else f" instead of {right.formula.words}"
-        notes = [*_of_terms(wiring, right.formula, formula), *notes]
+        usual, left_out = _usual(wiring, sources, right.formula, formula)
+        instead = "" if " instead of " in formula.words else f" instead of {usual}"
+        notes = [*left_out, *_of_terms(wiring, right.formula, formula), *notes]
     cause = "; ".join([f"{_where(one.what)} being {formula.words}{instead}", *notes])
     return Explanation(
         cause, found.off, found.next_best if math.isfinite(found.next_best) else None
@@ -185,18 +219,47 @@ def _found(
     terms = right.formula.terms if right.formula is not None and right.off <= MATCH else {}
     same = {name: array for name, array in sources.items() if name in terms}
 
+    if theirs.size == 1:
+        counted = _counted(wiring, sources, mine)
+        return Found().or_else([*simple(own, theirs), counted], theirs)
+
     def stages() -> Iterator[Any]:
         yield scaled(own, theirs)
         yield scaled(same, theirs)  # the reference's formula with another factor
         yield masks(sources, mine, theirs)
+        for one in scaled({"what it should be": mine}, theirs):
+            (factor,) = one.terms.values() or (0.0,)
+            yield [replace(one, words=f"what it should be, scaled by the factor {factor:.6g}")]
         yield pictures(sources, mine, theirs, compared=True)
         yield from simple(own, theirs)
         yield from formulas(own, theirs)
-        yield (Formula(f"what it should be, {made.words}", made.array) for made in changed(mine))
+        yield changed(mine, "what it should be")
         yield pictures(sources, mine, theirs, compared=False)
         yield from formulas({**sources, **beyond}, theirs)
 
     return Found().or_else(stages(), theirs)
+
+
+def _counted(wiring: Wiring, sources: Sources, mine: np.ndarray) -> Iterator[Formula]:
+    """A loss of which one term is missing, has another sign, or is a sum instead of a mean.
+
+    Nothing is fitted, since one number would bear out any other.
+    """
+    terms = {name: float(array) for name, array in sources.items() if array.size == 1}
+    for name, term in terms.items():
+        shapes = {leaf.shape for leaf in _given_to(wiring, name)[1] if leaf.size > 1}
+        counts = {count for shape in shapes for count in (math.prod(shape), *shape)} - {1}
+        ways = {"missing": -1.0, "added twice": 1.0, "with the wrong sign": -2.0}
+        for count in sorted(counts):
+            ways[f"as a sum over {count} instead of the mean (times {count})"] = count - 1.0
+            ways[f"as a mean over {count} instead of the sum (divided by {count})"] = (
+                1.0 / count - 1.0
+            )
+        for words, more in ways.items():
+            for weight in _WEIGHTS if term else ():
+                for sign in (1.0, -1.0):
+                    total = mine + sign * weight * more * term
+                    yield Formula(f"what it should be with {name} {words}", total)
 
 
 def _is_called(wiring: Wiring, source: str) -> bool:
@@ -250,6 +313,37 @@ def _call(name: Tap, made: Made, known: Sources, given: Sources) -> str | None:
     return f"{called}{once_more}({', '.join(dict.fromkeys(shown))})"
 
 
+def _given_to(wiring: Wiring, source: str) -> tuple[Tap | None, list[np.ndarray]]:
+    """The call that gives a source, and the arrays that the reference gives to it."""
+    for tap, given in wiring.given.items():
+        if source == f"the output of {tap}":
+            return tap, [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
+    return None, []
+
+
+def _usual(
+    wiring: Wiring, sources: Sources, right: Formula, wrong: Formula
+) -> tuple[str, list[str]]:
+    """The reference's formula in words, and what is left out of it if that gives the candidate's.
+
+    Of an array that one call gives the block's class is told, or which activation it is.
+    """
+    tap, arrays = _given_to(wiring, right.words)
+    if tap is None or not arrays:
+        return right.words, []
+    kind = f"{tap} ({wiring.kinds[tap]})" if tap in wiring.kinds else tap
+    words = f"the output of {kind}"
+    if len(arrays) > 1:
+        return words, []
+    if relative_difference(arrays[0], wrong.array) <= MATCH:
+        return words, [f"{kind} is left out"]
+    name = _name(sources, arrays[0])
+    usual = Found().or_else([changed(arrays[0], name)] if name else [], right.array)
+    if usual.known and usual.formula is not None:
+        words = f"{usual.formula.words} ({kind})"
+    return words, []
+
+
 # What has changed
 # -----------------------------------------------------------------------------
 
@@ -296,7 +390,7 @@ def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
 def _origins(wiring: Wiring) -> dict[str, set[str]]:
     """The sources that each source is made of, one layer after another."""
     origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if n.kind != OUTPUT}
-    for tap, given in wiring.calls.items():
+    for tap, given in (wiring.given or wiring.calls).items():
         arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
         made: set[str] = set()
         for name, before in origins.items():

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.wiring_made import mixed
+from deliralike.conformance.explain.formulas import mixed
 from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.places import Tap
 
+_PER_NUMBER = 4  # elements of a gradient, so that a factor that fits means something
 _MOST_CUT = 2  # ways of one source that are cut off at once
 
 
@@ -30,13 +31,18 @@ def gradients(
     named: Mapping[str, tuple[Any, Any]], sources: Mapping[str, np.ndarray], uses: Sequence[Use]
 ) -> Explanation | None:
     """Why gradients of sources differ: cut off on the way to some uses, or with a factor."""
-    parts: list[tuple[float, str]] = []
+    parts: dict[str, list[str]] = {}
+    worst = 0.0
     for name, (mine, theirs) in named.items():
         if relative_difference(mine, theirs) > MATCH:
-            parts.append(min(_ways(name, np.asarray(mine), np.asarray(theirs), sources, uses)))
+            ways = _ways(name, np.asarray(mine), np.asarray(theirs), sources, uses)
+            match, words = min(ways, key=lambda way: way[0], default=(np.inf, ""))
+            parts.setdefault(words, []).append(name)
+            worst = max(worst, match)
     if not parts:
         return None
-    return Explanation("; ".join(words for _, words in parts), max(match for match, _ in parts))
+    several = (words.replace("{}", " and ".join(names)) for words, names in parts.items())
+    return Explanation("; ".join(several), worst)
 
 
 def _ways(
@@ -47,21 +53,22 @@ def _ways(
     uses: Sequence[Use],
 ) -> Iterator[tuple[float, str]]:
     if not theirs.any():
-        yield 0.0, f"no gradient through {name} (detached)"
+        nothing = np.zeros_like(theirs)
+        yield relative_difference(theirs, nothing), "no gradient through {} (detached)"
         return
     size = float(np.vdot(mine, mine))
     factor = float(np.vdot(mine, theirs)) / size if size else 0.0
-    yield relative_difference(theirs, factor * mine), f"gradient of {name} times {factor:.6g}"
+    if mine.size >= _PER_NUMBER:
+        yield relative_difference(theirs, factor * mine), f"gradient of {{}} times {factor:.6g}"
     back = list(_back(name, mine.shape, sources, uses))
     for count in range(1, min(_MOST_CUT, len(back)) + 1):
-        for cut in combinations(back, count):
-            left = mine - sum(gradient for _, gradient in cut)
-            off = relative_difference(theirs, left)
-            yield (
-                off,
-                f"no gradient through {name} into {' and '.join(str(use) for use, _ in cut)} (detached "
-                "there)",
-            )
+        for some in combinations(back, count):
+            taps = " and ".join(str(use) for use, _ in some)
+            through = sum(gradient for _, gradient in some)
+            cut = f"no gradient through {{}} into {taps} (detached there)"
+            yield relative_difference(theirs, mine - through), cut
+            more = f"a gradient through {{}} into {taps}, which is not stopped there (detached)"
+            yield relative_difference(theirs, mine + through), more
 
 
 def _back(

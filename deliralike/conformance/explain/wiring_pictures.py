@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.wiring_made import Formula
+from deliralike.conformance.explain.formulas import Array, Change, Formula, Sources, changes
 from deliralike.conformance.findings import MATCH
 
-_CHANNELS = 1  # the axis
 _MOST_CHANNELS = 16
 _EXACT = 1e-10  # a fitted number is known as well as this
-_PER_CHANNEL = 8  # elements that there must be, so that two numbers do not fit by accident
+_PER_CHANNEL = 16  # elements that there must be, so that two numbers do not fit by accident
 
 
 @dataclass(frozen=True)
 class Normalised:
     """A picture with each channel c as ``(picture[order[c]] - mean[c]) / std[c]``."""
 
-    mean: np.ndarray
-    std: np.ndarray
+    mean: Array
+    std: Array
     order: tuple[int, ...]
-    array: np.ndarray
+    array: Array
 
     def __str__(self) -> str:
         """The numbers."""
-        if _is_neutral(self):
+        if self.is_neutral:
             return "mean 0 and deviation 1 (not normalised)"
         return f"mean {_numbers(self.mean)} and deviation {_numbers(self.std)}"
 
+    @property
+    def is_neutral(self) -> bool:
+        """Whether it leaves a picture as it is."""
+        return not self.mean.any() and bool((self.std == 1.0).all())
+
+    def is_near(self, mean: Array, std: Array, far: float = 1e-7) -> bool:
+        """Whether its numbers are some others."""
+        pairs = ((self.mean, mean), (self.std, std))
+        return all(np.allclose(mine, other, rtol=far, atol=far / 100) for mine, other in pairs)
+
 
 def pictures(
-    sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray, compared: bool
+    sources: Sources, reference: Array, candidate: Array, compared: bool
 ) -> Iterator[Formula]:
     """What could have been done to a source before it became the candidate's array.
 
@@ -45,218 +54,131 @@ def pictures(
             deviation are compared.
     """
     for name, picture in sources.items():
-        if picture.dtype.kind != "f" or not _is_picture(picture) or not _is_picture(candidate):
+        if not _is_picture(picture) or not _is_picture(candidate):
             continue
         right = normalised(picture, reference) if reference.ndim == picture.ndim else None
-        if (right is None or _is_neutral(right)) == compared:
+        if (right is None or right.is_neutral) == compared:
             continue
-        yield from _by_itself(name, picture, candidate)
-        for words, change in _CHANGES.items():
-            found = normalised(change(picture), candidate)
-            if found is not None and (words or right is None or not _is_same(found, right)):
-                yield Formula(f"{name}{words}{_compared(found, right)}", found.array)
+        if picture.shape == candidate.shape:
+            yield from _by_itself(name, picture)
+        for change in (_UNCHANGED, *changes(picture.shape, candidate.shape), *_ROUNDED):
+            found = normalised(change.of(picture), candidate)
+            is_same = change is _UNCHANGED and right is not None and _is_same(found, right)
+            if found is not None and not is_same:
+                words = change.words.replace("{}", name)
+                yield Formula(f"{words}{_compared(found, right)}", found.array)
 
 
-def normalised(picture: np.ndarray, target: np.ndarray) -> Normalised | None:
+def normalised(picture: Array, target: Array) -> Normalised | None:
     """Mean and deviation of each channel that give the target; None where there are none."""
     if picture.shape[0] != target.shape[0] or picture.shape[2:] != target.shape[2:]:
         return None
-    if max(picture.shape[_CHANNELS], target.shape[_CHANNELS]) > _MOST_CHANNELS:
+    if max(picture.shape[1], target.shape[1]) > _MOST_CHANNELS:
         return None
     if target[:, 0].size < _PER_CHANNEL or not np.isfinite(target).all():
         return None
-    found = [
-        _channel(picture, target[:, channel], channel) for channel in range(target.shape[_CHANNELS])
-    ]
-    if any(one is None for one in found):
+    columns = [np.ones(target[:, 0].size), *np.moveaxis(picture, 1, 0).reshape(len(picture[0]), -1)]
+    wanted = np.moveaxis(target, 1, 0).reshape(target.shape[1], -1)
+    factors, *_ = np.linalg.lstsq(np.stack(columns, 1), wanted.T, rcond=1e-10)
+    offsets, slopes = factors[0], np.where(np.abs(factors[1:]) > 1e-9, factors[1:], 0.0)
+    if (np.count_nonzero(slopes, 0) != 1).any():
         return None
-    slopes, offsets, order = (
-        np.array(column) for column in zip(*(one for one in found if one), strict=True)
-    )
-    array = np.stack(
-        [a * picture[:, c] + b for a, b, c in zip(slopes, offsets, order, strict=True)], _CHANNELS
-    )
-    return Normalised(
-        _round(-offsets / slopes), _round(1.0 / slopes), tuple(map(int, order)), array
-    )
-
-
-def _channel(
-    picture: np.ndarray, target: np.ndarray, usual: int
-) -> tuple[float, float, int] | None:
-    """Return factor, offset and number of the channel that a target is made of.
-
-    The channel of the target's own number is tried first.
-    """
-    numbers = sorted(range(picture.shape[_CHANNELS]), key=lambda number: number != usual)
-    for number in numbers:
-        x = picture[:, number]
-        spread = x - x.mean()
-        size = float(np.vdot(spread, spread))
-        slope = float(np.vdot(spread, target - target.mean())) / size if size else 0.0
-        offset = float(target.mean() - slope * x.mean())
-        if slope and relative_difference(target, slope * x + offset) <= MATCH:
-            return slope, offset, number
-    return None
+    order = np.argmax(slopes != 0.0, 0)
+    slopes = slopes.sum(0)
+    around = (1, -1, *[1] * (picture.ndim - 2))
+    array = picture[:, order] * slopes.reshape(around) + offsets.reshape(around)
+    if relative_difference(target, array) > MATCH:
+        return None
+    mean, std = _round(-offsets / slopes), _round(1.0 / slopes)
+    return Normalised(mean, std, tuple(map(int, order)), array)
 
 
 def _compared(found: Normalised, right: Normalised | None) -> str:
     """The numbers of a candidate beside those of the reference, and what they tell."""
-    order = (
-        ""
-        if found.order == tuple(range(len(found.order)))
-        else f", channels in the order {found.order}"
-    )
-    if found.order == tuple(reversed(range(len(found.order)))) and len(found.order) == 3:
-        order += " (BGR instead of RGB)"
+    order = ""
+    if found.order != tuple(range(len(found.order))):
+        backwards = len(found.order) == 3 and found.order == (2, 1, 0)
+        order = f", channels in the order {found.order}{' (BGR instead of RGB)' * backwards}"
     if right is None:
         return f"{order}, each channel with {found}"
-    if (
-        all(_held(mine, its) for mine, its in ((found.mean, right.mean), (found.std, right.std)))
-        and not order
-    ):
-        return f", normalised with {right} in float32"
-    if _near(found.mean, right.mean) and _near(found.std, right.std):
+    if found.is_near(right.mean, right.std):
         return f"{order}, normalised as it is to be"
-    if (
-        order
-        and _near(found.mean, right.mean[list(found.order)])
-        and _near(found.std, right.std[list(found.order)])
-    ):
+    places = list(found.order)
+    if order and found.is_near(right.mean[places], right.std[places]):
         return f" normalised as it is to be and then{order.removeprefix(',')}"
-    hint = next(
-        (
-            words
-            for words, (mean, std) in _variants(right).items()
-            if _near(found.mean, mean) and _near(found.std, std)
-        ),
-        "",
-    )
-    hint = hint or _scaled(found, right)
+    known = [words for words, numbers in _variants(right) if found.is_near(*numbers)]
+    hint = known[0] if known else _scaled(found, right)
     return f"{order}, normalised with {found} instead of {right}{f': {hint}' if hint else ''}"
 
 
-def _is_same(found: Normalised, right: Normalised) -> bool:
+def _is_same(found: Normalised | None, right: Normalised) -> bool:
     """Whether both are one normalisation, so that the difference lies elsewhere."""
-    short = (
-        np.abs(found.mean - right.mean).max() > _EXACT
-        or np.abs(found.std / right.std - 1.0).max() > _EXACT
-    )
-    return (
-        found.order == right.order
-        and _near(found.mean, right.mean)
-        and _near(found.std, right.std)
-        and not short
-    )
+    if found is None or found.order != right.order:
+        return False
+    return found.is_near(right.mean, right.std, _EXACT)
 
 
-def _variants(right: Normalised) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _variants(right: Normalised) -> Iterator[tuple[str, tuple[Array, Array]]]:
     mean, std = right.mean, right.std
     zero, one = np.zeros_like(mean), np.ones_like(std)
-    return {
-        "not normalised": (zero, one),
-        "the mean is not subtracted": (zero, std),
-        "not divided by the deviation": (mean, one),
-        "divided by the variance": (mean, std**2),
-        "times the deviation": (mean, 1.0 / std),
-        "divided by the deviation before the mean is subtracted, in the wrong order": (
-            mean * std,
-            std,
-        ),
-        "the mean is added": (-mean, std),
-        "mean and deviation in the order of other channels (BGR)": (mean[::-1], std[::-1]),
-        "the mean in the order of other channels (BGR)": (mean[::-1], std),
-        "the deviation in the order of other channels (BGR)": (mean, std[::-1]),
-        "normalised twice": (mean + mean * std, std**2),
-        "from -1 to 1": (0.5 * one, 0.5 * one),
-    }
+    yield "not normalised", (zero, one)
+    yield "the mean is not subtracted", (zero, std)
+    yield "not divided by the deviation", (mean, one)
+    yield "divided by the variance", (mean, std**2)
+    yield "times the deviation", (mean, 1.0 / std)
+    wrong = "divided by the deviation before the mean is subtracted, in the wrong order"
+    yield wrong, (mean * std, std)
+    yield "the mean is added", (-mean, std)
+    yield "mean and deviation in the order of other channels (BGR)", (mean[::-1], std[::-1])
+    yield "the mean in the order of other channels (BGR)", (mean[::-1], std)
+    yield "the deviation in the order of other channels (BGR)", (mean, std[::-1])
+    yield "normalised twice", (mean + mean * std, std**2)
+    yield "from -1 to 1", (0.5 * one, 0.5 * one)
 
 
 def _scaled(found: Normalised, right: Normalised) -> str:
     """Pictures in other units: all numbers differ by one factor."""
     factors = right.std / found.std
-    same = np.ptp(factors) <= 1e-8 * abs(factors[0])
-    if same and _near(found.mean * factors, right.mean):
+    if np.ptp(factors) <= 1e-8 * abs(factors[0]) and found.is_near(right.mean / factors, found.std):
         return f"pictures at the scale of {factors[0]:.6g} times the reference's"
-    if len(found.mean) > 1 and not np.ptp(found.mean) and _near(found.std, right.std):
+    if len(found.mean) > 1 and not np.ptp(found.mean) and found.is_near(found.mean, right.std):
         return "one mean for all channels"
     return ""
 
 
-def _by_itself(name: str, picture: np.ndarray, target: np.ndarray) -> Iterator[Formula]:
-    """Normalised by its own mean and deviation."""
-    if picture.shape != target.shape:
-        return
+def _by_itself(name: str, picture: Array) -> Iterator[Formula]:
+    """Normalised by its own numbers."""
     spatial = tuple(range(2, picture.ndim))
-    for axes, words in (
-        (spatial, "of each channel"),
-        ((1, *spatial), "of each sample"),
-        ((0, *spatial), "of the batch"),
-    ):
-        for ddof in (0, 1):
-            for eps in (0.0, 1e-8, 1e-6, 1e-5):
-                var = picture.var(axes, keepdims=True, ddof=ddof) + eps
-                if var.all():
-                    array = (picture - picture.mean(axes, keepdims=True)) / np.sqrt(var)
-                    with_eps = f" (variance + {eps:g})" if eps else ""
-                    yield Formula(
-                        f"{name} normalised by its own mean and deviation {words}{with_eps}", array
-                    )
+    known = {"channel": spatial, "sample": (1, *spatial), "batch": (0, *spatial)}
+    for words, axes in known.items():
+        own = f"{name} normalised by its own {{}} of each {words}"
+        centred = picture - picture.mean(axes, keepdims=True)
+        for eps in (0.0, 1e-8, 1e-6, 1e-5):
+            var = picture.var(axes, keepdims=True) + eps
+            with_eps = f" (variance + {eps:g})" if eps else ""
+            made = centred / np.sqrt(np.where(var > 0.0, var, np.inf))
+            yield Formula(own.format("mean and deviation") + with_eps, made)
         low, high = picture.min(axes, keepdims=True), picture.max(axes, keepdims=True)
-        if (high > low).all():
-            yield Formula(
-                f"{name} normalised by its own least and largest {words}",
-                (picture - low) / (high - low),
-            )
+        made = (picture - low) / np.where(high > low, high - low, np.inf)
+        yield Formula(own.format("least and largest"), made)
 
 
-def _is_neutral(found: Normalised) -> bool:
-    return not found.mean.any() and bool((found.std == 1.0).all())
+def _is_picture(array: Array) -> bool:
+    return array.ndim >= 4 and array.dtype.kind == "f" and bool(np.isfinite(array).all())
 
 
-def _is_picture(array: np.ndarray) -> bool:
-    return array.ndim >= 4 and bool(np.isfinite(array).all())
+def _round(numbers: Array) -> Array:
+    plain = np.round(numbers, 6)
+    return np.where(np.abs(numbers - plain) < 1e-9, plain, numbers) + 0.0
 
 
-def _round(numbers: np.ndarray) -> np.ndarray:
-    return (
-        np.where(np.abs(numbers - np.round(numbers, 6)) < 1e-9, np.round(numbers, 6), numbers) + 0.0
-    )
-
-
-def _near(numbers: np.ndarray, others: np.ndarray) -> bool:
-    return bool(np.allclose(numbers, others, rtol=1e-7, atol=1e-9))
-
-
-def _held(numbers: np.ndarray, others: np.ndarray) -> bool:
-    """Whether some numbers are others as float32 holds them, and not these themselves."""
-    short = others.astype(np.float32).astype(np.float64)
-    return bool(
-        np.allclose(numbers, short, rtol=_EXACT, atol=0.0)
-        and (np.abs(short - others) > _EXACT).any()
-    )
-
-
-def _numbers(values: np.ndarray) -> str:
+def _numbers(values: Array) -> str:
     shown = [f"{value:.6g}" for value in values]
     return shown[0] if len(set(shown)) == 1 else f"({', '.join(shown)})"
 
 
-_CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "": lambda x: x,
-    " mirrored (flipped along the last axis)": lambda x: np.flip(x, -1),
-    " upside down (flipped along the axis of rows)": lambda x: np.flip(x, 2),
-    " turned by half (flipped along both axes)": lambda x: np.flip(x, (2, -1)),
-    " with rows and columns transposed": lambda x: np.swapaxes(x, -1, -2),
-    " turned by a quarter to the left": lambda x: np.rot90(x, 1, (-2, -1)),
-    " turned by a quarter to the right": lambda x: np.rot90(x, -1, (-2, -1)),
-    " with the samples in the reverse order": lambda x: np.flip(x, 0),
-    " rounded down to 8 bits (steps of 1/255)": lambda x: np.trunc(x * 255.0) / 255.0,
-    " rounded to 8 bits (steps of 1/255)": lambda x: np.round(x * 255.0) / 255.0,
-    " rounded down to 8 bits (steps of 1/256)": lambda x: np.trunc(x * 256.0) / 256.0,
-    " rounded to integers": np.round,
-    " rounded down to integers": np.trunc,
-    " rounded to float32": lambda x: x.astype(np.float32).astype(np.float64),
-    " rounded to float16": lambda x: x.astype(np.float16).astype(np.float64),
-    " clipped to 0 to 1": lambda x: np.clip(x, 0.0, 1.0),
-}
+_UNCHANGED = Change("{}", lambda x: x)
+_ROUNDED = (
+    Change("{} rounded down to 8 bits (steps of 1/255)", lambda x: np.trunc(x * 255.0) / 255.0),
+    Change("{} rounded to 8 bits (steps of 1/255)", lambda x: np.round(x * 255.0) / 255.0),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,11 @@ def level(
         or {"sgd with momentum": _trained(side, _default_optimizer, batch)}
         for side in (reference, candidate)
     )
-    back_names = {two: one for one, two in (names or {}).items()}
-    null = set(_null(reference, batch))
-    there = _Way("reference to candidate", ours, theirs, batch, folder, dict(names or {}), null)
-    back = _Way(
-        "candidate to reference",
-        theirs,
-        ours,
-        batch,
-        folder,
-        back_names,
-        {there.name(each) for each in null},
-    )
+    mine, null = dict(names or {}), set(_null(reference, batch))
+    its = {two: one for one, two in mine.items()}
+    there = _Way("reference to candidate", ours, theirs, batch, folder, mine, null)
+    its_null = {there.name(each) for each in null}
+    back = _Way("candidate to reference", theirs, ours, batch, folder, its, its_null)
     findings = [finding for way in (there, back) for finding in (*way.weights(), *way.training())]
     worst = max((finding.difference for finding in findings), default=0.0)
     files = {way.direction: list(way.suffixes()) for way in (there, back)}
@@ -80,20 +74,11 @@ def level(
         f"backend {name!r} has no weight files of its own"
         for name in _without_files(reference, candidate)
     ]
-    notes += (
-        [f"gradients that are zero up to rounding, not compared: {', '.join(sorted(null))}"]
-        if null
-        else []
-    )
-    return Level(
-        NAME,
-        TITLE,
-        FAILED if findings else PASSED,
-        worst,
-        tuple(findings),
-        tuple(notes),
-        {"files": files},
-    )
+    if null:
+        zero = ", ".join(sorted(null))
+        notes.append(f"gradients that are zero up to rounding, not compared: {zero}")
+    status = FAILED if findings else PASSED
+    return Level(NAME, TITLE, status, worst, tuple(findings), tuple(notes), {"files": files})
 
 
 def _without_files(*subjects: Subject) -> list[str]:
@@ -152,7 +137,6 @@ class _Way:
     folder: Path
     names: dict[str, str]
     null: set[str]
-    from_candidate: bool = False
 
     def name(self, name: str) -> str:
         """The receiver's name."""
@@ -160,8 +144,14 @@ class _Way:
 
     def suffixes(self) -> Iterator[str]:
         """The kinds of weight files that are tried."""
-        sides = (next(iter(side.values())).subject for side in (self.senders, self.receivers))
-        yield from dict.fromkeys([*_OWN_FILES, *filter(None, map(_own_suffix, sides))])
+        yield from dict.fromkeys([*_OWN_FILES, *filter(None, map(_own_suffix, self.subjects))])
+
+    @property
+    def subjects(self) -> tuple[Subject, Subject]:
+        """The sender and the receiver before training."""
+        return next(iter(self.senders.values())).subject, next(
+            iter(self.receivers.values())
+        ).subject
 
     # Weights
     # -------------------------------------------------------------------------
@@ -172,25 +162,26 @@ class _Way:
         Compared are the file, the receiver's state after reading, and the outputs.
         """
         network = next(iter(self.senders.values())).network
-        fresh = next(iter(self.receivers.values())).subject.network
+        sender, target = self.subjects
         found: dict[tuple[str, str], list[tuple[str, _Difference]]] = {}
-        receivers = {suffix: copy.deepcopy(fresh) for suffix in self.suffixes()}
+        receivers = {suffix: copy.deepcopy(target.network) for suffix in self.suffixes()}
         for suffix, receiver in receivers.items():
             for each in self._through(suffix, network, receiver):
                 found.setdefault((each.tensor, each.where), []).append((suffix, each))
-        outputs = compare(
-            evaluated(next(iter(self.senders.values())).subject, network, self.batch),
-            evaluated(
-                next(iter(self.receivers.values())).subject, receivers[_OWN_FILES[0]], self.batch
-            ),
-        ).difference
+        given = evaluated(sender, network, self.batch)
+        reached = evaluated(target, receivers[_OWN_FILES[0]], self.batch)
+        outputs = compare(given, reached).difference
         if not found and outputs > LIMIT:
             place = f"{_OWN_FILES[0]} file, {self.direction}, outputs"
             return [Finding(NAME, place, "outputs after reading", outputs)]
-        return [
-            self._finding(" and ".join(kind for kind, _ in kinds), kinds[0][1], outputs)
-            for kinds in found.values()
-        ]
+        remarks = (f"Effect on evaluation outputs {outputs:.0e}.",)
+        findings = []
+        for kinds in found.values():
+            one, files = kinds[0][1], " and ".join(kind for kind, _ in kinds)
+            place, what = f"{files} file, {self.direction}, {one.tensor}", f"tensor as {one.where}"
+            why = one.explanation
+            findings.append(Finding(NAME, place, what, one.difference, "", "", 0.0, why, remarks))
+        return findings
 
     def _through(
         self, suffix: str, network: AbstractNetwork, receiver: AbstractNetwork
@@ -207,29 +198,13 @@ class _Way:
             yield _Difference("all tensors", "read", np.inf, Explanation.seen(f"an error: {error}"))
             return
         yield from _differences(held, read, {}, "written")
-        there = {name: value for name, value in self._renamed(read).items() if name in before}
-        wanted = {name: value.astype(before[name].dtype) for name, value in there.items()}
-        yield from _differences(
-            wanted, {name: _held(receiver)[name] for name in wanted}, before, "read"
-        )
+        there, reached = self._renamed(read), _held(receiver)
+        common = [name for name in there if name in before]
+        wanted = {name: there[name].astype(before[name].dtype) for name in common}
+        yield from _differences(wanted, {name: reached[name] for name in wanted}, before, "read")
 
     def _renamed(self, state: Arrays) -> Arrays:
         return {self.name(name): array for name, array in state.items()}
-
-    def _finding(self, files: str, found: _Difference, outputs: float) -> Finding:
-        place, remark = (
-            f"{files} file, {self.direction}, {found.tensor}",
-            f"Effect on evaluation outputs {outputs:.0e}.",
-        )
-        return Finding(
-            NAME,
-            place,
-            f"tensor as {found.where}",
-            found.difference,
-            limit=0.0,
-            explanation=found.explanation,
-            remarks=(remark,),
-        )
 
     # Training
     # -------------------------------------------------------------------------
@@ -243,22 +218,14 @@ class _Way:
             place = f"checkpoint, {self.direction}, optimizer {name}"
             read = self._through_checkpoint(name, sender)
             state, receiver = self._of_receiver(read["optimizer"]), self.receivers[name]
-            # What the candidate's state should be is what the reference's is after the same
-            # updates, rounding aside.
             null = {self.name(each) for each in self.null}
-            peer, telling = _without(null, receiver.optimizer_state), _without(null, state)
-            found = (
-                list(_differences(peer, telling, {}, "written", LIMIT))
-                if self.from_candidate
-                else []
-            )
             try:
                 resumed = _resume(receiver, self._renamed(read["network"]), state, read["lr"])
             except DeliralikeError as error:
                 refused = Explanation.seen(f"an error: {error}")
                 yield Finding(NAME, place, "resuming", np.inf, explanation=refused)
                 continue
-            found += [] if found else _differences(state, resumed[1].neutral_state(), {}, "read")
+            found = list(_differences(state, resumed[1].neutral_state(), {}, "read"))
             for each in found:
                 where, what = f"{place}, {each.tensor}", f"state as {each.where}"
                 yield Finding(NAME, where, what, each.difference, explanation=each.explanation)
@@ -266,17 +233,14 @@ class _Way:
             came = _without(null, _update(receiver.subject, *resumed, self.batch))
             result = compare(wanted, came)
             if result.difference > LIMIT:
-                explanation = None if found else self._explained(came, sender)
-                where = f"{place}, {result.worst}"
-                yield Finding(
-                    NAME, where, "update after resuming", result.difference, explanation=explanation
-                )
+                why = None if found else self._explained(came, sender)
+                where, what = f"{place}, {result.worst}", "update after resuming"
+                yield Finding(NAME, where, what, result.difference, explanation=why)
 
     def _through_checkpoint(self, name: str, sender: _Trained) -> dict[str, Any]:
         folder = self.folder / f"{self.direction} {name}".replace(" ", "_")
-        checkpoint.write(
-            folder, {"network": sender.state, "optimizer": sender.optimizer_state, "lr": sender.lr}
-        )
+        state = {"network": sender.state, "optimizer": sender.optimizer_state, "lr": sender.lr}
+        checkpoint.write(folder, state)
         return checkpoint.read(folder)
 
     def _explained(self, came: Arrays, sender: _Trained) -> Explanation:
@@ -286,18 +250,17 @@ class _Way:
             resumed = _resume(sender, sender.state, state, lr)
             update = self._renamed(_update(sender.subject, *resumed, self.batch))
             tried.append((compare({name: update[name] for name in came}, came).difference, cause))
-        (match, cause), *others = sorted(tried)
-        return Explanation(
-            cause, 0.0 if match <= LIMIT else match, others[0][0] if others else None
-        )
+        found = next((one for one in tried if one[0] <= LIMIT), min(tried))
+        others = [match for match, cause in tried if cause != found[1]]
+        return Explanation(found[1], found[0], min(others, default=None))
 
     def _of_receiver(self, state: Arrays) -> Arrays:
         """An optimizer's state under the receiver's names of the parameters."""
-        parts = {key: key.rpartition("/") for key in state}
-        return {
-            f"{self.name(owner)}{slash}{slot}": state[key]
-            for key, (owner, slash, slot) in parts.items()
-        }
+        renamed = {}
+        for key, value in state.items():
+            owner, slash, slot = key.rpartition("/")
+            renamed[f"{self.name(owner)}{slash}{slot}"] = value
+        return renamed
 
 
 # Training, and what may be lost of it
@@ -318,9 +281,8 @@ def _trained(subject: Subject, make: Make, batch: tuple[Any, ...]) -> _Trained:
         optimizer.lr = optimizer.lr * _DROP
     state, optimizer_state, lr = network.neutral_state(), optimizer.neutral_state(), optimizer.lr
     kept = copy.deepcopy(network)
-    return _Trained(
-        subject, make, kept, state, optimizer_state, lr, _update(subject, network, optimizer, batch)
-    )
+    update = _update(subject, network, optimizer, batch)
+    return _Trained(subject, make, kept, state, optimizer_state, lr, update)
 
 
 def _resume(
@@ -337,10 +299,8 @@ def _resume(
 
 
 def _make_update(subject: Subject, optimizer: AbstractOptimizer, batch: tuple[Any, ...]) -> None:
-    with (
-        random.portable(0, _STEPS),
-        np.errstate(all="ignore"),
-    ):  # a wrong state may well give no numbers
+    wrong = np.errstate(all="ignore")  # a wrong state may well give no numbers
+    with random.portable(0, _STEPS), wrong:
         optimizer.update(subject.loss, *batch)
 
 
@@ -358,19 +318,27 @@ def _losses(state: Arrays, lr: float) -> Iterator[tuple[str, Arrays, float]]:
     yield "nothing lost", state, lr
     yield "learning rate not restored", state, lr / _DROP**_STEPS
     yield "optimizer state not restored", {"steps": np.array(0)}, lr
-    counts = [key for key in state if key == "steps" or key.endswith("/step")]
+    slots = sorted({key.rpartition("/")[2] for key in state})
+    counters = [slot for slot in slots if slot in ("steps", "step")]
     for by in (-1, 1, -int(state["steps"])):
-        counted = {
-            key: np.maximum(value + by, 0) if key in counts else value
-            for key, value in state.items()
-        }
-        yield ("step count lost" if by < -1 else f"step count {by:+d}"), counted, lr
-    for slot in sorted({key.rpartition("/")[2] for key in state} - {"steps", "step"}):
-        zeros = {
-            key: np.zeros_like(value) if key.endswith(f"/{slot}") else value
-            for key, value in state.items()
-        }
-        yield f"{slot} not restored", zeros, lr
+        words = "step count lost" if by < -1 else f"step count {by:+d}"
+        yield words, _changed(state, counters, partial(_counted, by=by)), lr
+    for slot in slots:
+        if slot not in counters:
+            yield f"{slot} not restored", _changed(state, [slot], np.zeros_like), lr
+
+
+def _counted(value: np.ndarray, by: int) -> Any:
+    return np.maximum(value + by, 0)
+
+
+def _changed(state: Arrays, slots: list[str], change: Callable[[np.ndarray], Any]) -> Arrays:
+    """A state of which some slots are changed."""
+    found = dict(state)
+    for key, value in state.items():
+        if key.rpartition("/")[2] in slots:
+            found[key] = change(value)
+    return found
 
 
 def _null(subject: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:

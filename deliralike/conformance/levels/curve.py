@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.agreement import differences as each_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import allowed, parameter_slots, shake_parameters
 from deliralike.conformance.levels.rounding import with_noise
@@ -69,7 +71,7 @@ def level(
         _Training(reference, optimizer, batches, seed),
         _Training(candidate, optimizer, batches, seed),
     )
-    curves = {"reference": mine.curve(steps), "candidate": other.curve(steps)}
+    curves = {"reference": list(mine.losses(steps)), "candidate": list(other.losses(steps))}
     if gradients is None:
         gradients = _gradients(reference, batches[0], seed)
     null = compare(gradients, gradients).null  # as of a bias in front of a batch norm
@@ -77,14 +79,17 @@ def level(
     notes = (
         [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
     )
-    found = [
-        *_of_losses(differences),
-        *_of_parameters(mine, other, dict(names or {}), null, steps, match),
-    ]
+    pair = _Pair(mine, other, dict(names or {}), null, match)
+    found = [*_of_losses(differences), *_at_the_end(pair, steps)]
     findings = found
     if found:
         again = _Training(reference, optimizer, batches, seed)
         findings = _beyond_rounding(found, differences, curves["reference"], again, mine, null)
+    if findings:
+        fresh = [_Training(side, optimizer, batches, seed) for side in (reference, candidate)]
+        first = list(_parting(replace(pair, mine=fresh[0], other=fresh[1]), steps))
+        of_loss = [one for one in findings if one.place == "loss"]
+        findings = [*first, *of_loss] if first else findings
     if found and not findings:
         notes.append(
             f"free steps magnify rounding here, to {max(differences):.0e}: so much does the "
@@ -126,7 +131,7 @@ def _beyond_rounding(
         mine: The reference at its end.
     """
     shake_parameters(again.network)
-    pairs = zip(losses, again.curve(len(differences)), strict=True)
+    pairs = zip(losses, again.losses(len(differences)), strict=True)
     moved = np.maximum.accumulate([relative_difference(one, two) for one, two in pairs])
     beyond = [
         step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))
@@ -169,27 +174,54 @@ class _Training:
         self.network.load_neutral_state(state)
         self.optimizer.load_neutral_state(of_optimizer)
 
-    def curve(
+    def losses(
         self, steps: int, noise: np.random.Generator | None = None, run: int = 0
-    ) -> list[float]:
-        """Return the loss of each step before its update.
+    ) -> Iterator[float]:
+        """Yield the loss of each step before its update, when that is made.
 
         With `noise`, parameters and operations are rounded at random.
         """
-        losses = []
         loss_function = self.subject.loss if noise is None else with_noise(self.subject, run).loss
         for step in range(steps):
             if self.subject.schedule is not None:
                 self.optimizer.lr = self.subject.schedule(step)
             if noise is not None:
                 _disturb(self.network, noise)
+            batch = self.batches[step % len(self.batches)]
             with random.portable(self.seed, step):
-                result = self.optimizer.update(
-                    loss_function, *self.batches[step % len(self.batches)]
-                )
+                result = self.optimizer.update(loss_function, *batch)
             loss = result[0] if isinstance(result, tuple) else result
-            losses.append(self.network.backend.number(loss))
-        return losses
+            yield self.network.backend.number(loss)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Both sides in training, and which of their tensors correspond.
+
+    Attributes:
+        names: The candidate's name of a parameter by the reference's, where they differ.
+        null: Parameters whose gradient is rounding.
+        match: Of the candidate's names, where more than names of parameters differ.
+    """
+
+    mine: _Training
+    other: _Training
+    names: Mapping[str, str]
+    null: Sequence[str]
+    match: Match | None = None
+
+    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The parameters of both as they are now, and the buffers that no null gradient reaches."""
+        slots, reached = self.mine.network.neutral_slots(), self.other.network.neutral_state()
+        wanted, names = {}, self.names
+        for name, slot in slots.items():
+            if name not in self.null and (slot.is_parameter or not self.null):
+                wanted[name] = slot.read()
+        if self.match is not None:
+            reached, names = self.match.to_reference(reached), {}
+            both = [name for name in wanted if name in reached and not name.endswith(COUNTER)]
+            wanted = {name: wanted[name] for name in both}
+        return wanted, {name: reached.get(names.get(name, name)) for name in wanted}
 
 
 def _disturb(network: AbstractNetwork, noise: np.random.Generator) -> None:
@@ -216,12 +248,13 @@ def _float32(
         short = candidate.network.backend.in_dtype(candidate.network, "float32")
     except DeliralikeError:
         return {}
-    curve = _Training(candidate, optimizer, batches, seed, short).curve(steps)
+    curve = list(_Training(candidate, optimizer, batches, seed, short).losses(steps))
     training, noisy = _Training(reference, optimizer, batches, seed), []
     for run in range(runs):
         training.restart()
         key = start.key(seed, f"noise of run {run}")
-        noisy.append(training.curve(steps, np.random.Generator(np.random.Philox(key=key)), run))
+        disturbing = np.random.Generator(np.random.Philox(key=key))
+        noisy.append(list(training.losses(steps, disturbing, run)))
     return {"float32": curve} | ({"band": _band(np.array(noisy))} if noisy else {})
 
 
@@ -253,31 +286,33 @@ def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
         )
 
 
-def _of_parameters(
-    mine: _Training,
-    other: _Training,
-    names: Mapping[str, str],
-    null: Sequence[str],
-    steps: int,
-    match: Match | None = None,
-) -> Iterator[Finding]:
-    """Yield the parameter that differs most in the end, and buffers that differ.
-
-    Buffers that a null gradient reaches are left out.
-    """
-    slots, reached = mine.network.neutral_slots(), other.network.neutral_state()
-    wanted = {
-        name: slot.read()
-        for name, slot in slots.items()
-        if name not in null and (slot.is_parameter or not null)
-    }
-    if match is not None:
-        reached, names = match.to_reference(reached), {}
-        wanted = {
-            name: value
-            for name, value in wanted.items()
-            if name in reached and not name.endswith(COUNTER)
-        }
-    found = compare(wanted, {name: reached.get(names.get(name, name)) for name in wanted})
+def _at_the_end(pair: _Pair, steps: int) -> Iterator[Finding]:
+    """Yield the tensor that differs most in the end."""
+    found = compare(*pair.tensors())
     if not found.difference <= LIMIT:
         yield Finding("L5", found.worst, f"value after {steps} steps", found.difference)
+
+
+def _parting(pair: _Pair, steps: int) -> Iterator[Finding]:
+    """Yield the tensor that differs most after the first step that leaves a difference.
+
+    The networks are trained from their start once more.
+    """
+    sides = pair.mine, pair.other
+    for step, _ in enumerate(zip(*(side.losses(steps) for side in sides), strict=True), 1):
+        found = each_difference(*pair.tensors())
+        apart = {name: size for name, size in found.items() if not size <= LIMIT}
+        if not apart:
+            continue
+        worst = max(apart, key=apart.__getitem__)
+        remarks = [f"It concerns {len(apart)} of {len(found)} parameters and buffers."]
+        if step > 1:
+            remarks.append("Up to the step before, all of them are the same.")
+        mine, its = (side.optimizer.lr for side in sides)
+        if relative_difference(mine, its) > LIMIT:
+            remarks.append(f"The learning rate of this step is {its:.6g} instead of {mine:.6g}.")
+        block = dict(pair.mine.network.named_blocks()).get(worst.rpartition(".")[0])
+        kind = "" if block is None else type(block).__name__
+        what = f"first after step {step}"
+        yield Finding("L5", worst, what, apart[worst], kind, remarks=tuple(remarks))
+        return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from deliralike.conformance import streams
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain import pipelines as explain
+from deliralike.conformance.explain import sample_order
 from deliralike.conformance.findings import FAILED, LIMIT, PASSED, Explanation, Finding, Level
 from deliralike.conformance.streams import Stream
 from deliralike.errors import BatchError
@@ -24,7 +26,6 @@ def level(
     reference: Iterable[Any],
     candidate: Iterable[Any],
     batches: int | None = None,
-    plain: Iterable[Any] | None = None,
 ) -> Level:
     """Compare two streams of batches: loaders of deliralike, torch or grain, iterators, generators.
 
@@ -34,8 +35,6 @@ def level(
         reference, candidate: What gives batches; see `deliralike.conformance.streams.read`. Two
             epochs one after another show whether the second is reshuffled.
         batches: How many batches to compare; None for all that there are.
-        plain: The reference's batches before augmentation, if they are at hand: they tell what
-            became of it.
 
     Raises:
         BatchError: The reference has no batches, or a batch is none.
@@ -53,12 +52,10 @@ def level(
             "the reference has no batches: a generator that was read before gives nothing again"
         )
     two = streams.read(candidate, batches).named_as(one)
-    before = None if plain is None else streams.read(plain, batches).named_as(one)
     if set(one.fields) != set(two.fields):
-        return _failed([_fields(one, two)])
-    limit = _limit(one, two, *one.fields)
-    order = explain.order(one, two, limit) if _same_shapes(one, two) else None
-    findings = [*_sizes(one, two, order), *_types(one, two), *_contents(one, two, order, before)]
+        return Level(NAME, TITLE, FAILED, np.inf, (_fields(one, two),))
+    order = _of_samples(sample_order.explain, one, two)
+    findings = [*_sizes(one, two, order), *_types(one, two), *_contents(one, two, order)]
     figures = {"batches": len(one.batches), "samples": len(one), "fields": list(one.fields)}
     worst = max((finding.difference for finding in findings), default=_worst(one, two))
     notes = (
@@ -71,16 +68,21 @@ def level(
     )
 
 
-def _failed(findings: list[Finding]) -> Level:
-    return Level(NAME, TITLE, FAILED, np.inf, tuple(findings))
+def _of_samples(
+    explain: Callable[[Stream, Stream, tuple[str, ...], float], Explanation | None],
+    one: Stream,
+    two: Stream,
+) -> Explanation | None:
+    """How whole samples come otherwise; None where samples of both cannot be the same."""
+    if any(one.shapes(field) != two.shapes(field) for field in one.fields):
+        return None
+    return explain(one, two, one.fields, _limit(one, two, *one.fields))
 
 
 def _fields(one: Stream, two: Stream) -> Finding:
-    came = (
-        f"fields {', '.join(two.fields)} instead of {', '.join(one.fields)}"
-        if two.batches
-        else "no batches at all"
-    )
+    came = "no batches at all"
+    if two.batches:
+        came = f"fields {', '.join(two.fields)} instead of {', '.join(one.fields)}"
     return Finding(NAME, "batch 0", "structure", np.inf, explanation=Explanation.seen(came))
 
 
@@ -88,30 +90,18 @@ def _sizes(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]
     """The first batch of another size, and the number of batches."""
     if one.sizes == two.sizes:
         return []
-    common = min(len(one.sizes), len(two.sizes))
-    first = next((i for i in range(common) if one.sizes[i] != two.sizes[i]), common)
-    came, wanted = (
-        (each.sizes[first] if first < len(each.sizes) else "none") for each in (two, one)
-    )
-    said = (
-        f"batch {first} with {came} samples instead of {wanted}"
-        if first < common
-        else f"{len(two.sizes)} batches instead of {len(one.sizes)}"
-    )
-    order = order or (_repetitions(one, two) if _same_shapes(one, two) else None)
-    cause = (
-        "another batch size, the same samples"
-        if order and order.cause == _SAME
-        else order.cause
-        if order
-        else said
-    )
+    pairs = list(zip_longest(one.sizes, two.sizes))
+    first = next(i for i, (wanted, came) in enumerate(pairs) if wanted != came)
+    wanted, came = pairs[first]
+    what, said = "size", f"batch {first} with {came} samples instead of {wanted}"
+    if wanted is None or came is None:
+        what = "number of batches"
+        said = f"{len(two.sizes)} batches instead of {len(one.sizes)}"
+    why = order or _of_samples(sample_order.repetitions, one, two) or Explanation.seen(said)
+    if why.cause == _SAME:
+        why = replace(why, cause="another batch size, the same samples")
     remark = f"{said}: {len(two)} samples altogether instead of {len(one)}."
-    what = "size" if first < common else "number of batches"
-    explanation = Explanation.seen(cause) if order is None else replace(order, cause=cause)
-    return [
-        Finding(NAME, f"batch {first}", what, np.inf, explanation=explanation, remarks=(remark,))
-    ]
+    return [Finding(NAME, f"batch {first}", what, np.inf, explanation=why, remarks=(remark,))]
 
 
 def _types(one: Stream, two: Stream) -> list[Finding]:
@@ -121,12 +111,9 @@ def _types(one: Stream, two: Stream) -> list[Finding]:
         pairs = zip(one.batches, two.batches, strict=False)
         for number, (wanted, came) in enumerate((a[field].dtype, b[field].dtype) for a, b in pairs):
             if wanted != came and not _narrowed(two, wanted, came):
-                explanation = Explanation.seen(f"dtype {came} instead of {wanted}")
-                findings.append(
-                    Finding(
-                        NAME, f"batch {number}, {field}", "dtype", np.inf, explanation=explanation
-                    )
-                )
+                why = Explanation.seen(f"dtype {came} instead of {wanted}")
+                place = f"batch {number}, {field}"
+                findings.append(Finding(NAME, place, "dtype", np.inf, explanation=why))
                 break
     return findings
 
@@ -141,47 +128,32 @@ def _narrowed(stream: Stream, wanted: np.dtype, came: np.dtype) -> bool:
     )
 
 
-def _contents(
-    one: Stream, two: Stream, order: Explanation | None, plain: Stream | None
-) -> list[Finding]:
+def _contents(one: Stream, two: Stream, order: Explanation | None) -> list[Finding]:
     """The first sample that differs: once where whole samples move, else in each field."""
     firsts = {field: at for field in one.fields if (at := _first(one, two, field)) is not None}
     if not firsts:
         return []  # some may be lacking or too many at the end, as the sizes say
-    by_field = (
-        []
-        if order is not None and order.cause != _SAME
-        else [_in_field(one, two, field, first, plain) for field, first in firsts.items()]
-    )
-    if by_field and (
-        all(each.explanation and each.explanation.known for each in by_field)
-        or not _same_shapes(one, two)
-    ):
-        return by_field
-    whole = order if order is not None and order.cause != _SAME else _repetitions(one, two)
-    if whole is None:
-        return by_field
+    whole = order
+    if order is None or order.cause == _SAME:
+        by_field = [_in_field(one, two, field, first) for field, first in firsts.items()]
+        if all(each.explanation and each.explanation.known for each in by_field):
+            return by_field
+        whole = _of_samples(sample_order.repetitions, one, two)
+        if whole is None:
+            return by_field
     first = min(firsts.values())
     difference = max(_difference(one, two, field, first) for field in one.fields)
     return [Finding(NAME, one.place(first), "order of samples", difference, explanation=whole)]
 
 
-def _repetitions(one: Stream, two: Stream) -> Explanation | None:
-    return explain.repetitions(one, two, _limit(one, two, *one.fields))
-
-
-def _in_field(one: Stream, two: Stream, field: str, first: int, plain: Stream | None) -> Finding:
+def _in_field(one: Stream, two: Stream, field: str, first: int) -> Finding:
     limit = _limit(one, two, field)
-    what = "values" if _alike(one, two, field, first) else "shape"
-    explanation = explain.field(one, two, field, first, limit, plain)
-    return Finding(
-        NAME,
-        one.place(first, field),
-        what,
-        _difference(one, two, field, first),
-        limit=limit,
-        explanation=explanation,
-    )
+    shapes = [stream.samples(field)[first].shape for stream in (one, two)]
+    what = "values" if shapes[0] == shapes[1] else "shape"
+    difference = _difference(one, two, field, first)
+    why = explain.field(one, two, field, first, limit)
+    place = one.place(first, field)
+    return Finding(NAME, place, what, difference, limit=limit, explanation=why)
 
 
 def _first(one: Stream, two: Stream, field: str) -> int | None:
@@ -202,19 +174,6 @@ def _equal(one: np.ndarray, two: np.ndarray, limit: float) -> bool:
 
 def _difference(one: Stream, two: Stream, field: str, sample: int) -> float:
     return relative_difference(one.samples(field)[sample], two.samples(field)[sample])
-
-
-def _alike(one: Stream, two: Stream, field: str, sample: int) -> bool:
-    return one.samples(field)[sample].shape == two.samples(field)[sample].shape
-
-
-def _same_shapes(one: Stream, two: Stream) -> bool:
-    """Whether samples of both can be the same: those of every field have the same shapes."""
-    return all(_shapes(one, field) == _shapes(two, field) for field in one.fields)
-
-
-def _shapes(stream: Stream, field: str) -> set[tuple[int, ...]]:
-    return {batch[field].shape[1:] for batch in stream.batches}
 
 
 def _worst(one: Stream, two: Stream) -> float:

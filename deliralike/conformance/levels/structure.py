@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -77,59 +76,35 @@ def level(
         raise SettingError(
             f"level L0: weights={weights!r} is unknown. {suggestion(weights, _WEIGHTS)}"
         )
-    ours, own = look(reference.network), look(candidate.network)
-    theirs = own if match is None else _through(match, own)
+    sides = _Sides.of(reference.network, candidate.network, match)
+    judged = weights == "judge"
+    values = sides.values()
+    apart = [name for name, (difference, limit) in values.items() if difference > limit]
+    findings = [*_not_numbers(sides.ours, "reference"), *_not_numbers(sides.own, "candidate")]
+    findings += [*_names(sides), *_properties(sides), *_ties(sides)]
+    if not findings:
+        findings += _counts(reference.network, candidate.network, match)
+    if judged:
+        findings += [_start_value(name, *values[name]) for name in apart]
+        findings = _explained(findings, sides, explain)
     kinds = {path: type(block).__name__ for path, block in reference.network.named_blocks()}
-    both = [
-        name
-        for name in ours
-        if name in theirs and not _shape_findings(name, ours[name], theirs[name])
-    ]
-    wanted = _comparable(ours, match)
-    summed = _summed(match)
-    numbers = [name for name in both if _finite(wanted[name], theirs[name])]
-    values = {
-        name: _value_difference(wanted[name], theirs[name], name in summed) for name in numbers
+    findings = [replace(one, kind=kinds.get(_owner(one.place), "")) for one in findings]
+    notes = [*_notes_of_names(sides), *([] if match is None else _notes_of_match(match))]
+    if apart and not judged:
+        worst = max(apart, key=lambda name: values[name][0])
+        notes.append(
+            f"Start values differ in {len(apart)} tensors, most in {worst} "
+            f"({values[worst][0]:.1e}); the reference's are loaded into the candidate."
+        )
+    networks = (reference.network, candidate.network)
+    figures = {
+        "parameters": [network.count_parameters() for network in networks],
+        "tensors": [len(sides.ours), len(sides.own)],
     }
-    apart = [
-        name
-        for name, (difference, limit) in values.items()
-        if difference > limit
-        and _finite(ours[name], theirs[name])
-        and not (match is not None and name.endswith(COUNTER))  # each framework counts its own way
-    ]
-    findings = [
-        *_not_numbers(ours, "reference"),
-        *_not_numbers(own, "candidate"),
-        *_names(ours, theirs, own, match),
-    ]
-    findings += [
-        f
-        for name in ours
-        if name in theirs
-        for f in _properties(name, ours[name], theirs[name], match is None)
-    ]
-    findings += _ties(ours, theirs)
-    findings += _counts(reference.network, candidate.network, findings, match)
-    if weights == "judge":
-        findings = _explained([*findings, *_start_values(apart, values)], wanted, theirs, explain)
-    return Level(
-        "L0",
-        TITLE,
-        FAILED if findings else PASSED,
-        max((difference for difference, _ in values.values()), default=None)
-        if weights == "judge"
-        else None,
-        tuple(_with_kinds(findings, kinds)),
-        tuple(_notes(ours, theirs, match, apart if weights == "load" else [], values)),
-        {
-            "parameters": [
-                reference.network.count_parameters(),
-                candidate.network.count_parameters(),
-            ],
-            "tensors": [len(ours), len(own)],
-        },
-    )
+    status = FAILED if findings else PASSED
+    worst_of_all = max((difference for difference, _ in values.values()), default=None)
+    largest = worst_of_all if judged else None
+    return Level("L0", TITLE, status, largest, tuple(findings), tuple(notes), figures)
 
 
 def look(network: AbstractNetwork) -> dict[str, Weight]:
@@ -144,56 +119,80 @@ def look(network: AbstractNetwork) -> dict[str, Weight]:
     return found
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """The weights of both networks.
+
+    Attributes:
+        ours: The reference's.
+        own, theirs: The candidate's by its own names, and by those of the reference.
+        match: Of these names; None where they are to be equal.
+    """
+
+    ours: Mapping[str, Weight]
+    own: Mapping[str, Weight]
+    theirs: Mapping[str, Weight]
+    match: Match | None
+
+    @classmethod
+    def of(
+        cls, reference: AbstractNetwork, candidate: AbstractNetwork, match: Match | None
+    ) -> _Sides:
+        """Look at both."""
+        own = look(candidate)
+        return cls(look(reference), own, own if match is None else _through(match, own), match)
+
+    @property
+    def both(self) -> list[str]:
+        """The names that both sides have."""
+        return [name for name in self.ours if name in self.theirs]
+
+    def values(self) -> dict[str, tuple[float, float]]:
+        """How far each tensor is, and how far it may be, where that can be said.
+
+        Two biases of the reference that are one in the candidate are compared by their sum.
+        """
+        wanted, summed = self.comparable(), () if self.match is None else self.match.summed
+        found = {}
+        for name in self.both:
+            ours, theirs = wanted[name], self.theirs[name]
+            counts = self.match is not None and name.endswith(COUNTER)  # each in its own way
+            if ours.value.shape == theirs.value.shape and _finite(ours, theirs) and not counts:
+                found[name] = _value_difference(ours, theirs, name in summed)
+        return found
+
+    def comparable(self) -> dict[str, Weight]:
+        """The reference's weights as they would come back from the candidate."""
+        if self.match is None:
+            return dict(self.ours)
+        values = {name: weight.value for name, weight in self.ours.items()}
+        back = self.match.to_reference(self.match.to_candidate(values))
+        return {
+            name: replace(weight, value=back.get(name, weight.value))
+            for name, weight in self.ours.items()
+        }
+
+
 def _through(match: Match, own: Mapping[str, Weight]) -> dict[str, Weight]:
-    """The candidate's weights in the names and layouts of the reference."""
+    """The candidate's weights, and the counters of its norms, as those of the reference."""
     values = match.to_reference({name: weight.value for name, weight in own.items()})
-    straight = {
-        pair.reference[0].source: pair.candidate[0].source for pair in match.names if pair.straight
-    }
-    back = {
-        theirs: ours for ours, theirs in reversed(straight.items())
-    }  # the first of several names
+    straight = [(p.reference[0].source, p.candidate[0].source) for p in match.names if p.straight]
+    back = {theirs: ours for ours, theirs in reversed(straight)}  # the first of several names
     found = {}
     for name, value in values.items():
         parts = [own[each] for each in match.candidate_names(name)]
         found[name] = replace(
             parts[0],
             value=value,
-            tie=back.get(parts[0].tie, name) if name in straight else name,
+            tie=back.get(parts[0].tie, name) if name in dict(straight) else name,
             usual=all(part.usual for part in parts),
             trainable=all(part.trainable for part in parts),
         )
-    return found | dict(_counters(own, back))
-
-
-def _summed(match: Match | None) -> set[str]:
-    """The reference's tensors that are sums of several, or summands."""
-    return set() if match is None else set(match.summed)
-
-
-def _counters(own: Mapping[str, Weight], back: Mapping[str, str]) -> Iterator[tuple[str, Weight]]:
-    """The counters of norms, which no match holds, by the names of the statistics beside them."""
     for theirs, ours in back.items():
-        owner, _, leaf = theirs.rpartition(".")
-        counter = join(owner, COUNTER)
-        if leaf == "running_mean" and counter in own:
-            name = join(ours.rpartition(".")[0], COUNTER)
-            yield name, replace(own[counter], tie=name)
-
-
-def _comparable(ours: Mapping[str, Weight], match: Match | None) -> dict[str, Weight]:
-    """Return the reference's weights in the units of the candidate.
-
-    Two biases that are one there are summed.
-    """
-    if match is None:
-        return dict(ours)
-    values = match.to_reference(
-        match.to_candidate({name: weight.value for name, weight in ours.items()})
-    )
-    return {
-        name: replace(weight, value=values.get(name, weight.value)) for name, weight in ours.items()
-    }
+        counter, name = (join(_owner(each), COUNTER) for each in (theirs, ours))
+        if theirs.endswith("running_mean") and counter in own:
+            found[name] = replace(own[counter], tie=name)
+    return found
 
 
 # Findings
@@ -206,63 +205,53 @@ def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
         for word, count in bad.items():
             if count:
                 what = f"{count} of {weight.value.size} values are {word} in the {side}"
-                yield _finding(name, what, _NOT_THERE)
+                yield _finding(name, what)
 
 
-def _names(
-    ours: Mapping[str, Weight],
-    theirs: Mapping[str, Weight],
-    own: Mapping[str, Weight],
-    match: Match | None,
-) -> Iterator[Finding]:
+def _names(sides: _Sides) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
-    missing: list[str] = [name for name in ours if name not in theirs]
-    extra: list[str] = [name for name in own if name not in ours]
-    if match is not None:  # what a buffer of one side is for shows in the values
-        missing = [name for name in match.missing if ours[name].is_parameter]
-        extra = [name for name in match.unexpected if own[name].is_parameter]
-    missing = [name for name in missing if not name.endswith(COUNTER)]
-    extra = [name for name in extra if not name.endswith(COUNTER)]
-    for name in missing:
-        near = match.missing.get(name, ()) if match else _near(name, ours[name], own, extra)
-        yield _finding(name, "missing in the candidate", _NOT_THERE, _nearest(near, "there"))
-    for name in extra:
-        near = match.unexpected[name] if match else _near(name, own[name], ours, missing)
-        yield _finding(
-            name, "in the candidate only", _NOT_THERE, _nearest(near, "in the reference")
-        )
+    match = sides.match
+    if match is None:
+        missing = {name: () for name in sides.ours if name not in sides.theirs}
+        extra = {name: () for name in sides.own if name not in sides.ours}
+    else:  # what a buffer of one side is for shows in the values
+        missing = {n: near for n, near in match.missing.items() if sides.ours[n].is_parameter}
+        extra = {n: near for n, near in match.unexpected.items() if sides.own[n].is_parameter}
+    for name, near in missing.items():
+        near = near or _of_its_shape(sides.ours[name], sides.own, extra)
+        if not name.endswith(COUNTER):
+            yield _finding(name, "missing in the candidate", _nearest(near, "there"))
+    for name, near in extra.items():
+        near = near or _of_its_shape(sides.own[name], sides.ours, missing)
+        if not name.endswith(COUNTER):
+            yield _finding(name, "in the candidate only", _nearest(near, "in the reference"))
 
 
-def _near(
-    name: str, weight: Weight, others: Mapping[str, Weight], free: Iterable[str]
+def _of_its_shape(
+    weight: Weight, others: Mapping[str, Weight], free: Iterable[str]
 ) -> tuple[str, ...]:
-    """Names of the other side that are free and of the same shape."""
-    return tuple(other for other in free if others[other].value.shape == weight.value.shape)[:3]
+    fitting = (other for other in free if others[other].value.shape == weight.value.shape)
+    return tuple(fitting)[:3]
 
 
 def _nearest(names: Sequence[str], where: str) -> str:
     return f"Of its shape {where}: {', '.join(names)}." if names else ""
 
 
-def _properties(name: str, ours: Weight, theirs: Weight, same_names: bool) -> Iterator[Finding]:
-    yield from _shape_findings(name, ours, theirs)
-    if (ours.usual != theirs.usual and ours.dtype != theirs.dtype) or (
-        ours.value.dtype.kind != theirs.value.dtype.kind and same_names
-    ):
-        yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}", _NOT_THERE)
-    if ours.is_parameter != theirs.is_parameter:
-        yield _finding(name, f"a {_role(theirs)}, in the reference a {_role(ours)}", _NOT_THERE)
-    elif ours.trainable != theirs.trainable:
-        yield _finding(name, f"{_state(theirs)}, in the reference {_state(ours)}", _NOT_THERE)
-
-
-def _shape_findings(name: str, ours: Weight, theirs: Weight) -> list[Finding]:
-    shapes = ours.value.shape, theirs.value.shape
-    return (
-        []
-        if shapes[0] == shapes[1]
-        else [_finding(name, f"shape {shapes[1]}, in the reference {shapes[0]}", _NOT_THERE)]
-    )
+def _properties(sides: _Sides) -> Iterator[Finding]:
+    """Other shapes, types and roles."""
+    for name in sides.both:
+        ours, theirs = sides.ours[name], sides.theirs[name]
+        shapes = ours.value.shape, theirs.value.shape
+        if shapes[0] != shapes[1]:
+            yield _finding(name, f"shape {shapes[1]}, in the reference {shapes[0]}")
+        other_kind = ours.value.dtype.kind != theirs.value.dtype.kind and sides.match is None
+        if other_kind or (ours.usual != theirs.usual and ours.dtype != theirs.dtype):
+            yield _finding(name, f"type {theirs.dtype}, in the reference {ours.dtype}")
+        if ours.is_parameter != theirs.is_parameter:
+            yield _finding(name, f"a {_role(theirs)}, in the reference a {_role(ours)}")
+        elif ours.trainable != theirs.trainable:
+            yield _finding(name, f"{_state(theirs)}, in the reference {_state(ours)}")
 
 
 def _role(weight: Weight) -> str:
@@ -273,53 +262,44 @@ def _state(weight: Weight) -> str:
     return "trainable" if weight.trainable else "frozen"
 
 
-def _ties(ours: Mapping[str, Weight], theirs: Mapping[str, Weight]) -> Iterator[Finding]:
+def _ties(sides: _Sides) -> Iterator[Finding]:
     """Tensors that are one parameter on one side and two on the other."""
-    groups = [
-        _groups({name: side[name] for name in ours if name in theirs}) for side in (ours, theirs)
-    ]
-    for name in (name for name in ours if name in theirs):
-        lost, new = (groups[a][name] - groups[1 - a][name] for a in (0, 1))
-        if later := sorted(other for other in lost if other < name):
-            yield _finding(name, f"not tied to {later[0]}, as in the reference", _NOT_THERE)
-        if later := sorted(other for other in new if other < name):
-            yield _finding(name, f"tied to {later[0]}, in the reference by itself", _NOT_THERE)
+    mine, theirs = (_groups(side, sides.both) for side in (sides.ours, sides.theirs))
+    for name in sides.both:
+        for one, two, words in (
+            (mine, theirs, "not tied to {}, as in the reference"),
+            (theirs, mine, "tied to {}, in the reference by itself"),
+        ):
+            before = sorted(other for other in one[name] - two[name] if other < name)
+            if before:
+                yield _finding(name, words.format(before[0]))
 
 
-def _groups(weights: Mapping[str, Weight]) -> dict[str, frozenset[str]]:
+def _groups(weights: Mapping[str, Weight], names: Iterable[str]) -> dict[str, frozenset[str]]:
     """All names of the parameter that each name belongs to."""
-    members: dict[str, set[str]] = defaultdict(set)
-    for name, weight in weights.items():
-        members[weight.tie].add(name)
-    return {name: frozenset(members[weight.tie]) for name, weight in weights.items()}
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        members[weights[name].tie].append(name)
+    return {name: frozenset(group) for group in members.values() for name in group}
 
 
 def _counts(
-    reference: AbstractNetwork,
-    candidate: AbstractNetwork,
-    found: Sequence[Finding],
-    match: Match | None,
-) -> list[Finding]:
-    """The number of parameters, where nothing found so far says why it differs."""
-    counts = reference.count_parameters(), candidate.count_parameters()
-    if counts[0] == counts[1] or found or _summed(match):
-        return []
-    if match is not None and (match.left_out or match.together or not match.complete):
-        return []
-    return [_finding("", f"{counts[1]:,} parameters, in the reference {counts[0]:,}", _NOT_THERE)]
-
-
-def _start_values(
-    apart: Sequence[str], values: Mapping[str, tuple[float, float]]
+    reference: AbstractNetwork, candidate: AbstractNetwork, match: Match | None
 ) -> Iterator[Finding]:
-    for name in apart:
-        difference, limit = values[name]
-        size = (
-            f"Relative difference {difference:.1e} (limit {limit:.0e})."
-            if limit
-            else f"Relative difference {difference:.1e}."
-        )
-        yield Finding("L0", name, f"weight of {name}", difference, limit=limit, remarks=(size,))
+    """The number of parameters, where nothing says why it differs."""
+    mine, theirs = reference.count_parameters(), candidate.count_parameters()
+    if match is not None and (
+        match.summed or match.left_out or match.together or not match.complete
+    ):
+        return
+    if mine != theirs:
+        yield _finding("", f"{theirs:,} parameters, in the reference {mine:,}")
+
+
+def _start_value(name: str, difference: float, limit: float) -> Finding:
+    beyond = f" (limit {limit:.0e})" if limit else ""
+    size = f"Relative difference {difference:.1e}{beyond}."
+    return Finding("L0", name, f"weight of {name}", difference, limit=limit, remarks=(size,))
 
 
 def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float, float]:
@@ -329,15 +309,10 @@ def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float
 
     Infinite where the reference's values are all zero.
     """
-    first, second = (weight.value.astype(np.float64) for weight in (ours, theirs))
-    floating = [
-        np.finfo(weight.value.dtype).eps
-        for weight in (ours, theirs)
-        if weight.value.dtype.kind == "f"
-    ]
-    return relative_difference(first, second), float(max(floating)) if is_sum or len(
-        set(floating)
-    ) > 1 else 0.0
+    values = [weight.value for weight in (ours, theirs)]
+    roundings = {float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"}
+    limit = max(roundings) if is_sum or len(roundings) > 1 else 0.0
+    return relative_difference(*(value.astype(np.float64) for value in values)), limit
 
 
 def _finite(*weights: Weight) -> bool:
@@ -345,26 +320,18 @@ def _finite(*weights: Weight) -> bool:
 
 
 def _explained(
-    findings: Iterable[Finding],
-    ours: Mapping[str, Weight],
-    theirs: Mapping[str, Weight],
-    explain: Explain | None,
+    findings: Sequence[Finding], sides: _Sides, explain: Explain | None
 ) -> list[Finding]:
     """Findings about values and shapes, with what the hook says of each; the others as they are."""
-    found = list(findings)
-    about = [finding.place for finding in found if finding.what.startswith(_ABOUT_VALUES)]
-    named = [name for name in about if _finite(ours[name], theirs[name])]
-    if explain is None or not named:
-        return found
-    every = {
-        name: one.value for name, one in ours.items() if _finite(one)
-    }  # what one holds may be another's
-    why = dict(explain(every, {name: theirs[name].value for name in named}))
+    wanted = {name: one.value for name, one in sides.comparable().items() if _finite(one)}
+    about = [one.place for one in findings if one.what.startswith(_ABOUT_VALUES)]
+    came = {n: sides.theirs[n].value for n in about if n in wanted and _finite(sides.theirs[n])}
+    if explain is None or not came:
+        return list(findings)
+    why = dict(explain(wanted, came))  # what one holds may be another's
     return [
-        replace(finding, explanation=why.get(finding.place))
-        if finding.what.startswith(_ABOUT_VALUES)
-        else finding
-        for finding in found
+        replace(one, explanation=why.get(one.place)) if one.place in about else one
+        for one in findings
     ]
 
 
@@ -372,59 +339,44 @@ def _explained(
 # -----------------------------------------------------------------------------
 
 
-def _notes(
-    ours: Mapping[str, Weight],
-    theirs: Mapping[str, Weight],
-    match: Match | None,
-    loaded: Sequence[str],
-    values: Mapping[str, tuple[float, float]],
-) -> Iterator[str]:
-    counters = [name for name in ours if name.endswith(COUNTER) and name not in theirs]
+def _notes_of_names(sides: _Sides) -> Iterator[str]:
+    counters = [name for name in sides.ours if name.endswith(COUNTER) and name not in sides.theirs]
     if counters:
         yield f"The candidate has no counters of batches ({_some(counters)}); nothing is computed from them."
-    order = [name for name in theirs if name in ours]
-    if match is None and order != [name for name in ours if name in theirs]:
-        first = next(name for name, other in zip(ours, order, strict=False) if name != other)
+    order = [name for name in sides.theirs if name in sides.ours]
+    pairs = zip(sides.both, order, strict=True)
+    first = next((name for name, other in pairs if name != other), None)
+    if sides.match is None and first is not None:
         yield f"The names stand in another order in the candidate, from {first} on."
-    if match is not None:
-        yield f"{len(match.names)} pairs of tensors were matched, {len(match.ambiguous)} of them without certainty."
-        yield from (
-            f"{_pair(pair.reference)} was taken for {_pair(pair.candidate)}, which is not certain."
-            for pair in match.ambiguous[:8]
-        )
-        if match.left_out:
-            yield f"Left out as was asked: {', '.join(match.left_out)}."
-        if match.together:
-            yield f"Held in another form, and compared by what they compute together: {', '.join(match.together)}."
-        buffers = [name for name in match.missing if name not in match.parameters_left_over()]
-        if buffers:
-            yield f"Buffers of the reference alone, not compared: {_some(buffers)}."
-        buffers = [name for name in match.unexpected if name not in match.parameters_left_over()]
-        if buffers:
-            yield f"Buffers of the candidate alone, not compared: {_some(buffers)}."
-    if loaded:
-        worst = max(loaded, key=lambda name: values[name][0])
-        yield (
-            f"Start values differ in {len(loaded)} tensors, most in {worst} "
-            f"({values[worst][0]:.1e}); the reference's are loaded into the candidate."
-        )
 
 
-def _pair(units: Sequence[Any]) -> str:
-    return " + ".join(map(str, units))
+def _notes_of_match(match: Match) -> Iterator[str]:
+    yield f"{len(match.names)} pairs of tensors were matched, {len(match.ambiguous)} of them without certainty."
+    for pair in match.ambiguous[:8]:
+        mine, theirs = (" + ".join(map(str, units)) for units in (pair.reference, pair.candidate))
+        yield f"{mine} was taken for {theirs}, which is not certain."
+    parameters = match.parameters_left_over()
+    lists = {
+        "Left out as was asked": match.left_out,
+        "Held in another form, and compared by what they compute together": match.together,
+        "Buffers of the reference alone, not compared": set(match.missing).difference(parameters),
+        "Buffers of the candidate alone, not compared": set(match.unexpected).difference(
+            parameters
+        ),
+    }
+    for what, names in lists.items():
+        if names:
+            yield f"{what}: {_some(sorted(names))}."
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
-def _finding(name: str, what: str, difference: float, remark: str = "") -> Finding:
-    return Finding("L0", name, what, difference, limit=0.0, remarks=(remark,) if remark else ())
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
-def _with_kinds(findings: Iterable[Finding], kinds: Mapping[str, str]) -> Iterator[Finding]:
-    """Each finding with the class of the block that holds the tensor."""
-    return (
-        replace(finding, kind=kinds.get(finding.place.rpartition(".")[0], ""))
-        for finding in findings
-    )
+def _finding(name: str, what: str, remark: str = "") -> Finding:
+    remarks = (remark,) if remark else ()
+    return Finding("L0", name, what, _NOT_THERE, limit=0.0, remarks=remarks)

@@ -25,7 +25,7 @@ from deliralike.conformance.locate.units import (
     force_reference,
 )
 from deliralike.conformance.observe import Around, Call, Unit, handed_on
-from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.observe.corresponding import Correspondence, SharedCall
 from deliralike.conformance.places import (
     INPUT,
     OUTPUT,
@@ -143,10 +143,15 @@ def _wiring(
         gradients,
         tuple(differing),
         given,
-        {name: _made(units.mine, call, name) for name, call in forcing.found.beyond.items()},
+        {
+            name: _made(units.mine, call, name, forcing.taps.get(name.first))
+            for name, call in forcing.found.beyond.items()
+        },
         tuple(name for name in _order(forcing) if name in told),
         tuple(_uses(forcing)),
         _stopped(units, forcing),
+        {name: (call.args, call.kwargs) for name, call in forcing.calls.items()},
+        {name: type(units.blocks[name.path]).__name__ for name in forcing.calls if name.path},
     )
 
 
@@ -168,15 +173,26 @@ def _uses(forcing: Forcing) -> Iterator[Use]:
                 yield Use(name, leaf, gradient)
 
 
-def _made(unit: Unit, call: Call, name: Tap) -> Made:
-    """A call that only the candidate makes, done again on the reference's side."""
+def _made(unit: Unit, call: Call, name: Tap, first: SharedCall | None) -> Made:
+    """A call that only the candidate makes, done again on the reference's side.
+
+    Args:
+        unit: The reference's.
+        call: The candidate's call.
+        name: Of the call.
+        first: The first call of the same block, if both sides make it.
+    """
     network, backend = unit.network, unit.network.backend
     again: Any = dict(network.named_blocks()).get(name.path)
     if name.function:
         again = getattr(backend.nn, name.function, None)
+    given, result = (call.args, call.kwargs), call.output
+    if first is not None:
+        given = first.inputs.back(given, (first.mine.args, first.mine.kwargs))
+        result = first.output.back(result, first.mine.output)
     state = network.neutral_state()
     try:
-        args, kwargs = filled(network, (call.args, call.kwargs))
+        args, kwargs = filled(network, given)
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):
             output = backend.to_numpy(again(*native_args, **native_kwargs))
@@ -185,9 +201,9 @@ def _made(unit: Unit, call: Call, name: Tap) -> Made:
     finally:
         if state:
             network.load_neutral_state(state)
-    pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
+    pairs = zip(nest.leaves(result), nest.leaves(output), strict=False)
     far = [relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)]
-    return Made(args, kwargs, call.output, max(far, default=0.0))
+    return Made(args, kwargs, result, max(far, default=0.0))
 
 
 def _stopped(units: Units, forcing: Forcing) -> str:
@@ -221,7 +237,7 @@ def _substitutes(
     for name, call in forcing.calls.items():
         if name in given or (name.function and not arguments.is_known(name.function)):
             continue
-        where = units.path
+        where = joined(units.path, call.within)
         layer: tuple[str, Mapping[str, Any]] = (name.function, {})
         if call.path is not None:
             where = joined(units.path, call.path)

@@ -94,12 +94,15 @@ def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Ac
     What a call does in another way comes before what is done between calls.
     """
     found: list[Explanation] = []
+    # Of several calls that have no counterpart, the last one is accused by what it gives.
+    is_last = bool(place.accused) and len(place.substitutes) > 1
+    if is_last and (substitute := _substitute(running, place)) is not None:
+        return substitute
     for accused, attempt in _of_calls(running, place):
         if (explanation := _noted(attempt, found)) is not None:
             return explanation, accused
-    substitute = substitution.explain(place.substitutes, backends.of(running.reference.network))
-    if substitute is not None:
-        return substitute[1], substitute[0].accused
+    if not is_last and (substitute := _substitute(running, place)) is not None:
+        return substitute
     for attempt in _between(place):
         if (explanation := _noted(attempt, found)) is not None:
             return explanation, None
@@ -108,6 +111,12 @@ def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Ac
         # What is hardly nearer than the reference itself is no hint.
         return (nearest if nearest.match <= _NEAR * place.difference else None), None
     return nearest, None
+
+
+def _substitute(running: Running, place: Place) -> tuple[Explanation, Accused] | None:
+    """The call without a counterpart that explains a place, if there is one."""
+    found = substitution.explain(place.substitutes, backends.of(running.reference.network))
+    return None if found is None else (found[1], found[0].accused)
 
 
 def _noted(attempt: Attempt, found: list[Explanation]) -> Explanation | None:

@@ -195,8 +195,9 @@ def _same(
     orders: Orders,
     channels: Sequence[int],
 ) -> Leaf | None:
-    """The candidate's array with the same numbers, in some layout."""
-    for other, value in theirs.items():
+    """The candidate's array with the same numbers, in some layout; a free one if there is one."""
+    for other in sorted(theirs, key=lambda place: (place in taken, place != at, place)):
+        value = theirs[other]
         if value.size != array.size or (value.dtype.kind == "f") != (array.dtype.kind == "f"):
             continue
         owner = taken.get(other)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -24,6 +24,8 @@ from deliralike.conformance.matching.searching import Corrections, search
 from deliralike.errors import UnknownName, suggestion
 from deliralike.network.base import AbstractNetwork
 
+_Move = tuple[Sequence[Unit], Sequence[Unit], Callable[[np.ndarray], np.ndarray]]
+
 
 @dataclass(frozen=True)
 class Match:
@@ -37,7 +39,6 @@ class Match:
             ones there.
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
-        corrections: What the user said.
         left_out: Tensors that the user said to have no counterpart.
         together: Tensors of both sides that hold the same in another form, as outputs show.
     """
@@ -48,7 +49,6 @@ class Match:
     blocks: Mapping[str, str]
     reference: Side = field(repr=False)
     candidate: Side = field(repr=False)
-    corrections: Corrections = field(default_factory=dict, repr=False)
     left_out: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
 
@@ -70,13 +70,11 @@ class Match:
 
     def candidate_names(self, name: str) -> tuple[str, ...]:
         """Return the candidate's tensors that hold a tensor of the reference, or parts of it."""
-        found = (
-            unit.source
-            for pair in self.names
-            if name in _sources(pair.reference)
-            for unit in pair.candidate
-        )
-        return tuple(dict.fromkeys(found))
+        found: dict[str, None] = {}
+        for pair in self.names:
+            if any(unit.source == name for unit in pair.reference):
+                found |= dict.fromkeys(unit.source for unit in pair.candidate)
+        return tuple(found)
 
     def to_candidate(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """A state of the reference (or a part of one) in the candidate's names and layouts.
@@ -85,28 +83,16 @@ class Match:
             gradients: They are gradients: where a bias is the sum of two, the gradient of each is
                 its gradient.
         """
-        written = (
-            (unit, value)
-            for pair in self.names
-            for unit, value in _moved(pair, state, gradients, to_candidate=True)
-        )
-        return assembled(written, self.candidate.shapes)
+        moves = ((p.reference, p.candidate, p.transform.apply) for p in self.names)
+        return assembled(_moved(moves, state, gradients), self.candidate.shapes)
 
     def to_reference(self, state: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """Return a (partial) state of the candidate in the reference's names and layouts.
 
         The arguments are as in `to_candidate`.
         """
-        written = (
-            (unit, value)
-            for pair in self.names
-            for unit, value in _moved(pair, state, gradients, to_candidate=False)
-        )
-        return assembled(written, self.reference.shapes)
-
-    def corrected(self, corrections: Corrections) -> Match:
-        """Matched anew, with these corrections beside those given before."""
-        return _propose(self.reference, self.candidate, {**self.corrections, **corrections})
+        moves = ((p.candidate, p.reference, p.transform.invert) for p in self.names)
+        return assembled(_moved(moves, state, gradients), self.reference.shapes)
 
     @property
     def left_over(self) -> str:
@@ -127,16 +113,6 @@ class Match:
             f"{', '.join(pairs[:8]) or 'matched by names and shapes alone'}. Say which is which by "
             'names={"name in the reference": "name in the candidate"}'
         )
-
-    def require_complete(self) -> Match:
-        """This match, if nothing is left over.
-
-        Raises:
-            UnknownName: Tensors are left over; the message names them and the nearest ones.
-        """
-        if self.complete:
-            return self
-        raise UnknownName(self.left_over)
 
     @property
     def holds_all(self) -> bool:
@@ -227,29 +203,26 @@ def _propose(reference: Side, candidate: Side, corrections: Corrections) -> Matc
         block_paths.between(reference, candidate, pairs),
         reference,
         candidate,
-        dict(corrections),
         tuple(left_out),
     )
 
 
 def _moved(
-    pair: Pair, state: Mapping[str, Any], gradients: bool, to_candidate: bool
+    moves: Iterable[_Move], state: Mapping[str, Any], gradients: bool
 ) -> Iterator[tuple[Unit, Any]]:
     """The units of one side, from a state of the other; nothing where it lacks one of them."""
-    sources, targets = (
-        (pair.reference, pair.candidate) if to_candidate else (pair.candidate, pair.reference)
-    )
-    if any(unit.source not in state for unit in sources):
-        return
-    parts = [state[unit.source] for unit in sources]
-    if any(part is None for part in parts):
-        yield from ((unit, None) for unit in targets)
-        return
-    values = [unit.read(np.asarray(part)) for unit, part in zip(sources, parts, strict=True)]
-    value = values[0] if gradients or len(values) == 1 else np.sum(values, axis=0)
-    value = pair.transform.apply(value) if to_candidate else pair.transform.invert(value)
-    yield targets[0], value
-    yield from ((unit, value if gradients else np.zeros_like(value)) for unit in targets[1:])
+    for sources, targets, transform in moves:
+        if any(unit.source not in state for unit in sources):
+            continue
+        parts = [state[unit.source] for unit in sources]
+        if any(part is None for part in parts):
+            yield from ((unit, None) for unit in targets)
+            continue
+        values = [unit.read(np.asarray(part)) for unit, part in zip(sources, parts, strict=True)]
+        value = transform(values[0] if gradients else sum(values[1:], start=values[0]))
+        yield targets[0], value
+        for unit in targets[1:]:
+            yield unit, value if gradients else np.zeros_like(value)
 
 
 def _not_covered(side: Side, found: Sequence[Unit]) -> list[str]:
@@ -278,10 +251,6 @@ def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> tuple[s
         *near,
     ]
     return tuple(dict.fromkeys(ordered))[:3]
-
-
-def _sources(found: Iterable[Unit]) -> list[str]:
-    return [unit.source for unit in found]
 
 
 def _shown(found: Sequence[Unit]) -> str:

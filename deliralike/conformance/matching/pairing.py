@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 
@@ -178,22 +178,11 @@ class Layer:
     spoken: Spoken
     place: int = 0
     role: str = ""
-    prints: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         """The units' names."""
         return [unit.name for unit in self.units.values()]
-
-    @property
-    def signature(self) -> tuple[tuple[str, Shape], ...]:
-        """Roles and shapes."""
-        return tuple(sorted((name, unit.shape) for name, unit in self.units.items()))
-
-    @property
-    def sizes(self) -> tuple[tuple[str, int], ...]:
-        """Roles and numbers of elements."""
-        return tuple(sorted((name, math.prod(unit.shape)) for name, unit in self.units.items()))
 
     @property
     def kind(self) -> str:
@@ -205,16 +194,15 @@ class Layer:
         """Whether some values are not all the same: those of ones and zeros identify nothing."""
         return any(is_telling(self.side.value(unit)) for unit in self.units.values())
 
-    def fingerprint(self, name: str) -> tuple[float, ...]:
-        """Numbers of a unit that no order of its elements changes."""
-        if name not in self.prints:
-            value = np.asarray(self.side.value(self.units[name]), np.float64)
-            self.prints[name] = (
-                float(np.abs(value).sum()),
-                float(np.square(value).sum()),
-                float(np.abs(value).max(initial=0)),
-            )
-        return self.prints[name]
+    @cached_property
+    def prints(self) -> dict[str, tuple[float, ...]]:
+        """Of each unit numbers that no order of its elements changes."""
+        values = {name: self.side.value(unit) for name, unit in self.units.items()}
+        sizes = {name: np.abs(np.asarray(value, np.float64)) for name, value in values.items()}
+        return {
+            name: (float(size.sum()), float(np.square(size).sum()), float(size.max(initial=0)))
+            for name, size in sizes.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -300,15 +288,22 @@ def assign(
     mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
     found: list[Found] = []
     for key, group in mine.items():
-        if key in theirs:
-            found += _within(group, theirs[key], families)
+        if key not in theirs:
+            continue
+        pairs = _within(group, theirs[key], families)
+        if exact and len(group) != len(theirs[key]):
+            # some of them have another shape elsewhere: order says nothing before these are seen
+            pairs = [pair for pair in pairs if pair.decided != "order"]
+        found += pairs
     return found
 
 
 def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
     groups: dict[object, list[Layer]] = defaultdict(list)
     for layer in found:
-        groups[layer.signature if exact else layer.sizes].append(layer)
+        shapes = {name: unit.shape for name, unit in layer.units.items()}
+        key = shapes if exact else {name: math.prod(shape) for name, shape in shapes.items()}
+        groups[tuple(sorted(key.items()))].append(layer)
     return groups
 
 
@@ -339,7 +334,12 @@ def _within(reference: list[Layer], candidate: list[Layer], families: Families) 
     crossed = _crossed(others, left)
     return sorted(
         [
-            Found(reference[i], candidate[j], "value", _contradicted(i, j, candidate, likeness))
+            Found(
+                reference[i],
+                candidate[j],
+                "value",
+                _contradicted((i, j), certain, candidate, likeness),
+            )
             for i, j in certain.items()
         ]
         + [_judged(reference, candidate, (i, j), others, left, crossed) for i, j in others.items()],
@@ -348,12 +348,16 @@ def _within(reference: list[Layer], candidate: list[Layer], families: Families) 
 
 
 def _contradicted(
-    i: int, j: int, candidate: Sequence[Layer], likeness: Mapping[tuple[int, int], _Likeness]
+    at: tuple[int, int],
+    certain: Mapping[int, int],
+    candidate: Sequence[Layer],
+    likeness: Mapping[tuple[int, int], _Likeness],
 ) -> tuple[Layer, ...]:
-    """Layers whose names are far nearer than those of a pair with the same values."""
-    far = likeness[i, j].said + _LEAD
+    """Layers that names would exchange with the one that has the same values."""
+    others = ((at[0], column) for column in certain.values() if column != at[1])
+    fitting = (other for other in others if other in likeness)
     return tuple(
-        candidate[other] for (k, other), like in likeness.items() if k == i and like.said > far
+        candidate[other[1]] for other in fitting if _loss(at, other, certain, likeness) < -_LEAD
     )
 
 
@@ -479,8 +483,7 @@ def _same_values(one: Layer, two: Layer) -> bool:
         return False
     pairs = [(name, unit, two.units[name]) for name, unit in one.units.items()]
     if not all(
-        np.allclose(one.fingerprint(name), two.fingerprint(name), rtol=1e2 * NEAR)
-        for name, _, _ in pairs
+        np.allclose(one.prints[name], two.prints[name], rtol=1e2 * NEAR) for name, _, _ in pairs
     ):
         return False
     return all(same_layout(one.side, unit, two.side, other) for _, unit, other in pairs)
@@ -547,16 +550,16 @@ def layout(
     Returns:
         The transform, and others that would do as well.
     """
-    if is_telling(reference.value(unit)) and (
-        found := same_layout(reference, unit, candidate, other)
-    ):
-        return found, ()
     options = transforms(unit.shape, other.shape)
+    known = [_known_layout(unit), _known_layout(other)]
+    found = same_layout(reference, unit, candidate, other)
+    if found is not None and is_telling(reference.value(unit)):
+        as_named = options[0].plain and not found.plain and None not in known
+        return found, options[:1] if as_named and known[0] == known[1] else ()
     if reference.channels_last != candidate.channels_last and (
         flattened := _flattened(reference, unit, other)
     ):
         return flattened[candidate.channels_last], (flattened[reference.channels_last], options[0])
-    known = [_known_layout(unit), _known_layout(other)]
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
     first = next(iter([*turned, *options]))
     certain = len(options) == 1 or None not in known or len(unit.shape) < 2

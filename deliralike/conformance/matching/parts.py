@@ -148,120 +148,95 @@ Style = tuple[str, list[Unit]]
 
 def _style(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
     """The convention by which a tensor belongs to a larger layer, and its units."""
-    found = (rule(name, shapes, kinds) for rule in _RULES)
-    return next((style for style in found if style), None)
+    for style, pattern, units_of in _CONVENTIONS:
+        match = re.fullmatch(rf"(?:(?P<path>.*)\.)?{pattern}", name)
+        if match is None:
+            continue
+        parts = {key: value or "" for key, value in match.groupdict().items()}
+        names = units_of(parts, shapes[name], shapes, kinds)
+        if len(names) == 1:
+            return style, [_alias(name, shapes[name], names[0])]
+        if names:
+            return style, cut(name, shapes[name], names, interleaved="interleaved" in style)
+    return None
 
 
-def _attention(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
-    """``in_proj_weight`` of ``(3 d, e)``: query, key, value."""
-    path, _, leaf = name.rpartition(".")
-    if not (match := re.fullmatch(r"in_proj_(weight|bias)", leaf)) or shapes[name][0] % 3:
-        return None
-    names = [join(path, part, match[1]) for part in ("query", "key", "value")]
-    return "in_proj", cut(name, shapes[name], names)
+Parts = dict[str, str]  # of a name, by what they say
+Names = Callable[[Parts, Shape, Mapping[str, Shape], Mapping[str, str]], list[str]]
 
 
-def _stacked_gates(
-    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
-) -> Style | None:
-    """PyTorch's ``weight_ih_l0`` of ``(gates * hidden, in)``."""
-    path, _, leaf = name.rpartition(".")
-    match = re.fullmatch(r"(weight|bias)_(i|h)h(?:_l(\d+)(_reverse)?)?", leaf)
-    if (
-        not match
-        or len(
-            recurrent := shapes.get(
-                join(path, leaf.replace(f"{match[1]}_{match[2]}h", "weight_hh")), ()
-            )
-        )
-        != 2
-    ):
-        return None
-    layer = f"l{match[3] or 0}{match[4] or ''}"
-    gates = _GATES.get(recurrent[0] // recurrent[1])
-    return gates and (
-        "torch recurrent",
-        _gates(name, shapes[name], join(path, layer), match[2], gates, match[1]),
-    )  # type: ignore[return-value]
+def _projections(parts: Parts, shape: Shape, *_: object) -> list[str]:
+    words = ("query", "key", "value") if shape[0] % 3 == 0 else ()
+    return [join(parts["path"], word, parts["role"]) for word in words]
 
 
-def _dense_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
-    """Flax's cells: ``dense_i.weight`` of ``(gates * hidden, in)`` beside ``dense_h``."""
-    match = re.fullmatch(r"(.*?)\.?dense_(i|h)\.(weight|bias)", name)
-    recurrent = shapes.get(join(match[1], "dense_h", "weight"), ()) if match else ()
-    if not match or len(recurrent) != 2 or not (gates := _GATES.get(recurrent[0] // recurrent[1])):
-        return None
-    return "dense recurrent", _gates(
-        name, shapes[name], join(match[1], "l0"), match[2], gates, match[3]
+def _gates(parts: Parts, side: str, gates: str, layer: str = "l0") -> list[str]:
+    return [join(parts["path"], layer, side + gate, parts["role"]) for gate in gates]
+
+
+def _counted(parts: Parts, recurrent: str, shapes: Mapping[str, Shape]) -> str:
+    """The gates of a layer, as many as its recurrent matrix has square blocks."""
+    shape = shapes.get(join(parts["path"], recurrent), ())
+    return _GATES.get(shape[0] // shape[1], "") if len(shape) == 2 else ""
+
+
+def _of_torch(parts: Parts, shape: Shape, shapes: Mapping[str, Shape], *_: object) -> list[str]:
+    gates = _counted(parts, f"weight_hh{parts['end']}", shapes)
+    return _gates(parts, parts["side"], gates, (parts["end"] or "_l0").removeprefix("_"))
+
+
+def _of_flax(parts: Parts, shape: Shape, shapes: Mapping[str, Shape], *_: object) -> list[str]:
+    return _gates(parts, parts["side"], _counted(parts, "dense_h.weight", shapes))
+
+
+def _of_flax_apart(
+    parts: Parts, shape: Shape, shapes: Mapping[str, Shape], *_: object
+) -> list[str]:
+    is_cell = any(join(parts["path"], f"h{gate}", "weight") in shapes for gate in "irgz")
+    return _gates(parts, parts["side"], parts["gate"]) if is_cell else []
+
+
+def _of_steps(
+    parts: Parts, shape: Shape, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
+) -> list[str]:
+    weights = (join(parts["path"], parts["layer"], f"w{index}") for index in range(8))
+    gates, number = _GATES.get(sum(name in shapes for name in weights) // 2), int(parts["number"])
+    if gates is None:
+        return []
+    layer, reverse = int(parts["layer"]), 0
+    if "Bi" in kinds.get(parts["path"], ""):
+        layer, reverse = divmod(layer, 2)
+    named = {**parts, "role": {"w": "weight", "b": "bias"}[parts["role"]]}
+    gate = gates[number % len(gates)]
+    return _gates(named, "ih"[number >= len(gates)], gate, f"l{layer}{'_reverse' * reverse}")
+
+
+def _interleaved(parts: Parts, shape: Shape, *_: object) -> list[str]:
+    side = {"upward": "i", "lateral": "h"}[parts["side"]]
+    return _gates(parts, side, _INTERLEAVED) if shape[0] % 4 == 0 else []
+
+
+def _lettered(parts: Parts, shape: Shape, shapes: Mapping[str, Shape], *_: object) -> list[str]:
+    is_gru = join(parts["path"], "U_r", "weight") in shapes
+    return (
+        _gates(parts, {"W": "i", "U": "h"}[parts["side"]], parts["gate"] or "n") if is_gru else []
     )
 
 
-def _single_gates(name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]) -> Style | None:
-    """Flax's ``ii``, ``if_`` … of a cell, each a layer by itself."""
-    match = re.fullmatch(r"(.*?)\.?(i|h)([ifgorzn])_?\.(weight|bias)", name)
-    if not match or not any(join(match[1], f"h{gate}", "weight") in shapes for gate in "irgz"):
-        return None
-    return "gates by name", [
-        _alias(name, shapes[name], join(match[1], "l0", match[2] + match[3], match[4]))
-    ]
-
-
-def _numbered_gates(
-    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
-) -> Style | None:
-    """Chainer's ``NStepLSTM`` and its kind: ``0.w0`` … ``0.w7``, those of the input first."""
-    match = re.fullmatch(r"(.*?)\.?(\d+)\.(w|b)(\d+)", name)
-    if not match:
-        return None
-    count = sum(join(match[1], match[2], f"w{index}") in shapes for index in range(8))
-    gates, number = _GATES.get(count // 2), int(match[4])
-    if gates is None:
-        return None
-    bidirectional = "Bi" in kinds.get(match[1], "")
-    layer, reverse = divmod(int(match[2]), 2) if bidirectional else (int(match[2]), 0)
-    gate = "ih"[number >= len(gates)] + gates[number % len(gates)]
-    where = join(match[1], f"l{layer}{'_reverse' if reverse else ''}", gate)
-    return "numbered recurrent", [
-        _alias(name, shapes[name], join(where, {"w": "weight", "b": "bias"}[match[3]]))
-    ]
-
-
-def _interleaved_gates(
-    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
-) -> Style | None:
-    """Recognise Chainer's ``LSTM``: ``upward`` and ``lateral`` with interleaved gates g, i, f, o."""
-    match = re.fullmatch(r"(.*?)\.?(upward|lateral)\.(weight|bias)", name)
-    if not match or shapes[name][0] % 4:
-        return None
-    side = "i" if match[2] == "upward" else "h"
-    names = [join(match[1], "l0", side + gate, match[3]) for gate in _INTERLEAVED]
-    return "interleaved recurrent", cut(name, shapes[name], names, interleaved=True)
-
-
-def _lettered_gates(
-    name: str, shapes: Mapping[str, Shape], kinds: Mapping[str, str]
-) -> Style | None:
-    """Chainer's ``StatelessGRU``: ``W_r``, ``U_r``, ``W_z``, ``U_z``, ``W``, ``U``."""
-    match = re.fullmatch(r"(.*?)\.?(W|U)(?:_(r|z))?\.(weight|bias)", name)
-    if not match or join(match[1], "U_r", "weight") not in shapes:
-        return None
-    gate = ("i" if match[2] == "W" else "h") + (match[3] or "n")
-    return "lettered recurrent", [_alias(name, shapes[name], join(match[1], "l0", gate, match[4]))]
-
-
-_RULES: list[Callable[..., Style | None]] = [
-    _attention,
-    _stacked_gates,
-    _dense_gates,
-    _single_gates,
-    _numbered_gates,
-    _interleaved_gates,
-    _lettered_gates,
+_ROLE = r"(?P<role>weight|bias)"
+_CONVENTIONS: list[tuple[str, str, Names]] = [
+    ("in_proj", rf"in_proj_{_ROLE}", _projections),
+    # PyTorch's weight_ih_l0 of (gates * hidden, in)
+    ("torch recurrent", rf"{_ROLE}_(?P<side>i|h)h(?P<end>(?:_l\d+)?(?:_reverse)?)", _of_torch),
+    # flax's cells: dense_i.weight of (gates * hidden, in) beside dense_h; or ii, if_ ...
+    ("dense recurrent", rf"dense_(?P<side>i|h)\.{_ROLE}", _of_flax),
+    ("gates by name", rf"(?P<side>i|h)(?P<gate>[ifgorzn])_?\.{_ROLE}", _of_flax_apart),
+    # Chainer's NStepLSTM and its kind: 0.w0 ... 0.w7, those of the input first; its LSTM, whose
+    # gates lie side by side; and its StatelessGRU
+    ("numbered recurrent", r"(?P<layer>\d+)\.(?P<role>w|b)(?P<number>\d+)", _of_steps),
+    ("interleaved recurrent", rf"(?P<side>upward|lateral)\.{_ROLE}", _interleaved),
+    ("lettered recurrent", rf"(?P<side>W|U)(?:_(?P<gate>r|z))?\.{_ROLE}", _lettered),
 ]
-
-
-def _gates(name: str, shape: Shape, path: str, side: str, gates: str, role: str) -> list[Unit]:
-    return cut(name, shape, [join(path, side + gate, role) for gate in gates])
 
 
 def _alias(name: str, shape: Shape, common: str) -> Unit:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,17 +45,6 @@ def search(reference: Side, candidate: Side, corrections: Corrections) -> list[P
     found.ties()
     order = {name: place for place, name in enumerate(reference.tensors)}
     return sorted(found.pairs, key=lambda pair: order[pair.reference[0].source])
-
-
-@dataclass(frozen=True)
-class _Cut:
-    """A tensor that is as large as a series of others: its parts, and those others in order."""
-
-    whole: Unit
-    pieces: list[Unit]
-    members: list[Unit]
-    by_values: bool
-    certain: bool
 
 
 class _Search:
@@ -121,20 +110,33 @@ class _Search:
     def cut(self) -> None:
         """Cut each tensor that is as large as a series of others into parts with their names."""
         for here in (0, 1):
-            for found in list(
-                _cuts(self.left[here], self.left[1 - here], self.sides[here], self.sides[1 - here])
-            ):
-                del self.left[here][found.whole.name]
-                names = [member.source for member in found.members]
-                for piece, member in zip(found.pieces, found.members, strict=True):
-                    one, two = (piece, member) if here == 0 else (member, piece)
-                    rivals = [name for name in names if name != member.source and not found.certain]
-                    self.pair(
-                        one,
-                        two,
-                        "value" if found.by_values else "order",
-                        rivals if here == 0 else rivals[:0],
-                    )
+            for unit in list(self.left[here].values()):
+                members = _series(unit, self.left[1 - here].values())
+                if members:
+                    named = _ordered(members)
+                    held = self._by_values(here, unit, named)
+                    decided = "order" if held is None else "value"
+                    self._cut(here, unit, held or named, decided, certain=held == named)
+
+    def _cut(
+        self, here: int, unit: Unit, members: Sequence[Unit], decided: str, certain: bool = True
+    ) -> None:
+        """A tensor of one side is several of the other, one after another."""
+        del self.left[here][unit.name]
+        for piece, member in zip(_pieces(unit, members), members, strict=True):
+            one, two = (piece, member) if here == 0 else (member, piece)
+            others = [other.source for other in members if other is not member]
+            self.pair(one, two, decided, () if certain or here else others)
+
+    def _by_values(self, here: int, unit: Unit, members: Sequence[Unit]) -> list[Unit] | None:
+        """The member that holds each part's values; None unless there is exactly one for each."""
+        mine, theirs, found = self.sides[here], self.sides[1 - here], []
+        for piece in _pieces(unit, members):
+            same = [member for member in members if same_layout(mine, piece, theirs, member)]
+            if len(same) != 1 or same[0] in found:
+                return None
+            found += same
+        return found
 
     def added(self) -> None:
         """Add a recurrent layer's second bias to the first where the other side has only one."""
@@ -210,19 +212,15 @@ class _Search:
         self.pair(one, two, "correction")
 
     def _parts(self, here: int, name: str, others: list[str]) -> None:
-        """A tensor of one side is several of the other, one after another."""
+        """A tensor of one side is several of the other, as the user said."""
         unit, members = self._take(here, name), [self._take(1 - here, other) for other in others]
-        pieces = _pieces(unit, members)
-        if not pieces:
+        if not _pieces(unit, members):
             shapes = ", ".join(f"{member.source!r} of shape {member.shape}" for member in members)
             raise ShapeError(
                 f"a correction says that {name!r} of shape {unit.shape} is {shapes}: it cannot be "
                 "cut so"
             )
-        del self.left[here][name]
-        for piece, member in zip(pieces, members, strict=True):
-            one, two = (piece, member) if here == 0 else (member, piece)
-            self.pair(one, two, "correction")
+        self._cut(here, unit, members, "correction")
 
     def _blocks(self, mine: str, theirs: str) -> None:
         """All below one block is all below another: matched among themselves."""
@@ -290,28 +288,18 @@ class _Search:
         return all((mine == one) == (theirs == two) for mine, theirs in owners)
 
 
-def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_Cut]:
+def _series(unit: Unit, others: Iterable[Unit]) -> list[Unit]:
+    """The others of one role and shape, side by side, that together are as large as a tensor."""
     series: dict[Any, list[Unit]] = defaultdict(list)
-    for unit in others.values():
-        series[unit.owner.rpartition(".")[0], role(unit.name), unit.shape].append(unit)
-    for unit in left.values():
-        for key, members in series.items():
-            fits = 2 <= len(members) <= _MOST_PARTS and math.prod(unit.shape) == len(
-                members
-            ) * math.prod(key[2])
-            if fits and key[1] == role(unit.name) and _pieces(unit, members):
-                ordered = _ordered(members)
-                pieces = _pieces(unit, ordered)
-                by_values = _by_values(pieces, ordered, side, other_side)
-                yield _Cut(
-                    unit,
-                    _pieces(unit, by_values or ordered),
-                    by_values or ordered,
-                    by_values is not None,
-                    by_values is not None and by_values == _ordered(by_values),
-                )
-                del series[key]
-                break
+    for other in others:
+        if role(other.name) == role(unit.name):
+            series[other.owner.rpartition(".")[0], other.shape].append(other)
+    for (_, shape), members in series.items():
+        size = len(members) * math.prod(shape)
+        is_few = 2 <= len(members) <= _MOST_PARTS
+        if is_few and math.prod(unit.shape) == size and _pieces(unit, members):
+            return members
+    return []
 
 
 def _pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
@@ -340,18 +328,6 @@ def _ordered(members: Sequence[Unit]) -> list[Unit]:
     if set(words.values()) != set(known[: len(members)]):
         return list(members)
     return sorted(members, key=lambda member: known.index(words[member.name]))
-
-
-def _by_values(
-    pieces: Sequence[Unit], members: Sequence[Unit], side: Side, other: Side
-) -> list[Unit] | None:
-    """Return the member that holds each part's values; None unless there is exactly one for each."""
-    same = [
-        [member for member in members if same_layout(side, piece, other, member)]
-        for piece in pieces
-    ]
-    found = [each[0] for each in same if len(each) == 1]
-    return found if len({member.name for member in found}) == len(pieces) else None
 
 
 def _of(pair: Pair, here: int) -> tuple[Unit, ...]:

@@ -51,7 +51,8 @@ def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settle
     """
     search = _Settling(match, merit)
     groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
-    is_small = all(len(group) <= _MOST_OPTIONS for group in groups)
+    doubted = [group for group in groups if not search.by_value(group)]
+    is_small = all(len(group) <= _MOST_OPTIONS for group in doubted)
     tied = groups
     while not search.agrees:
         before = search.best
@@ -87,7 +88,7 @@ class _Settling:
         All are tried together where they are few, else those that showed no less by themselves.
         """
         left = MOST_TRIES - self.tries
-        doubted = [group for group in tied if not self._by_value(group)]
+        doubted = [group for group in tied if not self.by_value(group)]
         fitting = (one for one in (groups, tied, doubted) if math.prod(map(len, one)) <= left)
         chosen = next(fitting, None)
         if chosen is None:
@@ -101,7 +102,7 @@ class _Settling:
                 return True
         return False
 
-    def _by_value(self, group: Sequence[Change]) -> bool:
+    def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""
         indices = {index for change in group for index in change}
         return all(self.match.names[index].decided == "value" for index in indices)

@@ -5,7 +5,7 @@ So each is judged alone, forward and backward, and so is what the unit does betw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from deliralike.conformance.observe.arrays import (
     weighted,
     weights_of,
 )
-from deliralike.conformance.observe.routing import forwards, routed, run_with_gradients
+from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
 from deliralike.conformance.observe.units import Around, Call, Forced, Unit
 from deliralike.conformance.places import UNIT, Quantity, Tap, arguments, outputs
 from deliralike.network.base import AbstractNetwork
@@ -42,10 +42,7 @@ def force(
         weights: The cotangent of each output, and of each input for what precedes it.
         cotangent: Of the unit's output.
     """
-    given = {
-        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
-        for name, call in calls.items()
-    }
+    given = _given(calls)
     weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
 
     def run(
@@ -55,20 +52,17 @@ def force(
         own: dict[Tap, Any] = {}
         others: dict[Tap, Any] = {}
 
-        def tap(
-            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-        ) -> Any:
-            if name not in given:
-                before = copied(network, (args, kwargs))
-                result = args[0] if unit.opened and name.stops else call(*args, **kwargs)
-                others[name] = (path, *before, copied(network, result))
+        def tap(met: Met) -> Any:
+            before = copied(network, met.given)
+            if met.name not in given:
+                result = met.given[0][0] if unit.opened and met.name.stops else met.result()
+                others[met.name] = (met.path, *before, copied(network, result))
                 return result
-            (into, output), (weight_into, weight_output) = given[name], weighing[name]
-            before = copied(network, (args, kwargs))
-            terms.append(weighted(network, (args, kwargs), weight_into))
-            args, kwargs = tied(changed(network, (args, kwargs), into, instead), calls[name].same)
-            result = call(*args, **kwargs)
-            own[name] = (path, before, copied(network, result))
+            (into, output), (weight_into, weight_output) = given[met.name], weighing[met.name]
+            terms.append(weighted(network, met.given, weight_into))
+            forced = changed(network, met.given, into, instead)
+            result = met.result(tied(forced, calls[met.name].same))
+            own[met.name] = (met.path, before, copied(network, result))
             terms.append(weighted(network, result, weight_output))
             return changed(network, result, output, instead)
 
@@ -93,28 +87,32 @@ def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any])
         results: Of further calls: nests of NumPy arrays.
     """
     network, backend = unit.network, unit.backend
-    given = {
-        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
-        for name, call in calls.items()
-    }
     own: dict[Tap, Any] = {}
-    prepared, native = backend.prepare((given, dict(results)), network)
+    given, native = backend.prepare((_given(calls), dict(results)), network)
 
-    def tap(
-        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-    ) -> Any:
-        if name in native:
-            return native[name]
-        if name not in given:
-            return call(*args, **kwargs)
-        into, output = prepared[name]
-        own[name] = copied(network, (args, kwargs))
-        args, kwargs = tied(changed(network, (args, kwargs), into, instead), calls[name].same)
-        return changed(network, call(*args, **kwargs), output, instead)
+    def tap(met: Met) -> Any:
+        if met.name in native:
+            if met.path is None:
+                met.result()  # a native function's result is given in the form of its own
+            return native[met.name]
+        if met.name not in given:
+            return met.result()
+        into, output = given[met.name]
+        own[met.name] = copied(network, met.given)
+        forced = changed(network, met.given, into, instead)
+        return changed(network, met.result(tied(forced, calls[met.name].same)), output, instead)
 
     result = forwards(unit, tap)
     handed, output = backend.to_numpy((own, copied(network, result)))
     return Observed(output, handed=handed)
+
+
+def _given(calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Arrays, Arrays]]:
+    """The arrays that go into each call, and come out of it."""
+    return {
+        name: (arrays_of((call.args, call.kwargs)), arrays_of(call.output))
+        for name, call in calls.items()
+    }
 
 
 def _observed(

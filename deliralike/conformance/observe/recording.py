@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from operator import add
 from typing import Any
 
 from deliralike import nest
@@ -18,7 +19,7 @@ from deliralike.conformance.observe.arrays import (
     weights_of,
     zeros_of,
 )
-from deliralike.conformance.observe.routing import forwards, routed, run_with_gradients
+from deliralike.conformance.observe.routing import Met, forwards, routed, run_with_gradients
 from deliralike.conformance.observe.units import Around, Call, Recording, Unit
 from deliralike.conformance.places import Tap
 from deliralike.network.base import AbstractNetwork
@@ -37,16 +38,14 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
     def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
         calls: dict[Tap, Any] = {}
 
-        def tap(
-            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-        ) -> Any:
-            given, same = copied(network, (args, kwargs)), same_objects(network, (args, kwargs))
-            maker = makers.maker((args, kwargs))
-            output = call(*args, **kwargs)
-            calls[name] = (path, *given, copied(network, output), same, maker, makers.caller)
+        def tap(met: Met) -> Any:
+            given, same = copied(network, met.given), same_objects(network, met.given)
+            output = met.result()
+            result = copied(network, output)
+            calls[met.name] = (met.path, *given, result, same, met.maker, met.caller)
             return output
 
-        with routed(unit, network, tap) as makers:
+        with routed(unit, network, tap):
             output = unit.output(network, inputs)
         return scalar(network, output, weight), copied(network, output), calls
 
@@ -65,16 +64,14 @@ def listen(unit: Unit) -> dict[Tap, Call]:
     network, backend = unit.network, unit.backend
     calls: dict[Tap, Call] = {}
 
-    def tap(
-        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-    ) -> Any:
-        same = same_objects(network, (args, kwargs))
-        own_args, own_kwargs = backend.to_numpy(copied(network, (args, kwargs)))
+    def tap(met: Met) -> Any:
+        same = same_objects(network, met.given)
+        args, kwargs = backend.to_numpy(copied(network, met.given))
         # All that is known if it raises.
-        calls[name] = Call(path, own_args, own_kwargs, None, same)
-        output = call(*args, **kwargs)
+        calls[met.name] = Call(met.path, args, kwargs, None, same)
+        output = met.result()
         result = backend.to_numpy(copied(network, output))
-        calls[name] = Call(path, own_args, own_kwargs, result, same)
+        calls[met.name] = Call(met.path, args, kwargs, result, same)
         return output
 
     try:
@@ -94,16 +91,14 @@ def cotangents(unit: Unit, calls: Mapping[Tap, Call], cotangent: Any = None) -> 
         for name, call in calls.items()
     }
 
-    def run(network: AbstractNetwork, weight: Arrays | None, zeros: Any, inputs: Any) -> Any:
-        def tap(
-            name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-        ) -> Any:
-            if name not in zeros:
-                return call(*args, **kwargs)
-            to_inputs, to_output = zeros[name]
-            shifted = changed(network, (args, kwargs), to_inputs, lambda x, zero: x + zero)
-            args, kwargs = tied(shifted, calls[name].same)
-            return changed(network, call(*args, **kwargs), to_output, lambda x, zero: x + zero)
+    def run(network: AbstractNetwork, weight: Arrays | None, shifts: Any, inputs: Any) -> Any:
+        def tap(met: Met) -> Any:
+            if met.name not in shifts:
+                return met.result()
+            to_inputs, to_output = shifts[met.name]
+            shifted = changed(network, met.given, to_inputs, add)
+            result = met.result(tied(shifted, calls[met.name].same))
+            return changed(network, result, to_output, add)
 
         with routed(unit, network, tap):
             output = unit.output(network, inputs)

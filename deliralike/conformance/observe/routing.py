@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.calls import functions_called_through
 
 
-def forwards(unit: Unit, tap: Callable[..., Any]) -> Any:
+def forwards(unit: Unit, tap: Route) -> Any:
     """Run a unit without gradients, with its taps routed; its network is left as it was."""
     network, before = unit.network, _buffers(unit.network)
     try:
@@ -65,63 +65,95 @@ def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
     }
 
 
-@contextmanager
-def routed(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[Makers]:
-    """Route each call that is a tap through a function, but no call inside of such a call.
+@dataclass(frozen=True)
+class Met:
+    """A call that is a tap, before it is made.
 
-    Yields the blocks that are being called and are no taps.
+    Attributes:
+        name: The tap.
+        path: The block's path in the network that runs; None for a function.
+        call: What is called.
+        given: The arguments ``(args, kwargs)``.
+        maker: The block that is no tap itself and made what is given.
+        caller: The innermost block that is no tap itself and makes the call.
     """
-    counts: Counter[Tap] = Counter()
-    inside, makers = False, Makers(network.backend.is_array)
 
-    def through(
-        name: Tap, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict
-    ) -> Any:
-        nonlocal inside
-        counts[name] += 1
-        inside = True
-        try:
-            return makers.tapped(tap(replace(name, call=counts[name]), path, call, args, kwargs))
-        finally:
-            inside = False
+    name: Tap
+    path: str | None
+    call: Callable[..., Any]
+    given: tuple[tuple[Any, ...], dict[str, Any]]
+    maker: str = ""
+    caller: str = ""
 
-    def around_block(
-        path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict
-    ) -> Any:
-        if inside:
+    def result(self, given: Any = None) -> Any:
+        """Make the call, with what is given or something else."""
+        args, kwargs = given or self.given
+        return self.call(*args, **kwargs)
+
+
+Route = Callable[[Met], Any]  # what a tap does with a call; it returns the call's result
+
+
+@contextmanager
+def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
+    """Route each call that is a tap through a function, but no call inside of such a call."""
+    routing, backend = _Routing(unit, network, tap), network.backend
+    with ExitStack() as stack:
+        stack.enter_context(backend.called_through(network, routing.block))
+        stack.enter_context(functions_called_through(backend.nn, routing.function))
+        if unit.functions and _is_native(network):
+            stack.enter_context(backend.native_functions_called_through(network, routing.native))
+        yield
+
+
+class _Routing:
+    """The ways of calls of blocks and functions to a tap."""
+
+    def __init__(self, unit: Unit, network: AbstractNetwork, tap: Route) -> None:
+        self.unit, self.tap = unit, tap
+        self.counts: Counter[Tap] = Counter()
+        self.inside = False
+        self.makers = _Makers(network.backend.is_array)
+
+    def block(self, path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
+        """The call of a block."""
+        if self.inside:
             return call(*args, **kwargs)
-        name = unit.tapped(path)
-        if name is not None:
-            return through(Tap(name), path, call, args, kwargs)
-        return makers.block(path, call, args, kwargs)
+        name = self.unit.tapped(path)
+        if name is None:
+            return self.makers.block(path, call, args, kwargs)
+        return self._through(Tap(name), path, call, (args, kwargs))
 
-    def around_function(
-        name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict
-    ) -> Any:
-        if inside or not unit.functions:
+    def function(self, name: str, functions: Any, call: Any, args: tuple, kwargs: dict) -> Any:
+        """The call of a function of `nn`."""
+        if self.inside or not self.unit.functions:
             return call(*args, **kwargs)
-        return through(Tap(function=name), None, call, *_bound(call, args, kwargs))
+        return self._through(Tap(function=name), None, call, _bound(call, args, kwargs))
 
-    def around_native(name: str, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        if inside or name in _MOVES:
+    def native(self, name: str, call: Any, args: tuple, kwargs: dict) -> Any:
+        """The call of a framework's own function."""
+        if self.inside or name in _MOVES:
             return call(*args, **kwargs)
         packed = tuple(map(_packed, args))
-        return through(Tap(function=name), None, lambda *given: call(*bare(given)), packed, kwargs)
+        return self._through(
+            Tap(function=name), None, lambda *given: call(*bare(given)), (packed, kwargs)
+        )
 
-    backend = network.backend
-    with ExitStack() as stack:
-        stack.enter_context(backend.called_through(network, around_block))
-        stack.enter_context(functions_called_through(backend.nn, around_function))
-        if unit.functions and _is_native(network):
-            stack.enter_context(backend.native_functions_called_through(network, around_native))
-        yield makers
+    def _through(self, name: Tap, path: str | None, call: Any, given: Any) -> Any:
+        self.counts[name] += 1
+        tap = replace(name, call=self.counts[name])
+        met = Met(tap, path, call, given, self.makers.maker(given), self.makers.caller)
+        self.inside = True
+        try:
+            return self.makers.tapped(self.tap(met))
+        finally:
+            self.inside = False
 
 
-class Makers:
+class _Makers:
     """The blocks that are being called and are no taps, and what those gave that have ended."""
 
     def __init__(self, is_array: Callable[[Any], bool]) -> None:
-        """Nothing is being called yet; `is_array` tells arrays of the network's backend."""
         self._is_array = is_array
         self._running: list[tuple[str, dict[int, Any]]] = []  # the innermost last
         self._of_taps: dict[int, Any] = {}  # arrays, kept so that their numbers stay theirs

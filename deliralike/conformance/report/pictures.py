@@ -53,7 +53,7 @@ def by_layer(
     Returns:
         An ``<svg>`` element.
     """
-    values = {key: _column(layers, key) for key in ("train", "eval", "forced", "float32")}
+    values = {key: _column(layers, key) for key in ("train", "eval", "forced")}
     top = _top(values.values(), limit)
     drawn = {key: _drawable(column, top) for key, column in values.items()}
     with _own_style():
@@ -61,14 +61,6 @@ def by_layer(
         figure, axis = _figure(width, height=4.6)
         _alone(axis, drawn["forced"], limit)
         _running(axis, drawn, limit, top)
-        if np.isfinite(drawn["float32"]).any():
-            axis.plot(
-                drawn["float32"],
-                color=_BAND,
-                linewidth=1.2,
-                linestyle=(0, (1, 2)),
-                label="float32 rounding",
-            )
         axis.axhline(limit, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {limit:g}")
         accused = np.flatnonzero(values["forced"] > limit).tolist()
         _name_layers(axis, layers, accused, each=int(np.ceil(len(layers) * _APART / (width - 1))))

@@ -181,7 +181,7 @@ def _level(values: Mapping[str, Any]) -> Level:
 def _finding(values: Mapping[str, Any]) -> Finding:
     numbers = {name: _number(values[name]) for name in ("difference", "limit")}
     explanation = None if values["explanation"] is None else _explanation(values["explanation"])
-    sentences = {name: tuple(values[name]) for name in ("remarks", "details")}
+    sentences = {name: tuple(values.get(name, ())) for name in ("remarks", "details")}
     known = {**numbers, "explanation": explanation, **sentences}
     return Finding(**_without_derived(values) | known)
 

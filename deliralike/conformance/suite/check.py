@@ -73,23 +73,14 @@ class Check:
 CHECKS: list[Check] = []
 
 
-def register(new: Check) -> Check:
-    """Add a check to the list."""
-    if any(str(known) == str(new) for known in CHECKS):
-        raise ValueError(f"there are two checks {str(new)!r}")
-    CHECKS.append(new)
-    return new
-
-
 def check(
     capability: str, level: str, *needs: str, name: str = ""
 ) -> Callable[[Function], Function]:
     """Make a function ``function(backend)`` a check; its name is the function's, in words."""
 
     def decorate(function: Function) -> Function:
-        register(
-            Check(capability, level, name or function.__name__.replace("_", " "), function, needs)
-        )
+        words = name or function.__name__.replace("_", " ")
+        CHECKS.append(Check(capability, level, words, function, needs))
         return function
 
     return decorate

@@ -139,6 +139,17 @@ def true(what: str, holds: Any) -> None:
         raise Disagreement(f"this does not hold: {what}")
 
 
+def equal_all(what: str, got: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """An error where two tables of plain values differ in their names, their order or a value.
+
+    Raises:
+        Disagreement: Names the first that differs.
+    """
+    equal(f"names: {what}", list(got), list(wanted))
+    for name, value in wanted.items():
+        equal(f"{name}: {what}", got[name], value)
+
+
 @contextmanager
 def refused(what: str, wanted: type[Exception]) -> Any:
     """An error unless the block raises one of this class.

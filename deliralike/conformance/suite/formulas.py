@@ -1,9 +1,11 @@
 """The reference answers: functions, layers and losses in NumPy, as defined, however slow.
 
-Arguments are named and ordered as those of the functions of `nn`.
+Arguments are named and ordered as those of the functions of `nn`. Settings of windows are numbers,
+or one for each axis.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -36,9 +38,14 @@ def relu(x):
     return np.maximum(x, 0.0)
 
 
-def leaky_relu(x, negative_slope=0.01):
-    """The negative part is scaled."""
-    return np.where(x > 0, x, negative_slope * x)
+def silu(x):
+    """Hendrycks and Gimpel 2016, section 2."""
+    return x * sigmoid(x)
+
+
+def prelu(x, weight=0.01):
+    """The negative part is scaled, by one number for each feature (axis 1) or by the same."""
+    return np.where(x > 0, x, x * channels(weight, x))
 
 
 def elu(x):
@@ -63,11 +70,6 @@ def linear(x, weight, bias):
     return x @ weight.T + bias
 
 
-def embedding(index, weight):
-    """Rows of the weight."""
-    return weight[index]
-
-
 def pixel_shuffle(x, factor):
     """Channels become blocks of pixels."""
     batch, _, height, width = x.shape
@@ -81,141 +83,67 @@ def pixel_shuffle(x, factor):
 
 def pad(x, pads, value=0.0):
     """Padding before and after each axis; negative padding crops."""
-    inside = tuple(
+    inside = [
         slice(max(0, -before), size - max(0, -after))
         for size, (before, after) in zip(x.shape, pads, strict=True)
-    )
-    return np.pad(x[inside], np.maximum(pads, 0), constant_values=value)
+    ]
+    return np.pad(x[*inside], np.maximum(pads, 0), constant_values=value)
 
 
-def windows(
-    x,
-    kernel,
-    stride,
-    pads,
-    dilation,
-    value=0.0,
-):
+def windows(x, kernel, stride, pads, dilation, value=0.0):
     """What is under a kernel at each position: (batch, channels, …positions, …kernel)."""
-    padded = pad(x, ((0, 0), (0, 0), *pads), value)
-    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
-    steps = [slice(None, None, step) for step in (*stride, *dilation)]
-    return sliding_window_view(padded, reach, tuple(range(2, x.ndim)))[:, :, *steps]
+    axes = range(2, x.ndim)
+    pads = np.broadcast_to(np.reshape(pads, (-1, 1)) if np.ndim(pads) < 2 else pads, (len(axes), 2))
+    reach = np.multiply(np.subtract(kernel, 1), dilation) + 1
+    steps = [slice(None, None, step) for step in (*_many(stride, x), *_many(dilation, x))]
+    padded = pad(x, [(0, 0), (0, 0), *pads], value)
+    return sliding_window_view(padded, _many(reach, x), tuple(axes))[:, :, *steps]
 
 
-def max_windows(
-    x,
-    kernel,
-    stride,
-    pads,
-    dilation,
-):
+def max_windows(x, kernel, stride, pads, dilation=1):
     """The maximum of each window."""
-    return windows(x, kernel, stride, pads, dilation, -np.inf).max(_last(kernel))
+    return windows(x, kernel, stride, pads, dilation, -np.inf).max(_last(x))
 
 
 def sum_windows(x, kernel, stride, pads):
     """The sum of each window."""
-    return windows(x, kernel, stride, pads, (1,) * len(kernel)).sum(_last(kernel))
+    return windows(x, kernel, stride, pads, 1).sum(_last(x))
 
 
-def convolve(
-    x,
-    weight,
-    stride,
-    pads,
-    dilation,
-    groups,
-):
+def mean_windows(x, kernel, stride, pads):
+    """The mean of each window; padding counts."""
+    return windows(x, kernel, stride, pads, 1).mean(_last(x))
+
+
+def convolve(x, weight, stride=1, pads=0, dilation=1, groups=1):
     """Cross-correlation, group by group."""
-    kernel = weight.shape[2:]
-    under = np.split(windows(x, kernel, stride, pads, dilation), groups, 1)
-    axes = (1, *_last(kernel))
-    pairs = zip(under, np.split(weight, groups), strict=True)
-    products = [np.tensordot(part, own, (axes, axes)) for part, own in pairs]
-    return np.moveaxis(np.concatenate(products, -1), -1, 1)
+    own = weight.reshape(groups, -1, weight.shape[1], math.prod(weight.shape[2:]))
+    under = windows(x, weight.shape[2:], stride, pads, dilation)
+    size = under.shape[2 : x.ndim]
+    under = under.reshape(len(x), groups, weight.shape[1], math.prod(size), own.shape[3])
+    return np.einsum("bgcpk,gock->bgop", under, own).reshape(len(x), -1, *size)
 
 
-def convolve_transposed(
-    x,
-    weight,
-    stride,
-    padding,
-    output_padding,
-    dilation,
-    groups,
-):
-    """Return a transposed convolution: each input element adds its multiple of the kernel.
-
-    Padding is cut off the output.
-    """
-    pairs = zip(np.split(x, groups, 1), np.split(weight, groups), strict=True)
-    parts = [_laid_out(part, own, stride, output_padding, dilation) for part, own in pairs]
-    return pad(np.concatenate(parts, 1), ((0, 0), (0, 0), *((-p, -p) for p in padding)))
+def convolve_transposed(x, weight, stride, padding, extra, dilation, groups=1):
+    """The convolution of the input, its elements `stride` apart, with the turned kernel."""
+    kernel, axes = weight.shape[2:], _last(x)
+    apart = np.zeros((*x.shape[:2], *(np.multiply(np.subtract(x.shape[2:], 1), stride) + 1)))
+    apart[:, :, *(slice(None, None, step) for step in _many(stride, x))] = x
+    turned = np.flip(weight, axes).reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
+    turned = turned.reshape(-1, len(weight) // groups, *kernel)
+    before = np.multiply(np.subtract(kernel, 1), dilation) - padding
+    return convolve(apart, turned, 1, np.stack([before, before + extra], 1), dilation, groups)
 
 
-def _laid_out(
-    x,
-    weight,
-    stride,
-    extra,
-    dilation,
-):
-    kernel, over = weight.shape[2:], np.multiply(np.subtract(x.shape[2:], 1), stride) + 1
-    size = over + np.multiply(np.subtract(kernel, 1), dilation) + extra
-    y = np.zeros((len(x), weight.shape[1], *size))
-    for place in np.ndindex(kernel):
-        begin = np.multiply(place, dilation)
-        under = [slice(b, b + n, s) for b, n, s in zip(begin, over, stride, strict=True)]
-        y[:, :, *under] += np.einsum("bi...,io->bo...", x, weight[..., *place])
-    return y
+def conv(x, weight, bias=0.0, *settings):
+    """A convolution and a bias."""
+    return convolve(x, weight, *settings) + channels(bias, x)
 
 
-def conv(
-    x,
-    weight,
-    bias=0.0,
-    stride=1,
-    padding=0,
-    dilation=1,
-    groups=1,
-):
-    """A convolution with equal padding on both sides, and a bias."""
-    n = x.ndim - 2
-    pads = [(p, p) for p in _many(padding, n)]
-    y = convolve(x, weight, _many(stride, n), pads, _many(dilation, n), groups)
-    return y + np.reshape(bias, (-1,) + (1,) * n)
-
-
-def conv_transpose(
-    x,
-    weight,
-    bias=0.0,
-    stride=1,
-    padding=0,
-    output_padding=0,
-    groups=1,
-    dilation=1,
-):
-    """A transposed convolution with a bias."""
-    n = x.ndim - 2
-    stride, padding, extra, dilation = (
-        _many(value, n) for value in (stride, padding, output_padding, dilation)
-    )
-    y = convolve_transposed(x, weight, stride, padding, extra, dilation, groups)
-    return y + np.reshape(bias, (-1,) + (1,) * n)
-
-
-def max_pool(x, size, stride, padding):
-    """The maximum of square windows."""
-    n = x.ndim - 2
-    return max_windows(x, (size,) * n, (stride,) * n, ((padding, padding),) * n, (1,) * n)
-
-
-def avg_pool(x, size, stride, padding):
-    """The mean of square windows; padding counts."""
-    n = x.ndim - 2
-    return sum_windows(x, (size,) * n, (stride,) * n, ((padding, padding),) * n) / size**n
+def conv_transpose(x, weight, bias, stride=1, padding=0, extra=0, groups=1):
+    """A transposed convolution and a bias."""
+    y = convolve_transposed(x, weight, stride, padding, extra, 1, groups)
+    return y + channels(bias, x)
 
 
 def adaptive_pool(reduce, x, sizes):
@@ -223,27 +151,30 @@ def adaptive_pool(reduce, x, sizes):
     for axis, size in enumerate(sizes, start=2):
         n = x.shape[axis]
         bounds = [(i * n // size, math.ceil((i + 1) * n / size)) for i in range(size)]
-        parts = [reduce(x.take(range(*bound), axis), axis) for bound in bounds]
-        x = np.stack(parts, axis)
+        x = np.stack([reduce(x.take(range(*bound), axis), axis) for bound in bounds], axis)
     return x
 
 
-def interpolate(x, size, align_corners=False, mode="linear"):
-    """Interpolate linearly along the last axis.
-
-    Positions beyond the outermost centres take their values.
-    """
-    old, new = x.shape[-1], np.arange(size, dtype=np.float64)
-    at = new * (old - 1) / (size - 1) if align_corners else (new + 0.5) * old / size - 0.5
-    return np.apply_along_axis(lambda row: np.interp(at, np.arange(old), row), -1, x)
-
-
-def _many(value, n):
-    return np.broadcast_to(value, n).tolist()
+def interpolate(x, size, factor=None, mode="linear", align_corners=False):
+    """Interpolate linearly along each axis; beyond the outermost centres are their values."""
+    for axis, new in enumerate(_many(size, x), start=2):
+        old, places = x.shape[axis], np.arange(new, dtype=np.float64)
+        at = places * (old - 1) / (new - 1) if align_corners else (places + 0.5) * old / new - 0.5
+        x = np.apply_along_axis(partial(np.interp, at, np.arange(old)), axis, x)
+    return x
 
 
-def _last(kernel):
-    return tuple(range(-len(kernel), 0))
+def channels(value, x):
+    """A number for each channel, to be added to or multiplied with an array (axis 1)."""
+    return np.reshape(value, (-1,) + (1,) * (x.ndim - 2))
+
+
+def _many(value, x):
+    return np.broadcast_to(value, x.ndim - 2).tolist()
+
+
+def _last(x):
+    return tuple(range(2 - x.ndim, 0))
 
 
 # Normalisation
@@ -255,29 +186,16 @@ def standardised(x, axes, eps=1e-5):
     return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + eps)
 
 
-def channelwise(x, weight, bias):
-    """Scaled and shifted, channel by channel (axis 1)."""
-    shape = (1, -1) + (1,) * (x.ndim - 2)
-    return x * weight.reshape(shape) + bias.reshape(shape)
-
-
-def batch_norm(
-    x,
-    mean,
-    var,
-    weight,
-    bias,
-    eps=1e-5,
-):
-    """By given statistics."""
-    scale = 1.0 / np.sqrt(var + eps)
-    return channelwise(channelwise(x, scale, -mean * scale), weight, bias)
-
-
 def moments(x):
     """The mean and the biased variance of each channel."""
-    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    axes = (0, *range(2, x.ndim))
     return x.mean(axes), x.var(axes)
+
+
+def batch_norm(x, mean, var, weight, bias, eps=1e-5):
+    """By given statistics."""
+    scale = weight / np.sqrt(var + eps)
+    return (x - channels(mean, x)) * channels(scale, x) + channels(bias, x)
 
 
 def batch_norm_train(x, weight, bias, eps=1e-5):
@@ -288,53 +206,38 @@ def batch_norm_train(x, weight, bias, eps=1e-5):
 
 def group_norm(x, groups, weight, bias):
     """By the statistics of groups of channels of each sample."""
-    grouped = standardised(x.reshape(len(x), groups, -1), (2,))
-    return channelwise(grouped.reshape(x.shape), weight, bias)
+    y = standardised(x.reshape(len(x), groups, -1), 2).reshape(x.shape)
+    return y * channels(weight, x) + channels(bias, x)
 
 
-def layer_norm(x, weight, bias):
-    """By the statistics of the last axis."""
-    return standardised(x, (-1,)) * weight + bias
+def layer_norm(x, shape, weight=1.0, bias=0.0):
+    """By the statistics of the last axes."""
+    return standardised(x, tuple(range(-len(shape), 0))) * weight + bias
 
 
 # Sequences
 # -----------------------------------------------------------------------------
 
 
-def lstm(
-    x,
-    h,
-    c,
-    w_ih,
-    w_hh,
-    b_ih,
-    b_hh,
-):
+def lstm(x, h, c, w_ih, w_hh, b_ih, b_hh):
     """Hochreiter and Schmidhuber 1997 with forget gates; blocks i, f, g, o."""
     outputs = []
     for step in x:
-        i, f, g, o = np.split(linear(step, w_ih, b_ih) + linear(h, w_hh, b_hh), 4, axis=-1)
+        i, f, g, o = np.split(linear(step, w_ih, b_ih) + linear(h, w_hh, b_hh), 4, -1)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         outputs.append(h)
     return np.stack(outputs), h, c
 
 
-def gru(
-    x,
-    h,
-    w_ih,
-    w_hh,
-    b_ih,
-    b_hh,
-):
+def gru(x, h, w_ih, w_hh, b_ih, b_hh):
     """Cho et al. 2014 with the reset after the product; blocks r, z, n."""
     outputs = []
     for step in x:
-        of_x = np.split(linear(step, w_ih, b_ih), 3, -1)
-        of_h = np.split(linear(h, w_hh, b_hh), 3, -1)
-        r, z = sigmoid(of_x[0] + of_h[0]), sigmoid(of_x[1] + of_h[1])
-        h = (1.0 - z) * np.tanh(of_x[2] + r * of_h[2]) + z * h
+        r, z, n = np.split(linear(step, w_ih, b_ih), 3, -1)
+        of_r, of_z, of_n = np.split(linear(h, w_hh, b_hh), 3, -1)
+        z = sigmoid(z + of_z)
+        h = (1.0 - z) * np.tanh(n + sigmoid(r + of_r) * of_n) + z * h
         outputs.append(h)
     return np.stack(outputs), h
 
@@ -350,44 +253,42 @@ def attention(query, key, value, bias=0.0):
 # -----------------------------------------------------------------------------
 
 
-def cross_entropy(
-    logits,
-    target,
-    weight=None,
-    ignore_index=-100,
-    label_smoothing=0.0,
-    reduction="mean",
-):
+def cross_entropy(logits, target, weight=None, ignored=-100, smoothing=0.0, reduction="mean"):
     """The denominator of the mean is the sum of the weights of the labels that count."""
     classes = logits.shape[1]
-    weight = np.ones(classes) if weight is None else weight
-    counted = target != ignore_index
-    own = np.eye(classes)[target * counted] * weight * counted[..., None]
-    others = weight * counted[..., None] / classes
-    wanted = (1.0 - label_smoothing) * own + label_smoothing * others
+    counted = (target != ignored)[..., None]
+    weight = counted * (np.ones(classes) if weight is None else weight)
+    own = np.eye(classes)[target * counted[..., 0]] * weight
+    wanted = (1.0 - smoothing) * own + smoothing / classes * weight
     losses = -(wanted * np.moveaxis(log_softmax(logits, 1), 1, -1)).sum(-1)
     if reduction == "none":
         return losses
     return losses.sum() / (own.sum() if reduction == "mean" else 1.0)
 
 
-def bce_with_logits(
-    logits,
-    target,
-    weight=1.0,
-    pos_weight=1.0,
-    reduction="mean",
-):
-    """The binary cross entropy."""
+def bce_with_logits(logits, target, weight=1.0, pos_weight=1.0):
+    """The mean binary cross entropy."""
     right, wrong = softplus(-logits), softplus(logits)
-    losses = weight * (pos_weight * target * right + (1.0 - target) * wrong)
-    return losses if reduction == "none" else losses.mean()
+    return (weight * (pos_weight * target * right + (1.0 - target) * wrong)).mean()
+
+
+def focal_loss(logits, target):
+    """Lin et al. 2017, equation 4, with a focus of 2."""
+    log_p = np.take_along_axis(log_softmax(logits, 1), target[:, None], 1)
+    return -((1.0 - np.exp(log_p)) ** 2 * log_p).mean()
+
+
+def binary_focal_loss(logits, target):
+    """Lin et al. 2017, equation 5, of targets between 0 and 1; the share of ones counts 0.25."""
+    p = sigmoid(logits)
+    losses = target * softplus(-logits) + (1.0 - target) * softplus(logits)
+    missed = target * (1.0 - p) + (1.0 - target) * p
+    return (losses * missed**2 * (0.75 - 0.5 * target)).mean()
 
 
 def _sizes(p, target):
     """Of each sample and class: the overlap, and the size of both."""
-    axes = tuple(range(2, p.ndim))
-    return (p * target).sum(axes), p.sum(axes), target.sum(axes)
+    return (p * target).sum(_last(p)), p.sum(_last(p)), target.sum(_last(p))
 
 
 def dice_loss(p, target, smooth=1e-5):
@@ -403,7 +304,7 @@ def generalized_dice_loss(p, target, smooth=1e-5):
     return 1.0 - (above / (((size + wanted) / wanted**2).sum(1) + smooth)).mean()
 
 
-def tversky_loss(p, target, alpha, beta, smooth=1e-5):
+def tversky_loss(p, target, alpha, beta, gamma=1.0, smooth=1e-5):
     """Salehi et al. 2017, equation 3, of each sample and class."""
     overlap, size, wanted = _sizes(p, target)
     below = overlap + alpha * (size - overlap) + beta * (wanted - overlap)

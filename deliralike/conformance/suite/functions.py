@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,10 @@ from deliralike.conformance.suite.comparing import (
     true,
     values,
 )
-from deliralike.conformance.suite.rows import function_row, slope_row
+from deliralike.conformance.suite.rows import functions, slopes
 from deliralike.errors import IndexRangeError
 
-_row = partial(function_row, "functions")
-_slopes = partial(slope_row, "functions")
+_ROWS = partial(functions, "functions", "L1")
 _X = values(3, 5, gap=0.1)  # away from zero, where several functions have a corner
 _Y = values(3, 5, seed=3, low=1.0)
 _CUBE = distinct(2, 3, 5)
@@ -32,41 +30,39 @@ _INDEX = np.array([[2, 0], [1, 2]])
 # Element by element
 # -----------------------------------------------------------------------------
 
-for _name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "abs"):
-    _row(_name, getattr(np, _name), _Y if _name in ("log", "sqrt") else _X)
-for _name in ("erf", "sigmoid", "softplus", "relu", "leaky_relu", "elu", "gelu"):
-    _row(_name, getattr(formulas, _name), _X)
-_row("relu6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0)
-_row("silu", lambda x: x * formulas.sigmoid(x), _X)
-_row("hardsigmoid", formulas.hardsigmoid, _X * 2.5)
-_row("hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5)
-_row("prelu", lambda x, w: np.where(x > 0, x, w * x), _X, values(5, seed=2))
-_row("clip", np.clip, _X, -0.5, 0.7)
-_row("where", np.where, np.sign(_X) > 0, _X, _Y)
-_row("where between an array and a number", np.where, _X > 0, _X, 2.0)
-_row("where with a broadcast condition", np.where, np.array([[True], [False], [True]]), _X, 0.0)
-
-_slopes("derivative of relu at 0", "relu", [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0])
-_slopes("derivative of relu6 at 0 and 6", "relu6", [0.0, 3.0, 6.0], [0.0, 1.0, 0.0])
-_slopes("derivative of abs at 0", "abs", [-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
-_slopes("derivative of sigmoid at 0", "sigmoid", [0.0], [0.25])
-_slopes("derivative of softplus at 0", "softplus", [0.0], [0.5])
-_slopes("derivative of tanh at 0", "tanh", [0.0], [1.0])
-_slopes("derivative of erf at 0", "erf", [0.0], [2.0 / np.sqrt(np.pi)])
-_slopes("derivative of gelu at 0", "gelu", [0.0], [0.5])
-_slopes("derivative of silu at 0", "silu", [0.0], [0.5])
-_slopes("derivative of normalize at 0", lambda nn, x: nn.normalize(x, 0), [0.0], [1e12])
-_slopes(
-    "derivative of clip at its bounds",
-    lambda nn, x: nn.clip(x, -1.0, 1.0),
-    [-2.0, -1.0, 0.0, 1.0, 2.0],
-    [0.0, 1.0, 1.0, 1.0, 0.0],
+# The function, the layer, the formula and the arguments of both.
+ACTIVATIONS = (
+    ("relu", "ReLU", formulas.relu, _X),
+    ("relu6", "ReLU6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0),
+    ("sigmoid", "Sigmoid", formulas.sigmoid, _X),
+    ("tanh", "Tanh", np.tanh, _X),
+    ("silu", "SiLU", formulas.silu, _X),
+    ("softplus", "Softplus", formulas.softplus, _X),
+    ("leaky_relu", "LeakyReLU", formulas.prelu, _X),
+    ("leaky_relu with a slope", "LeakyReLU with a slope", formulas.prelu, _X, 0.2),
+    ("elu", "ELU", formulas.elu, _X),
+    ("gelu", "GELU", formulas.gelu, _X),
+    ("gelu by tanh", "GELU by tanh", formulas.gelu, _X, "tanh"),
+    ("hardsigmoid", "Hardsigmoid", formulas.hardsigmoid, _X * 2.5),
+    ("hardswish", "Hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5),
+    ("softmax", "Softmax", formulas.softmax, _CUBE, -1),
+    ("log_softmax", "LogSoftmax", formulas.log_softmax, _CUBE, 1),
 )
-_slopes(
-    "gradient of equal maxima",
-    lambda nn, x: nn.max(x, 0),
-    [1.0, 3.0, 3.0, 3.0, 2.0],
-    [0.0, 1.0, 0.0, 0.0, 0.0],
+for _name, _, *_row in ACTIVATIONS:
+    _ROWS((_name, *_row))
+_ROWS(
+    ("exp", np.exp, _X),
+    ("log", np.log, _Y),
+    ("sqrt", np.sqrt, _Y),
+    ("sin", np.sin, _X),
+    ("cos", np.cos, _X),
+    ("abs", np.abs, _X),
+    ("erf", formulas.erf, _X),
+    ("prelu", formulas.prelu, _X, values(5, seed=2)),
+    ("clip", np.clip, _X, -0.5, 0.7),
+    ("where", np.where, np.sign(_X) > 0, _X, _Y),
+    ("where between an array and a number", np.where, _X > 0, _X, 2.0),
+    ("where with a broadcast condition", np.where, np.eye(3)[:, :1] > 0, _X, 0.0),
 )
 
 
@@ -75,8 +71,35 @@ def _repeated(nn: Any, x: Any) -> Any:
     return nn.select(x, index, 0) + 10.0 * nn.select_along(x, index, 0)
 
 
-_slopes("repeated positions", _repeated, [1.0, 2.0, 3.0], [33.0, 0.0, 11.0])
-_slopes("stop gradient", lambda nn, x: x * nn.stop_gradient(x * x), [1.0, 2.0], [1.0, 4.0])
+slopes(
+    "functions",
+    ("derivative of relu at 0", "relu", [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0]),
+    ("derivative of relu6 at 0 and 6", "relu6", [0.0, 3.0, 6.0], [0.0, 1.0, 0.0]),
+    ("derivative of abs at 0", "abs", [-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]),
+    ("derivative of sigmoid at 0", "sigmoid", [0.0], [0.25]),
+    ("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0]),
+    ("derivative of softplus at 0", "softplus", [0.0], [0.5]),
+    ("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0]),
+    ("derivative of tanh at 0", "tanh", [0.0], [1.0]),
+    ("derivative of erf at 0", "erf", [0.0], [2.0 / np.sqrt(np.pi)]),
+    ("derivative of gelu at 0", "gelu", [0.0], [0.5]),
+    ("derivative of silu at 0", "silu", [0.0], [0.5]),
+    ("derivative of normalize at 0", lambda nn, x: nn.normalize(x, 0), [0.0], [1e12]),
+    (
+        "derivative of clip at its bounds",
+        lambda nn, x: nn.clip(x, -1.0, 1.0),
+        [-2.0, -1.0, 0.0, 1.0, 2.0],
+        [0.0, 1.0, 1.0, 1.0, 0.0],
+    ),
+    (
+        "gradient of equal maxima",
+        lambda nn, x: nn.max(x, 0),
+        [1.0, 3.0, 3.0, 3.0, 2.0],
+        [0.0, 1.0, 0.0, 0.0, 0.0],
+    ),
+    ("repeated positions", _repeated, [1.0, 2.0, 3.0], [33.0, 0.0, 11.0]),
+    ("stop gradient", lambda nn, x: x * nn.stop_gradient(x * x), [1.0, 2.0], [1.0, 4.0]),
+)
 
 # Operators, which are the same for NumPy's arrays
 # -----------------------------------------------------------------------------
@@ -92,154 +115,103 @@ def _parts(*arrays: Any) -> tuple[Any, ...]:
     return x[1], x[:, 0], x[..., 1:4], x[0, :, 2:], x[:, :, ::2]
 
 
-_row("operators", _operators, _X, _Y, call=_operators)
-_row("operators that broadcast a row", _operators, _X, values(5, low=1.0), call=_operators)
-_row("operators that broadcast a column", _operators, values(3, 1), _Y, call=_operators)
-_row("indexing", _parts, _CUBE, call=_parts)
+_ROWS(
+    ("operators", _operators, _X, _Y),
+    ("operators that broadcast a row", _operators, _X, values(5, low=1.0)),
+    ("operators that broadcast a column", _operators, values(3, 1), _Y),
+    call=_operators,
+)
+_ROWS(("indexing", _parts, _CUBE), call=_parts)
 
 # Reductions
 # -----------------------------------------------------------------------------
 
-
-def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function with arguments as those of `nn`."""
-    return lambda x, dim=None, keepdim=False: function(x, axis=dim, keepdims=keepdim)
-
-
-for _name in ("sum", "mean", "max"):
-    _row(_name, _reduced(getattr(np, _name)), _CUBE, 1)
-    _row(f"{_name} of the last axis", _reduced(getattr(np, _name)), _CUBE, -1, True)
-for _name in ("sum", "mean"):
-    _row(f"{_name} of everything", _reduced(getattr(np, _name)), _CUBE)
-    _row(f"{_name} of two axes", _reduced(getattr(np, _name)), _CUBE, (0, 2), True)
-_row("var", _reduced(np.var), _CUBE, (0, 2))
-_row(
-    "var with a correction",
-    lambda x, dim, keepdim, ddof: x.var(dim, ddof=ddof, keepdims=keepdim),
-    _CUBE,
-    1,
-    True,
-    1,
+for _function in (np.sum, np.mean, np.max):
+    _name = _function.__name__.removeprefix("a")
+    _ROWS(
+        (_name, _function, _CUBE, 1),
+        (
+            f"{_name} of the last axis",
+            lambda x, *_, f=_function: f(x, -1, keepdims=True),
+            _CUBE,
+            -1,
+            True,
+        ),
+    )
+for _function in (np.sum, np.mean):
+    _name = _function.__name__
+    _ROWS(
+        (f"{_name} of everything", _function, _CUBE),
+        (
+            f"{_name} of two axes",
+            lambda x, *_, f=_function: f(x, (0, 2), keepdims=True),
+            _CUBE,
+            (0, 2),
+            True,
+        ),
+    )
+_ROWS(
+    ("var", np.var, _CUBE, (0, 2)),
+    ("var with a correction", lambda x, *_: x.var(1, ddof=1, keepdims=True), _CUBE, 1, True, 1),
 )
-_row("argmax", np.argmax, _CUBE, 1, level="L0")
-_row("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1, level="L7")
-_row("log_softmax", formulas.log_softmax, _CUBE, 1)
-_row("softmax", formulas.softmax, _CUBE, -1)
 
 # Shapes
 # -----------------------------------------------------------------------------
 
-_row("reshape", np.reshape, _CUBE, (3, -1))
-_row("permute", np.transpose, _CUBE, (2, 0, 1))
-_row("transpose", np.swapaxes, _CUBE, 0, 2)
-_row("broadcast_to", np.broadcast_to, values(3, 1), (2, 3, 4))
-_row("expand_dims", np.expand_dims, _X, -1)
-_row("squeeze", np.squeeze, values(3, 1, 2), 1)
-_row("flatten", lambda x, start: x.reshape(2, 15), _CUBE, 1)
-_row("flip", np.flip, _CUBE, 1)
-_row("roll", np.roll, _CUBE, 2, -1)
-_row("chunk", lambda x, count, dim: np.split(x, [3], dim), _X, 2, -1)
-_row("split", lambda x, sizes, dim: np.split(x, [1], dim), _X, [1, 4], -1)
-_row("pixel_shuffle", formulas.pixel_shuffle, values(1, 4, 2, 3), 2)
-_row(
-    "concatenate",
-    lambda x, y: np.concatenate([x, y, x], 1),
-    _X,
-    values(3, 2, seed=5),
-    call=lambda nn, x, y: nn.concatenate([x, y, x], dim=1),
-)
-_row(
-    "stack",
-    lambda x, y: np.stack([x, y], 1),
-    _X,
-    _Y,
-    call=lambda nn, x, y: nn.stack([x, y], dim=1),
-)
-_row("pad_constant", formulas.pad, _X, ((0, 1), (2, 0)), 1.5)
-_row("pad_constant that crops", formulas.pad, _X, ((1, -1), (-2, 1)))
-_row(
-    "pad by reflection",
-    lambda x, *_: np.pad(x, ((0, 0), (2, 1)), "reflect"),
-    _X,
-    [(2, 1)],
-    "reflect",
-)
-_row(
-    "pad by repetition",
-    lambda x, *_: np.pad(x, ((0, 0), (2, 1)), "edge"),
-    _X,
-    [(2, 1)],
-    "replicate",
-)
 _ALONG = np.array([[[0, 2, 2, 1, 0]], [[1, 1, 0, 2, 2]]])
 _CORNER = np.array([[[2, 0], [2, 1], [0, 0], [1, 1]]])
-_row("select", np.take, _CUBE, _INDEX, 1)
-_row("take", np.take, _CUBE, _INDEX, 2)
-_row("select_along", np.take_along_axis, _CUBE, _ALONG, 1)
-_row("take_along", np.take_along_axis, _CUBE, np.array([[[4, 0], [2, 2], [1, 3]]] * 2), -1)
-_row(
-    "select_along in a corner",
-    lambda x, index, dim: np.take_along_axis(x[:1, :, :2], index, dim),
-    _CUBE,
-    _CORNER,
-    1,
+_ROWS(
+    ("reshape", np.reshape, _CUBE, (3, -1)),
+    ("permute", np.transpose, _CUBE, (2, 0, 1)),
+    ("transpose", np.swapaxes, _CUBE, 0, 2),
+    ("broadcast_to", np.broadcast_to, values(3, 1), (2, 3, 4)),
+    ("expand_dims", np.expand_dims, _X, -1),
+    ("squeeze", np.squeeze, values(3, 1, 2), 1),
+    ("flip", np.flip, _CUBE, 1),
+    ("roll", np.roll, _CUBE, 2, -1),
+    ("chunk", lambda x, *_: np.split(x, [3], -1), _X, 2, -1),
+    ("split", lambda x, *_: np.split(x, [1], -1), _X, [1, 4], -1),
+    ("concatenate", np.concatenate, [_X, values(3, 2, seed=5), _X], 1),
+    ("stack", np.stack, [_X, _Y], 1),
+    ("pad_constant", formulas.pad, _X, ((0, 1), (2, 0)), 1.5),
+    ("pad_constant that crops", formulas.pad, _X, ((1, -1), (-2, 1))),
+    ("pad by reflection", lambda x, *_: x[:, [2, 1, 0, 1, 2, 3, 4, 3]], _X, [(2, 1)], "reflect"),
+    ("pad by repetition", lambda x, *_: x[:, [0, 0, 0, 1, 2, 3, 4, 4]], _X, [(2, 1)], "replicate"),
+    ("select", np.take, _CUBE, _INDEX, 1),
+    ("take", np.take, _CUBE, _INDEX, 2),
+    ("select_along", np.take_along_axis, _CUBE, _ALONG, 1),
+    ("take_along", np.take_along_axis, _CUBE, np.array([[[4, 0], [2, 2], [1, 3]]] * 2), -1),
+    (
+        "select_along in a corner",
+        lambda x, index, dim: np.take_along_axis(x[:1, :, :2], index, dim),
+        _CUBE,
+        _CORNER,
+        1,
+    ),
 )
 
 # Products and norms
 # -----------------------------------------------------------------------------
 
 _NCHW, _WEIGHT, _BIAS = values(2, 4, 3, 3), values(4, seed=6), values(4, seed=7)
-_row("matmul", np.matmul, _CUBE, values(5, 4))
-_row("matmul that broadcasts", np.matmul, values(3, 1, 2, 4), values(2, 4, 3))
-_row(
-    "einsum",
-    partial(np.einsum, "bij,bkj->bik"),
-    _CUBE,
-    values(2, 4, 5),
-    call=lambda nn, x, y: nn.einsum("bij,bkj->bik", x, y),
+_ROWS(
+    ("matmul", np.matmul, _CUBE, values(5, 4)),
+    ("matmul that broadcasts", np.matmul, values(3, 1, 2, 4), values(2, 4, 3)),
+    ("einsum", np.einsum, "bij,bkj->bik", _CUBE, values(2, 4, 5)),
+    ("einsum that sums and swaps", np.einsum, "bij->ji", _CUBE),
+    ("batch_norm_train", formulas.batch_norm_train, _NCHW, _WEIGHT, _BIAS),
+    ("batch_norm", formulas.batch_norm, _NCHW, _BIAS, values(4, low=0.5), _WEIGHT, _BIAS, 1e-3),
+    (
+        "batch_statistics of one replica",
+        lambda x, *_: formulas.moments(x),
+        _NCHW,
+        18,
+        lambda part: part,
+    ),
+    ("group_norm", formulas.group_norm, _NCHW, 2, _WEIGHT, _BIAS),
+    ("layer_norm", formulas.layer_norm, _CUBE, (5,), values(5, seed=9), values(5, seed=10)),
+    ("normalize", lambda x, dim: x / np.linalg.norm(x, axis=dim, keepdims=True), _CUBE, 1),
 )
-_row(
-    "einsum that sums and swaps",
-    partial(np.einsum, "bij->ji"),
-    _CUBE,
-    call=lambda nn, x: nn.einsum("bij->ji", x),
-)
-_row("linear", formulas.linear, _CUBE, values(4, 5), values(4))
-_row("embedding", formulas.embedding, _INDEX, values(4, 3))
-_row("batch_norm_train", formulas.batch_norm_train, _NCHW, _WEIGHT, _BIAS)
-_row(
-    "batch_norm",
-    formulas.batch_norm,
-    _NCHW,
-    values(4, seed=8),
-    values(4, low=0.5),
-    _WEIGHT,
-    _BIAS,
-    1e-3,
-)
-_row(
-    "batch_statistics of one replica",
-    formulas.moments,
-    _NCHW,
-    call=lambda nn, x: nn.batch_statistics(x, 18, lambda part: part),
-)
-_row(
-    "group_norm",
-    lambda x, w, b: formulas.group_norm(x, 2, w, b),
-    _NCHW,
-    _WEIGHT,
-    _BIAS,
-    call=lambda nn, x, w, b: nn.group_norm(x, 2, w, b),
-)
-_row(
-    "layer_norm",
-    formulas.layer_norm,
-    _CUBE,
-    values(5, seed=9),
-    values(5, seed=10),
-    call=lambda nn, x, w, b: nn.layer_norm(x, (5,), w, b),
-)
-_row("normalize", lambda x, dim: x / np.linalg.norm(x, axis=dim, keepdims=True), _CUBE, 1)
 
 # Sequences
 # -----------------------------------------------------------------------------
@@ -265,10 +237,12 @@ def _added_up(xs: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 _QUERY, _KEY = values(2, 3, 4), values(2, 5, 4)
-_row("attention", formulas.attention, _QUERY, _KEY, values(2, 5, 4, seed=1), values(2, 3, 5))
-_row("lstm", formulas.lstm, *_sequence(4))
-_row("gru", formulas.gru, *_sequence(3))
-_row("scan", _added_up, values(4, 2), values(2), call=_add_up)
+_ROWS(
+    ("attention", formulas.attention, _QUERY, _KEY, values(2, 5, 4, seed=1), values(2, 3, 5)),
+    ("lstm", formulas.lstm, *_sequence(4)),
+    ("gru", formulas.gru, *_sequence(3)),
+)
+_ROWS(("scan", _added_up, values(4, 2), values(2)), call=_add_up)
 
 
 # Types of results
@@ -280,55 +254,50 @@ def _compared(*arrays: Any) -> tuple[Any, ...]:
     return x > y, x <= y, x > 0.5
 
 
-_types = partial(_row, level="L0")
-_types("comparisons", _compared, _X, _Y, call=_compared)
-_types("cast to flags", np.ndarray.astype, np.array([0.0, 0.5, 1.0]), "bool")
-_types("cast to whole numbers", np.ndarray.astype, _X * 3.0, "int64")
-_types(
-    "cast like another array",
-    lambda x, index: index * 1.0,
-    _X,
-    np.arange(3),
-    call=lambda nn, x, index: nn.cast(index, x),
+_TYPES = partial(functions, "functions", "L0")
+_TYPES(
+    ("argmax", np.argmax, _CUBE, 1),
+    ("argmax of equal maxima", np.argmax, np.array([[1.0, 3.0, 3.0]]), 1),
+    ("cast to flags", np.ndarray.astype, np.array([0.0, 0.5, 1.0]), "bool"),
+    ("cast to whole numbers", np.ndarray.astype, _X * 3.0, "int64"),
+    ("cast like another array", lambda index, x: index * 1.0, np.arange(3), _X),
+    ("stop_gradient", np.positive, _X),
 )
-_types("constant", lambda x: _Y, _X, call=lambda nn, x: nn.constant(_Y, like=x))
-_types(
-    "constant of whole numbers",
-    lambda x: _INDEX,
-    _X,
-    call=lambda nn, x: nn.constant(_INDEX, like=x),
-)
-_types("zeros", lambda x: np.zeros((2, 3)), _X, call=lambda nn, x: nn.zeros((2, 3), like=x))
-_types("stop_gradient", np.positive, _X)
+_TYPES(("comparisons", _compared, _X, _Y), call=_compared)
+for _name, _value in (("constant", _Y), ("constant of whole numbers", _INDEX)):
+    _TYPES(
+        (_name, lambda x, value=_value: value, _X),
+        call=lambda nn, x, value=_value: nn.constant(value, like=x),
+    )
+_TYPES(("zeros", lambda x: np.zeros((2, 3)), _X), call=lambda nn, x: nn.zeros((2, 3), like=x))
 
 # Edges
 # -----------------------------------------------------------------------------
 
-_edge = partial(_row, level="L7")
+_EDGES = partial(functions, "functions", "L7")
 # each number alone: beside 800, 2e-9 would not count
 for _number in (-800.0, -20.0, 20.0, 800.0):
-    _edge(f"sigmoid at {_number}", formulas.sigmoid, np.array([_number]))
-    _edge(f"softplus at {_number}", formulas.softplus, np.array([_number]))
-_edge("log_softmax of numbers far apart", formulas.log_softmax, np.array([-800.0, 20.0, 800.0]), 0)
-_slopes("derivative of sigmoid far out", "sigmoid", [-800.0, 800.0], [0.0, 0.0])
-_slopes("derivative of softplus far out", "softplus", [-800.0, 800.0], [0.0, 1.0])
+    _EDGES(
+        (f"sigmoid at {_number}", formulas.sigmoid, np.array([_number])),
+        (f"softplus at {_number}", formulas.softplus, np.array([_number])),
+    )
+_FAR = np.array([-800.0, 20.0, 800.0])
+_EDGES(
+    ("log_softmax of numbers far apart", formulas.log_softmax, _FAR, 0),
+)
 # A mean ten thousand times the spread takes no digits from the variance, if that is computed in two
 # passes, or as exactly.
-_LARGE, _DOUBLE = 1e4 + values(8, 2, 3), ("float64",)
-_edge(
-    "batch_norm_train of large means",
-    formulas.batch_norm_train,
-    _LARGE,
-    np.ones(2),
-    np.zeros(2),
-    needs=_DOUBLE,
-)
-_edge(
-    "layer_norm of large means",
-    lambda x, shape: formulas.standardised(x, (2,)),
-    _LARGE,
-    (3,),
-    needs=_DOUBLE,
+_LARGE = 1e4 + values(8, 2, 3)
+_EDGES(
+    (
+        "batch_norm_train of large means",
+        formulas.batch_norm_train,
+        _LARGE,
+        np.ones(2),
+        np.zeros(2),
+    ),
+    ("layer_norm of large means", formulas.layer_norm, _LARGE, (3,)),
+    needs=("float64",),
 )
 
 

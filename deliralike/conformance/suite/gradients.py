@@ -10,24 +10,26 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite import formulas
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, agree_all, equal, made, output, values
-from deliralike.conformance.suite.nets import DENSE, Anchor, Dense, Moved, dense
-from deliralike.conformance.suite.rows import function_row, network_row
+from deliralike.conformance.suite.losses import slope
+from deliralike.conformance.suite.nets import DENSE, Dense, Moved, dense
+from deliralike.conformance.suite.rows import functions, networks
 
 _X, _LABELS = values(5, 3), np.array([0, 2, 1, 1, 0])
 _WEIGHT, _BIAS = values(3, 2), values(2)
 _TWICE = ("double_backward",)
 
 
-network_row(
-    Dense,
-    (),
-    DENSE,
-    lambda x, labels, *weights: formulas.cross_entropy(dense(x, *weights), labels),
-    _X,
-    _LABELS,
-    title="of parameters and inputs",
+networks(
+    "gradients",
+    (
+        "of parameters and inputs",
+        (Dense,),
+        DENSE,
+        lambda x, labels, *weights: formulas.cross_entropy(dense(x, *weights), labels),
+        _X,
+        _LABELS,
+    ),
     call=lambda net, x, labels: net.nn.cross_entropy(net(x), labels),
-    capability="gradients",
 )
 
 
@@ -60,7 +62,7 @@ def nests_of_inputs(backend: Backend) -> None:
     def loss(network: Any, at: Any) -> Any:
         return network.nn.sum(at["x"] * at["more"][0]), at["x"] * 2.0
 
-    result = backend.gradients(loss, made(backend, Anchor), batch)
+    result = backend.gradients(loss, made(backend, Moved), batch)
     equal("the number of results beside the loss", len(result.beside), 1)
     agree("what the loss returned beside its value", result.beside[0], 2.0 * _X)
     found = result.inputs[0]
@@ -89,36 +91,23 @@ def _penalty(nn: Any, function: Any, at: Any) -> Any:
     return nn.sum(slope * slope)
 
 
-def _penalty_of_tanh(x: np.ndarray, w: np.ndarray) -> float:
-    slope = (1.0 - np.tanh(x @ w) ** 2) @ w.T
-    return (slope * slope).sum()
-
-
 def _penalty_of_dense(x: np.ndarray, *weights: np.ndarray) -> float:
     hidden = np.tanh(formulas.linear(x, *weights[:2]))
-    slope = ((1.0 - hidden**2) * weights[2].sum(0)) @ weights[0]
-    return (slope * slope).sum()
+    return ((((1.0 - hidden**2) * weights[2].sum(0)) @ weights[0]) ** 2).sum()
 
 
-function_row(
+functions(
     "second derivatives",
-    "gradient within a loss",
-    _penalty_of_tanh,
-    values(3, 2),
-    values(2, 4),
+    "L1",
+    ("gradient within a loss", lambda x, w: (slope(x, w) ** 2).sum(), _WEIGHT, values(2, 4)),
     call=lambda nn, x, w: _penalty(nn, lambda at: nn.tanh(nn.matmul(at, w)), x),
     needs=_TWICE,
 )
-network_row(
-    Dense,
-    (),
-    DENSE,
-    _penalty_of_dense,
-    _X,
-    title="gradient through a network",
+networks(
+    "second derivatives",
+    ("gradient through a network", (Dense,), DENSE, _penalty_of_dense, _X),
     # the last bias takes no part, but for this zero
     call=lambda net, x: _penalty(net.nn, net, x) + 0.0 * net.nn.sum(net(x)),
-    capability="second derivatives",
     needs=_TWICE,
 )
 

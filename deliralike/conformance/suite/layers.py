@@ -19,49 +19,34 @@ from deliralike.conformance.suite.comparing import (
     refused,
     values,
 )
-from deliralike.conformance.suite.rows import network_row
+from deliralike.conformance.suite.functions import ACTIVATIONS
+from deliralike.conformance.suite.rows import networks
 from deliralike.errors import IndexRangeError, ShapeError
 
 _LINE, _IMAGE, _VOLUME = values(2, 2, 5), values(2, 4, 3, 3), values(1, 2, 2, 3, 3)
-_TOKENS, _X = values(2, 3, 4), values(3, 5)
+_TOKENS = values(2, 3, 4)
+_BOTH = ((4,), (4,))  # the shapes of a weight and a bias
 
-# Without parameters: a layer, its formula, an input, and settings of both
+# Without parameters
 # -----------------------------------------------------------------------------
 
-
-def _plain(
-    name: str, function: Callable[..., np.ndarray], x: np.ndarray, *settings: object
-) -> None:
-    kind = name.split()[0]
-    network_row(kind, settings, {}, lambda at: function(at, *settings), x, title=name)
-
-
-_plain("Identity", np.positive, _X)
-_plain("ReLU", formulas.relu, _X)
-_plain("ReLU6", lambda x: np.clip(x, 0.0, 6.0), _X * 5.0)
-_plain("Sigmoid", formulas.sigmoid, _X)
-_plain("Tanh", np.tanh, _X)
-_plain("SiLU", lambda x: x * formulas.sigmoid(x), _X)
-_plain("Softplus", formulas.softplus, _X)
-_plain("LeakyReLU", formulas.leaky_relu, _X)
-_plain("LeakyReLU with a slope", formulas.leaky_relu, _X, 0.2)
-_plain("ELU", formulas.elu, _X)
-_plain("GELU", formulas.gelu, _X)
-_plain("GELU by tanh", formulas.gelu, _X, "tanh")
-_plain("Hardsigmoid", formulas.hardsigmoid, _X * 2.5)
-_plain("Hardswish", lambda x: x * formulas.hardsigmoid(x), _X * 2.5)
-_plain("Softmax", formulas.softmax, _X, 1)
-_plain("LogSoftmax", formulas.log_softmax, _X, 0)
-_plain("Flatten", lambda x: x.reshape(2, 36), _IMAGE)
-_plain("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2)
-_plain("Upsample", lambda x, size, factor: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2)
-_WINDOWED = (values(2, 2, 5), values(2, 2, 3, 5), values(2, 2, 4, 3, 5))
-for _n, _x in enumerate(_WINDOWED, start=1):
-    _sizes = (1,) * (_n - 1) + (2,)
-    _plain(f"MaxPool{_n}d", formulas.max_pool, _x, 3, 2, 1)
-    _plain(f"AvgPool{_n}d", formulas.avg_pool, _x, 2, 2, 0)
-    _plain(f"AdaptiveAvgPool{_n}d", partial(formulas.adaptive_pool, np.mean), _x, _sizes)
-    _plain(f"AdaptiveMaxPool{_n}d", partial(formulas.adaptive_pool, np.max), _x, _sizes)
+_PLAIN = [
+    ("Identity", np.positive, _TOKENS),
+    ("Flatten", lambda x: x.reshape(2, 36), _IMAGE),
+    ("PixelShuffle", formulas.pixel_shuffle, _IMAGE, 2),
+    ("Upsample", lambda x, *_: x.repeat(2, 2).repeat(2, 3), _IMAGE, None, 2),
+]
+for _n, _x in enumerate((values(2, 2, 5), values(2, 2, 3, 5), values(2, 2, 4, 3, 5)), start=1):
+    _sizes = (1, 1, 2)[-_n:]
+    _PLAIN += [
+        (f"MaxPool{_n}d", formulas.max_windows, _x, 3, 2, 1),
+        (f"AvgPool{_n}d", formulas.mean_windows, _x, 2, 2, 1),
+        (f"AdaptiveAvgPool{_n}d", partial(formulas.adaptive_pool, np.mean), _x, _sizes),
+        (f"AdaptiveMaxPool{_n}d", partial(formulas.adaptive_pool, np.max), _x, _sizes),
+    ]
+for _name, _function, _x, *_settings in (*_PLAIN, *(row[1:] for row in ACTIVATIONS)):
+    _kind = (_name.split()[0], *_settings)
+    networks("layers", (_name, _kind, (), lambda x, f=_function, s=_settings: f(x, *s), _x))
 
 # Convolutions: the settings are channels in and out, kernel, stride, padding, and what follows
 # -----------------------------------------------------------------------------
@@ -75,62 +60,21 @@ for _kind, _settings, _shape, _x in (
     ("ConvTranspose3d", (2, 2, 2, (1, 1, 2), 0, 0, 2), (2, 1, 2, 2, 2), _VOLUME),
 ):
     _function = formulas.conv_transpose if "Transpose" in _kind else formulas.conv
-    network_row(
-        _kind,
-        _settings,
-        {"weight": _shape, "bias": _settings[1:2]},
-        lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:]),
-        _x,
-    )
-network_row(
-    "Conv2d",
-    (4, 2, 1),
-    {"weight": (2, 4, 1, 1)},
-    formulas.conv,
-    _IMAGE,
-    title="Conv2d without a bias",
-    bias=False,
-)
+    _formula = lambda x, w, b, f=_function, s=_settings: f(x, w, b, *s[3:])  # noqa: E731
+    networks("layers", (_kind, (_kind, *_settings), (_shape, _settings[1:2]), _formula, _x))
 
-# Norms
+# Norms, and other layers with parameters
 # -----------------------------------------------------------------------------
 
 
-def _norm(kind: str, x: np.ndarray, formula: Callable[..., object], *settings: object) -> None:
-    weights = {"weight": x.shape[1:2], "bias": x.shape[1:2]}
-    network_row(kind, settings, weights, formula, x)
-
-
-def _in_groups(groups: int) -> Callable[..., np.ndarray]:
-    return lambda x, weight, bias: formulas.group_norm(x, groups, weight, bias)
-
-
-_norm("BatchNorm1d", values(5, 3), formulas.batch_norm_train, 3)
-_norm("BatchNorm2d", _IMAGE, partial(formulas.batch_norm_train, eps=1e-3), 4, 1e-3)
-_norm("BatchNorm3d", _VOLUME, formulas.batch_norm_train, 2)
-for _kind, _x in (("1d", _LINE), ("2d", _IMAGE), ("3d", _VOLUME)):
-    _count = _x.shape[1]
-    _norm(f"InstanceNorm{_kind}", _x, _in_groups(_count), _count, 1e-5, 0.1, True)
-_norm("GroupNorm", _IMAGE, _in_groups(2), 2, 4)
-network_row("LayerNorm", (4,), {"weight": (4,), "bias": (4,)}, formulas.layer_norm, _TOKENS)
-
-# Other layers with parameters
-# -----------------------------------------------------------------------------
-
-
-def _names_of_weights(layer: int, end: str = "") -> list[str]:
-    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    return [f"{part}_l{layer}{end}" for part in parts]
-
-
-def _lstm_both_ways(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
-    x, start = x.transpose(1, 0, 2), np.zeros((len(x), 2))
+def _both_ways(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+    x, start = x.swapaxes(0, 1), np.zeros((len(x), 2))
     forth = formulas.lstm(x, start, start, *weights[:4])[0]
     back = formulas.lstm(x[::-1], start, start, *weights[4:])[0]
-    return np.concatenate([forth, back[::-1]], -1).transpose(1, 0, 2)
+    return np.concatenate([forth, back[::-1]], -1).swapaxes(0, 1)
 
 
-def _two_gru_layers(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
+def _two_layers(x: np.ndarray, *weights: np.ndarray) -> np.ndarray:
     start = np.zeros((x.shape[1], 2))
     return formulas.gru(formulas.gru(x, start, *weights[:4])[0], start, *weights[4:])[0]
 
@@ -148,45 +92,59 @@ def _two_heads(
     return np.concatenate(outputs, -1), np.mean(weights, 0)
 
 
-_LSTM = [*_names_of_weights(0), *_names_of_weights(0, "_reverse")]
-_GRU = [*_names_of_weights(0), *_names_of_weights(1)]
-network_row("Linear", (4, 3), {"weight": (3, 4), "bias": (3,)}, formulas.linear, _TOKENS)
-network_row("Embedding", (5, 3), {"weight": (5, 3)}, formulas.embedding, np.array([[4, 0], [1, 1]]))
-network_row(
-    "PReLU", (4,), {"weight": (4,)}, lambda x, w: np.where(x > 0, x, x * w[:, None, None]), _IMAGE
-)
-network_row(
-    "LSTM",
-    (3, 2),
-    dict(zip(_LSTM, ((8, 3), (8, 2), (8,), (8,)) * 2, strict=True)),
-    _lstm_both_ways,
-    values(2, 3, 3),
-    batch_first=True,
-    bidirectional=True,
-)
-network_row(
-    "GRU",
-    (3, 2),
-    dict(zip(_GRU, ((6, 3), (6, 2), (6,), (6,), (6, 2), (6, 2), (6,), (6,)), strict=True)),
-    _two_gru_layers,
-    values(3, 2, 3),
-    num_layers=2,
-)
+def _recurrent(second: str, *shapes: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes of parameters by name; the second four have names that end differently."""
+    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    return dict(zip((part + end for end in ("_l0", second) for part in parts), shapes, strict=True))
 
 
-network_row(
-    "MultiheadAttention",
-    (4, 2),
-    {
-        "in_proj_weight": (12, 4),
-        "in_proj_bias": (12,),
-        "out_proj.weight": (4, 4),
-        "out_proj.bias": (4,),
-    },
-    lambda x, w, b, *out: formulas.linear(_two_heads(x, w, b)[0], *out),
-    _TOKENS,
+def _in_groups(count: int) -> Callable[..., np.ndarray]:
+    return lambda x, *weights: formulas.group_norm(x, count, *weights)
+
+
+_RATE = (1e-5, 0.1, True)  # the epsilon, the momentum, and that there are weights
+_LSTM = _recurrent("_l0_reverse", *((8, 3), (8, 2), (8,), (8,)) * 2)
+_GRU = _recurrent("_l1", (6, 3), (6, 2), (6,), (6,), (6, 2), (6, 2), (6,), (6,))
+networks(
+    "layers",
+    (
+        "Conv2d without a bias",
+        ("Conv2d", 4, 2, 1, 1, 0, 1, 1, False),
+        ((2, 4, 1, 1),),
+        formulas.conv,
+        _IMAGE,
+    ),
+    ("BatchNorm1d", ("BatchNorm1d", 4), _BOTH, formulas.batch_norm_train, values(5, 4)),
+    (
+        "BatchNorm2d",
+        ("BatchNorm2d", 4, 1e-3),
+        _BOTH,
+        partial(formulas.batch_norm_train, eps=1e-3),
+        _IMAGE,
+    ),
+    ("BatchNorm3d", ("BatchNorm3d", 2), ((2,), (2,)), formulas.batch_norm_train, _VOLUME),
+    ("InstanceNorm1d", ("InstanceNorm1d", 2, *_RATE), ((2,), (2,)), _in_groups(2), _LINE),
+    ("InstanceNorm2d", ("InstanceNorm2d", 4, *_RATE), _BOTH, _in_groups(4), _IMAGE),
+    ("InstanceNorm3d", ("InstanceNorm3d", 2, *_RATE), ((2,), (2,)), _in_groups(2), _VOLUME),
+    ("GroupNorm", ("GroupNorm", 2, 4), _BOTH, _in_groups(2), _IMAGE),
+    ("LayerNorm", ("LayerNorm", 4), _BOTH, lambda x, *w: formulas.layer_norm(x, (4,), *w), _TOKENS),
+    ("Linear", ("Linear", 4, 3), ((3, 4), (3,)), formulas.linear, _TOKENS),
+    ("Embedding", ("Embedding", 5, 3), ((5, 3),), lambda i, w: w[i], np.array([[4, 0], [1, 1]])),
+    ("PReLU", ("PReLU", 4), ((4,),), formulas.prelu, _IMAGE),
+    ("LSTM", ("LSTM", 3, 2, 1, True, True, 0.0, True), _LSTM, _both_ways, values(2, 3, 3)),
+    ("GRU", ("GRU", 3, 2, 2), _GRU, _two_layers, values(3, 2, 3)),
+)
+_PROJECTED = {"in_proj_weight": (12, 4), "in_proj_bias": (12,)}
+networks(
+    "layers",
+    (
+        "MultiheadAttention",
+        ("MultiheadAttention", 4, 2, 0.0, True, True),
+        _PROJECTED | {"out_proj.weight": (4, 4), "out_proj.bias": (4,)},
+        lambda x, w, b, *out: formulas.linear(_two_heads(x, w, b)[0], *out),
+        _TOKENS,
+    ),
     call=lambda layer, x: layer(x, x, x)[0],
-    batch_first=True,
 )
 
 # What is no formula

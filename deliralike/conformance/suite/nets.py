@@ -4,19 +4,7 @@ import numpy as np
 
 from deliralike.conformance.suite.formulas import linear
 from deliralike.network.base import Network
-from deliralike.nn.start import ONES, Constant, Normal, Uniform
-
-
-class Anchor(Network):
-    """A network with one parameter, for checks of functions."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = self.nn.Parameter((2,), ONES)
-
-    def forward(self, x):
-        """Give back the input."""
-        return x
+from deliralike.nn.start import Constant, Normal, Uniform
 
 
 class Small(Network):
@@ -174,13 +162,11 @@ class Shared(Network):
         return self.drop(self.norm(self.first(x)))
 
 
-class Moving(Network):
+class Moving(Shared):
     """Statistics that a layer moves, and some that the network moves itself and computes with."""
 
     def __init__(self):
         super().__init__()
-        self.first = self.nn.Linear(3, 4)
-        self.norm = self.nn.BatchNorm1d(4)
         self.mean = self.nn.Buffer(np.ones(4))
 
     def forward(self, x):
@@ -203,7 +189,10 @@ class Dropped(Network):
 
 
 class Moved(Network):
-    """Parameters whose gradients a loss can give them, and one that takes no part."""
+    """Parameters whose gradients a loss can give them, and one that takes no part.
+
+    It also stands where a check is of a function and any network will do.
+    """
 
     def __init__(self):
         super().__init__()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite.check import Check, check, register
+from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     agree,
     agree_all,
     dtype_of,
     equal,
+    equal_all,
     made,
     native,
     output,
@@ -45,12 +45,21 @@ _IMAGES, _X = values(3, 2, 5, 4), values(4, 3)
 
 
 def _weights(network: Any, seed: int) -> dict[str, np.ndarray]:
-    """Random weights for a network."""
-    shapes = {name: value.shape for name, value in network.neutral_state().items()}
+    """Random weights for a network, of which none is negative."""
+    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
     return {
         name: np.abs(values(*shape, seed=seed)) if shape else np.array(seed)
         for name, shape in shapes.items()
     }
+
+
+def _same_outputs(backend: Backend, what: str, network: Any, other: Any) -> None:
+    found, wanted = output(backend, network, _IMAGES), output(backend, other, _IMAGES)
+    agree(f"outputs with {what}", found, wanted, 0.0)
+
+
+def _total(network: Any, x: Any) -> Any:
+    return network.nn.sum(network(x))
 
 
 @check("networks", "L0")
@@ -59,16 +68,14 @@ def names_order_and_shapes(backend: Backend) -> None:
 
     Names and layouts are PyTorch's.
     """
-    network = made(backend, Small)
-    slots = network.neutral_slots()
-    equal("names of the state, in order", list(slots), list(SMALL))
-    for name, slot in slots.items():
+    network, dtype = made(backend, Small), dtype_of(backend)
+    found, wanted = {}, {}
+    for name, slot in network.neutral_slots().items():
         value = slot.read()
-        equal(f"the shape of {name}", (tuple(slot.shape), value.shape), (SMALL[name],) * 2)
-        equal(f"{name} is a parameter", slot.is_parameter, name not in SMALL_BUFFERS)
-        equal(
-            f"the type of {name}", str(value.dtype), dtype_of(backend) if SMALL[name] else "int64"
-        )
+        found[name] = tuple(slot.shape), value.shape, str(value.dtype), slot.is_parameter
+    for name, shape in SMALL.items():
+        wanted[name] = shape, shape, dtype if shape else "int64", name not in SMALL_BUFFERS
+    equal_all("the shape, the value's shape and type, and if it is a parameter", found, wanted)
     equal("the number of parameters", network.count_parameters(), 103)
 
 
@@ -77,12 +84,11 @@ def blocks_and_their_paths(backend: Backend) -> None:
     """`named_blocks` gives the network, then its blocks; each knows its own path."""
     network = made(backend, Small, 3, p=0.5)
     # a list may count as a block
-    blocks = {path: block for path, block in network.named_blocks() if path != "blocks"}
-    equal("paths of blocks", tuple(blocks), SMALL_BLOCKS)
-    equal("block_path", tuple(block.block_path for block in blocks.values()), SMALL_BLOCKS)
-    equal("the device", network.device_name, backend.devices()[0])
-    equal("the type", network.dtype_name, dtype_of(backend))
-    equal("init_kwargs", network.init_kwargs, {"width": 3, "p": 0.5})
+    paths = {path: block.block_path for path, block in network.named_blocks() if path != "blocks"}
+    equal_all("the path of a block", paths, {path: path for path in SMALL_BLOCKS})
+    about = network.device_name, network.dtype_name, network.init_kwargs
+    wanted = backend.devices()[0], dtype_of(backend), {"width": 3, "p": 0.5}
+    equal("the device, the type and init_kwargs", about, wanted)
 
 
 @check("networks", "L0")
@@ -93,9 +99,9 @@ def types_of_networks(backend: Backend) -> None:
             network = Dense.on(backend, dtype=dtype)()
             weights = _weights(network, 3)
             network.load_neutral_state(weights)
-            equal(f"dtype_name of a network of {dtype}", network.dtype_name, dtype)
             outputs = network(backend.array(_X, dtype=dtype))
-            equal(f"the type of outputs in {dtype}", type_of(backend, outputs), dtype)
+            types = network.dtype_name, type_of(backend, outputs)
+            equal("the types of a network and its outputs", types, (dtype, dtype))
             wanted = dense(_X, *weights.values())
             agree(f"outputs in {dtype}", backend.numpy(outputs), wanted, limit)
 
@@ -103,7 +109,6 @@ def types_of_networks(backend: Backend) -> None:
 @check("networks", "L1")
 def start_values(backend: Backend) -> None:
     """Drawn on the host, by seed and path: the same numbers as on any other backend."""
-    dtype = dtype_of(backend)
     for seed in (5, 6, 5):
         wanted = {
             "table": draw(Normal(std=0.5, zero_row=1), (4, 2), seed, "table"),
@@ -111,9 +116,8 @@ def start_values(backend: Backend) -> None:
             "linear.weight": draw(Uniform(5**-0.5), (3, 5), seed, "linear.weight"),
             "linear.bias": np.full(3, 0.25),
         }
-        found = made(backend, Started, seed=seed).neutral_state()
-        rounded = {name: value.astype(dtype) for name, value in wanted.items()}
-        agree_all("at the start", found, rounded, 0.0)
+        rounded = {name: value.astype(dtype_of(backend)) for name, value in wanted.items()}
+        agree_all("at the start", made(backend, Started, seed=seed).neutral_state(), rounded, 0.0)
 
 
 @check("networks", "L0")
@@ -121,7 +125,7 @@ def reading_and_loading_the_state(backend: Backend) -> None:
     """A state that is read is the caller's own; a loaded one is read back and changes the outputs."""
     network, twin = made(backend, Small, seed=1), made(backend, Small, seed=2)
     state = _weights(network, 4)
-    given = {name: value.copy() for name, value in state.items()}
+    given = deepcopy(state)
     report = network.load_neutral_state(given)
     true("everything is loaded", report.complete and set(report.loaded) == set(SMALL))
     read = network.neutral_state()
@@ -134,22 +138,17 @@ def reading_and_loading_the_state(backend: Backend) -> None:
     _same_outputs(backend, "another's weights", twin.eval(), network.eval())
 
 
-def _same_outputs(backend: Backend, what: str, network: Any, other: Any) -> None:
-    found, wanted = output(backend, network, _IMAGES), output(backend, other, _IMAGES)
-    agree(f"outputs with {what}", found, wanted, 0.0)
-
-
 @check("networks", "L0")
 def weights_that_do_not_fit(backend: Backend) -> None:
     """They are refused, and the network stays as it was."""
     network = made(backend, Small)
     before, right = network.neutral_state(), _weights(network, 5)
     alone = {"head.bias": right.pop("head.bias")}
-    for what, state in {
-        "a missing name": right,
-        "a name too many": right | alone | {"tail.weight": np.ones(2)},
-        "a wrong shape": right | {"head.bias": np.ones(5)},
-    }.items():
+    for what, state in (
+        ("a missing name", right),
+        ("a name too many", right | alone | {"tail.weight": np.ones(2)}),
+        ("a wrong shape", right | {"head.bias": np.ones(5)}),
+    ):
         with refused(f"weights with {what}", StateError):
             network.load_neutral_state(state)
         agree_all(f"after weights with {what}", network.neutral_state(), before)
@@ -163,19 +162,22 @@ def training_mode(backend: Backend) -> None:
     """It holds for every block; `training_mode` gives back what was there before."""
     network = made(backend, Small)
     blocks = dict(network.named_blocks())
+    wanted = dict.fromkeys(SMALL_BLOCKS, True)
 
-    def modes() -> list[bool]:
-        return [blocks[path].training for path in SMALL_BLOCKS]
+    def follow(what: str) -> None:
+        found = {path: blocks[path].training for path in SMALL_BLOCKS}
+        equal_all(f"training, {what}", found, wanted)
 
-    equal("modes of a new network", modes(), [True] * 9)
+    follow("when it is new")
     true("eval() gives back the network", network.eval() is network)
-    equal("modes after eval()", modes(), [False] * 9)
+    wanted = dict.fromkeys(SMALL_BLOCKS, False)
+    follow("after eval()")
     network.train()
     blocks["norm"].train(False)
-    before = modes()
     with network.training_mode(False):
-        equal("modes within training_mode(False)", modes(), [False] * 9)
-    equal("modes after training_mode(False)", modes(), before)
+        follow("within training_mode(False)")
+    wanted = dict.fromkeys(SMALL_BLOCKS, True) | {"norm": False}
+    follow("after training_mode(False)")
 
 
 @check("networks", "L1")
@@ -197,8 +199,7 @@ def buffers_keep_no_graph(backend: Backend) -> None:
     network, twin = made(backend, Moving), made(backend, Moving)
     output(backend, network, _X)
     twin.load_neutral_state(network.neutral_state())
-    wanted = backend.gradients(_total, twin, _X).parameters
-    found = backend.gradients(_total, network, _X).parameters
+    found, wanted = (backend.gradients(_total, net, _X).parameters for net in (network, twin))
     agree_all("after an earlier call: gradient", found, wanted)
     backend.gradients(_total, network, _X)  # what is kept once and for all is there after that
     before = _objects()
@@ -208,38 +209,10 @@ def buffers_keep_no_graph(backend: Backend) -> None:
     true(f"ten calls leave no objects behind, not {more}", more < 10)
 
 
-def _total(network: Any, x: Any) -> Any:
-    return network.nn.sum(network(x))
-
-
 def _objects() -> int:
     """How many objects there are that refer to others, as those of a graph do."""
     gc.collect()
     return len(gc.get_objects())
-
-
-def _copied(copy_of: Callable[[Any], Any]) -> Callable[[Backend], None]:
-    """Check that a copy has the same weights, modes and outputs, and shares nothing."""
-
-    def function(backend: Backend) -> None:
-        original = made(backend, Small, seed=3)
-        output(backend, original, _IMAGES)
-        original.set_trainable("stem.*", False)
-        state, copy = original.eval().neutral_state(), copy_of(original)
-        slots = copy.neutral_slots()
-        equal("names of a copy, in order", list(slots), list(SMALL))
-        agree_all("of a copy", copy.neutral_state(), state)
-        trainable = {name for name, slot in slots.items() if slot.trainable}
-        wanted = set(SMALL) - set(SMALL_BUFFERS) - {"stem.weight"}
-        equal("the trainable parameters of a copy", trainable, wanted)
-        true("a copy is in evaluation mode as well", not copy.training)
-        equal("init_kwargs of a copy", copy.init_kwargs, original.init_kwargs)
-        _same_outputs(backend, "a copy", copy, original)
-        before = original.neutral_state()
-        copy.load_neutral_state(_weights(copy, 6))
-        agree_all("of the original after its copy has changed", original.neutral_state(), before)
-
-    return function
 
 
 # `copy.deepcopy` and pickle go by the class as written, and the backend's registered name.
@@ -247,7 +220,24 @@ for _name, _copy in (
     ("copies", deepcopy),
     ("pickles", lambda network: pickle.loads(pickle.dumps(network))),
 ):
-    register(Check("networks", "L0", _name, _copied(_copy), ("registered",)))
+
+    @check("networks", "L0", "registered", name=_name)
+    def copied(backend: Backend, copy_of: Any = _copy) -> None:
+        """A copy has the same weights, modes and outputs, and shares nothing."""
+        original = made(backend, Small, seed=3)
+        output(backend, original, _IMAGES)
+        original.set_trainable("stem.*", False)
+        state, copy = original.eval().neutral_state(), copy_of(original)
+        found = {name: slot.trainable for name, slot in copy.neutral_slots().items()}
+        fixed = (*SMALL_BUFFERS, "stem.weight")
+        equal_all("trainable in a copy", found, {name: name not in fixed for name in SMALL})
+        agree_all("of a copy", copy.neutral_state(), state)
+        about = copy.training, copy.init_kwargs
+        equal("training and init_kwargs of a copy", about, (False, original.init_kwargs))
+        _same_outputs(backend, "a copy", copy, original)
+        before = original.neutral_state()
+        copy.load_neutral_state(_weights(copy, 6))
+        agree_all("of the original after its copy has changed", original.neutral_state(), before)
 
 
 @check("networks", "L0", "registered", "changes of type")
@@ -255,8 +245,8 @@ def copies_in_another_type(backend: Backend) -> None:
     """`in_dtype` gives a copy with the same values, rounded; the network stays as it is."""
     network = made(backend, Small)
     before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
-    equal("dtype_name of the copy", twin.dtype_name, "float32")
-    equal("dtype_name of the network", network.dtype_name, dtype_of(backend))
+    types = twin.dtype_name, network.dtype_name
+    equal("dtype_name of the copy and the network", types, ("float32", dtype_of(backend)))
     agree_all("of the copy", twin.neutral_state(), before, 1e-7)
 
 
@@ -279,14 +269,13 @@ def tied_parameters(backend: Backend) -> None:
     network, table, index = made(backend, Tied), values(4, 3), np.array([0, 2, 2])
     slots = network.neutral_slots()
     equal("names", list(slots), ["table.weight", "head.weight"])
-    natives = {id(slot.native) for slot in slots.values()}
-    equal("the number of native parameters", len(natives), 1)
-    equal("the number of parameters", network.count_parameters(), 12)
+    numbers = len({id(slot.native) for slot in slots.values()}), network.count_parameters()
+    equal("the numbers of native parameters and of their elements", numbers, (1, 12))
     network.load_neutral_state({"table.weight": table})
     agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
     found = backend.gradients(_total, network, index).parameters
-    wanted = table[index].sum(0) * np.ones((4, 1))
-    np.add.at(wanted, index, table.sum(0))
+    counts = np.array([[1.0], [0.0], [2.0], [0.0]])
+    wanted = table[index].sum(0) + counts * table.sum(0)
     agree("gradient of table.weight", found["table.weight"], wanted)
 
 
@@ -298,12 +287,11 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
 
     def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
         seen.append(path)
-        y = call(*args, **kwargs)
-        return y * 2.0 if path == "second" else y
+        return call(*args, **kwargs) * (2.0 if path == "second" else 1.0)
 
     def loss(net: Any, at: Any) -> Any:
         with backend.called_through(net, around):
-            return net.nn.sum(net(at))
+            return _total(net, at)
 
     with backend.called_through(network, around):
         agree("outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted)
@@ -317,8 +305,8 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
 def abstract_and_native(backend: Backend) -> None:
     """Networks written once are native ones, and wrapping one changes nothing."""
     network = made(backend, Small).eval()
-    true("a network written once is native", backend.is_native(network))
-    true("an array is no network", not backend.is_native(native(backend, _IMAGES)))
+    natives = backend.is_native(network), backend.is_native(native(backend, _IMAGES))
+    equal("if a network and an array are native networks", natives, (True, False))
     wrapped = backend.wrap(network)
     equal("names of a wrapped network", list(wrapped.neutral_state()), list(SMALL))
     _same_outputs(backend, "a wrapped network", wrapped, network)

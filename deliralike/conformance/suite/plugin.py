@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -54,13 +54,17 @@ def conformance_tests(
     return test
 
 
-def settle(check: Check, backend: Backend, reason: str | None, item: Any) -> None:
-    """Run a check as a pytest item.
+def settle(check: Any, backend: Any, reason: str | None, item: Any) -> None:
+    """Run a check as a pytest item; a backend that cannot be loaded has none, and fails.
 
     An undeclared one is skipped, an expected failure is an xfail, and any other failure fails.
     """
-    result = result_of(check, backend, reason)
-    _keep(item, backend.name, result)
+    if isinstance(backend, Unavailable):
+        result = Result("backend/can be loaded", "backend", "L0", FAILED, backend.reason)
+    else:
+        result = result_of(check, backend, reason)
+    # it comes back with the test's report, from worker processes, too
+    item.user_properties.append((_PROPERTY, {"backend": backend.name, "result": asdict(result)}))
     if result.outcome == FAILED:
         pytest.fail(result.message, pytrace=False)
     if result.outcome == UNDECLARED:
@@ -69,24 +73,12 @@ def settle(check: Check, backend: Backend, reason: str | None, item: Any) -> Non
         pytest.xfail(result.message)
 
 
-def _keep(item: Any, name: str, result: Result) -> None:
-    """Attach a result to its test's report, which comes back from worker processes, too."""
-    item.user_properties.append((_PROPERTY, {"backend": name, "result": asdict(result)}))
-
-
 @dataclass(frozen=True)
 class Unavailable:
     """In the place of a backend: why it cannot be loaded."""
 
     name: str
     reason: str
-
-    def fail(self, item: Any) -> NoReturn:
-        """Fail the one test that there is of it."""
-        _keep(
-            item, self.name, Result("backend/can be loaded", "backend", "L0", FAILED, self.reason)
-        )
-        pytest.fail(self.reason, pytrace=False)
 
 
 # The options
@@ -217,13 +209,9 @@ class _Collector:
 
 
 def _reports(config: pytest.Config) -> dict[str, Report]:
-    tested: dict[str, Any] = {
-        backend.name: backend for backend in (_cases(name)[0][1] for name in _named(config))
-    }
-    return {
-        name: Report(_about(tested[name]), tuple(results))
-        for name, results in config.stash[_results].items()
-    }
+    found = config.stash[_results]
+    tested = dict(_cases(name)[0][:2] for name in _named(config))
+    return {name: Report(_about(tested[name]), tuple(found[name])) for name in found}
 
 
 def _about(backend: Backend | Unavailable) -> dict[str, Any]:

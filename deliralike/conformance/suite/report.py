@@ -85,27 +85,14 @@ class Report:
 
     def __str__(self) -> str:
         """The header, the matrix, and what failed, as plain text."""
-        about = [f"{name}: {_words(value)}" for name, value in self.header.items()]
-        failed = [
-            f"FAILED {result.check} ({result.level}): {result.message}" for result in self.failures
-        ]
-        expected = [
-            f"expected failure {result.check} ({result.level}): {result.message}"
-            for result in self.results
-            if result.outcome == EXPECTED
-        ]
+        lines = [f"{name}: {_words(value)}" for name, value in self.header.items()]
+        lines += ["", *self._table(), ""]
+        for outcome, word in ((EXPECTED, EXPECTED), (FAILED, "FAILED")):
+            for result in self.results:
+                if result.outcome == outcome:
+                    lines.append(f"{word} {result.check} ({result.level}): {result.message}")
         total = ", ".join(f"{number} {outcome}" for outcome, number in self.count().items())
-        return "\n".join(
-            [
-                *about,
-                "",
-                *self._table(),
-                "",
-                *expected,
-                *failed,
-                f"{len(self.results)} checks: {total}",
-            ]
-        )
+        return "\n".join([*lines, f"{len(self.results)} checks: {total}"])
 
     def _table(self) -> list[str]:
         levels = [level for level in LEVELS if self.count(level=level)]
@@ -127,15 +114,15 @@ class Report:
 
 
 def _cell(found: Mapping[str, int]) -> str:
-    """Return ``"7 of 9 ! +2-"``: two of nine declared checks failed, and two more are undeclared."""
-    if not found:
-        return "."
-    declared = sum(number for outcome, number in found.items() if outcome != UNDECLARED)
-    cell = f"{found.get(PASSED, 0)} of {declared}" if declared else ""
-    cell += " !" if found.get(FAILED) else ""
-    cell += f" {found[EXPECTED]}x" if found.get(EXPECTED) else ""
-    cell += f" {found[UNDECLARED]}-" if found.get(UNDECLARED) else ""
-    return cell.strip()
+    """Return ``"7 of 9 ! 2-"``: two of nine declared checks failed, and two more are undeclared."""
+    declared = sum(found.values()) - found.get(UNDECLARED, 0)
+    parts = {
+        f"{found.get(PASSED, 0)} of {declared}": declared,
+        "!": FAILED in found,
+        f"{found.get(EXPECTED)}x": EXPECTED in found,
+        f"{found.get(UNDECLARED)}-": UNDECLARED in found,
+    }
+    return " ".join(text for text, holds in parts.items() if holds) or "."
 
 
 def _words(value: Any) -> str:

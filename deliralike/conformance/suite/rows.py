@@ -1,4 +1,4 @@
-"""The engine of the tables: a function of the backend beside its formula in NumPy.
+"""The engine of the tables: what a backend computes beside its formula in NumPy.
 
 A row says what is called, with which arguments, and the formula that gives the answer. Values are
 compared directly, gradients of parameters and inputs with finite differences of the formula.
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from deliralike import nest
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite.check import Check, register
+from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import (
     BY_DIFFERENCES,
     agree,
@@ -26,65 +27,83 @@ from deliralike.conformance.suite.comparing import (
     type_of,
     values,
 )
-from deliralike.conformance.suite.nets import Anchor
-from deliralike.network.base import Network
+from deliralike.conformance.suite.nets import Moved
 
 _STEP = 1e-3  # of finite differences, whose error is of the fourth order
 
 
 @dataclass
 class Row:
-    """A network or function at some inputs, and its formula.
+    """A function or network at some arguments, and its formula.
 
     Attributes:
         name: How errors call it.
-        build: Makes the network of a backend.
-        call: ``call(network, *inputs)`` gives an array or several.
-        formula: ``formula(*inputs, *weights)`` gives the same in NumPy.
-        inputs: Arrays; floating ones are differentiated.
+        call: ``call(network, *arguments)`` gives an array or several.
+        formula: ``formula(*arguments, *weights)`` gives the same in NumPy.
+        arguments: The backend gets their arrays as its own; floating ones are differentiated.
         weights: Those of the network's parameters, by name; none are loaded if there are none.
         differentiable: Whether gradients are compared as well.
+        network: What is built, with which settings.
     """
 
     name: str
-    build: Callable[[Backend], Any]
     call: Callable[..., Any]
     formula: Callable[..., Any]
-    inputs: Sequence[np.ndarray]
+    arguments: Sequence[Any]
     weights: Mapping[str, np.ndarray]
-    differentiable: bool = True
+    differentiable: bool
+    network: tuple = (Moved,)
 
     def __call__(self, backend: Backend) -> None:
         """Compare names of parameters, outputs and their types, and gradients."""
-        network, dtype = self.build(backend), dtype_of(backend)
+        network, dtype = made(backend, *self.network), dtype_of(backend)
         if self.weights:
             slots = network.neutral_slots().items()
             names = [name for name, slot in slots if slot.is_parameter]
             equal(f"{self.name}: names of parameters", names, list(self.weights))
-            network.load_neutral_state(network.neutral_state() | self.weights)
-        outputs = each(self.call(network, *(native(backend, x) for x in self.inputs)))
-        for index, (got, wanted) in enumerate(zip(outputs, self.answers, strict=True)):
-            which = "output" if len(outputs) == 1 else f"output {index}"
-            agree(f"{self.name}: {which}", backend.numpy(got), wanted)
-            kind = dtype if wanted.dtype.kind == "f" else str(wanted.dtype)[:3]  # of any width
-            came = type_of(backend, got)
-            true(f"{self.name}: {which} has the type {kind}, not {came}", came.startswith(kind))
+            network.load_neutral_state(self.weights, strict=False)
+        came = self._outputs(network, *(native(backend, x) for x in self.inputs))
+        for index, (got, wanted) in enumerate(zip(came, self.answers, strict=True)):
+            which = f"{self.name}: output" + (f" {index}" if len(came) > 1 else "")
+            agree(which, backend.numpy(got), wanted)
+            # whole numbers may be of any width
+            kind = dtype if wanted.dtype.kind == "f" else str(wanted.dtype)[:3]
+            found = type_of(backend, got)
+            true(f"{which} has the type {kind}, not {found}", found.startswith(kind))
         if not self.differentiable:
             return
 
         def scalar(here: Any, *inputs: Any) -> Any:
-            return weighted_sum(here.nn, self.call(here, *inputs), self.cotangents)
+            return weighted_sum(here.nn, self._outputs(here, *inputs), self.cotangents)
 
         found = backend.gradients(scalar, network, *self.inputs)
-        gradients = [*found.inputs, *(found.parameters[name] for name in self.weights)]
-        names = [*(f"input {index}" for index in range(len(self.inputs))), *self.weights]
-        for name, got, slope in zip(names, gradients, self.slopes, strict=True):
+        gradients = {f"input {index}": g for index, g in enumerate(found.inputs)}
+        gradients |= {name: found.parameters[name] for name in self.weights}
+        for (name, got), slope in zip(gradients.items(), self.slopes, strict=True):
             agree(f"{self.name}: gradient of {name}", got, slope, BY_DIFFERENCES[dtype])
+
+    def _outputs(self, network: Any, *inputs: Any) -> tuple[Any, ...]:
+        return each(self.call(network, *self._with(inputs)))
+
+    def _with(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The arguments with others in the places of their arrays."""
+        rest = iter(inputs)
+        return nest.map(lambda leaf: next(rest) if _is_array(leaf) else leaf, self.arguments)
+
+    @cached_property
+    def inputs(self) -> list[np.ndarray]:
+        """The arrays among the arguments."""
+        return [leaf for leaf in nest.leaves(self.arguments) if _is_array(leaf)]
 
     @cached_property
     def answers(self) -> list[np.ndarray]:
         """What the formula gives."""
-        return [np.asarray(y) for y in each(self.formula(*self.inputs, *self.weights.values()))]
+        return self._answers(*self.inputs, *self.weights.values())
+
+    def _answers(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        count = len(self.inputs)
+        found = self.formula(*self._with(arrays[:count]), *arrays[count:])
+        return [np.asarray(y) for y in each(found)]
 
     @cached_property
     def cotangents(self) -> list[np.ndarray]:
@@ -95,16 +114,19 @@ class Row:
     @cached_property
     def slopes(self) -> list[np.ndarray | None]:
         """The gradient with respect to each input and weight; None for whole numbers."""
-        arrays = [*self.inputs, *self.weights.values()]
 
         def scalar(*at: np.ndarray) -> float:
-            products = zip(each(self.formula(*at)), self.cotangents, strict=True)
-            return sum(float(np.sum(y * c)) for y, c in products)
+            return sum(map(np.vdot, self._answers(*at), self.cotangents))
 
+        arrays = [*self.inputs, *self.weights.values()]
         return [
             differences(scalar, arrays, which) if array.dtype.kind == "f" else None
             for which, array in enumerate(arrays)
         ]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def each(result: Any) -> tuple[Any, ...]:
@@ -113,10 +135,10 @@ def each(result: Any) -> tuple[Any, ...]:
     return tuple(array for array in results if array is not None)
 
 
-def weighted_sum(nn: Any, result: Any, weights: Sequence[np.ndarray]) -> Any:
-    """A scalar whose gradients with respect to the results are the weights."""
+def weighted_sum(nn: Any, arrays: Sequence[Any], weights: Sequence[np.ndarray]) -> Any:
+    """A scalar whose gradients with respect to the arrays are the weights."""
     total: Any = 0.0
-    for array, weight in zip(each(result), weights, strict=True):
+    for array, weight in zip(arrays, weights, strict=True):
         total = nn.sum(array * nn.constant(weight, like=array)) + total
     return total
 
@@ -148,105 +170,81 @@ def differences(
 # -----------------------------------------------------------------------------
 
 
-def function_row(
+def functions(
     capability: str,
-    name: str,
-    formula: Callable[..., Any],
-    *arguments: Any,
+    level: str,
+    *table: tuple,
     call: Callable[..., Any] | None = None,
-    level: str = "L1",
-    needs: tuple[str, ...] = (),
-    **settings: Any,
+    needs: Sequence[str] = (),
 ) -> None:
-    """A check that a function of `nn` is its formula, at the same arguments.
+    """Checks that functions of `nn` are their formulas, at the same arguments.
 
     Args:
-        capability: Where the check belongs.
-        name: Of the check; its first word is the function's.
-        formula: In NumPy, with the function's arguments.
-        arguments: Arrays come first: these are given to the backend as its own.
+        capability, level, needs: Of the checks; gradients are compared at level L1.
+        table: ``(name, formula, *arguments)``; the name's first word is the function's.
         call: ``call(nn, *arguments)`` in place of the function that is named.
-        level, needs: Of the check; gradients are compared at level L1.
-        settings: Keyword arguments of both.
     """
-    word = name.split()[0].rstrip(",")
-    inputs = [value for value in arguments if isinstance(value, np.ndarray)]
-    others = arguments[len(inputs) :]
+    for name, formula, *arguments in table:
+        word = name.split()[0].rstrip(",")
 
-    def called(network: Any, *arrays: Any) -> Any:
-        if call is not None:
-            return call(network.nn, *arrays)
-        return getattr(network.nn, word)(*arrays, *others, **settings)
+        def called(network: Any, *given: Any, word: str = word) -> Any:
+            if call is not None:
+                return call(network.nn, *given)
+            return getattr(network.nn, word)(*given)
 
-    def answer(*arrays: np.ndarray) -> Any:
-        return formula(*arrays, *others, **settings)
-
-    row = Row(name, _anchor, called, answer, inputs, {}, level == "L1")
-    register(Check(capability, level, name, row, needs))
+        row = Row(name, called, formula, arguments, {}, level == "L1")
+        check(capability, level, *needs, name=name)(row)
 
 
-def network_row(
-    network: str | type[Network],
-    settings: tuple,
-    weights: Mapping[str, tuple[int, ...]],
-    formula: Callable[..., Any],
-    *inputs: np.ndarray,
-    title: str = "",
-    call: Callable[..., Any] = lambda network, *inputs: each(network(*inputs))[0],
-    capability: str = "layers",
-    needs: tuple[str, ...] = (),
-    **options: Any,
+def networks(
+    capability: str,
+    *table: tuple,
+    call: Callable[..., Any] = lambda network, *inputs: each(network(*inputs))[:1],
+    needs: Sequence[str] = (),
 ) -> None:
-    """A check that a network has these parameters, and is its formula in training mode.
+    """Checks that networks have these parameters, and are their formulas in training mode.
 
     Args:
-        network: A layer of `nn` by name, or a network.
-        settings, options: What it is made with.
-        weights: Shapes of its parameters, in order; they are drawn at random.
-        formula: ``formula(*inputs, *weights)``; of several results the first counts.
-        inputs: Arrays.
-        title: The name of the check, if not the layer's.
+        capability, needs: Of the checks.
+        table: ``(name, network, weights, formula, *inputs)``. The network is a tuple: a layer of
+            `nn` by name or a network, and its settings. The weights are shapes: of weight and bias,
+            or by name; they are drawn at random. Of several results of the formula the first counts.
         call: ``call(network, *inputs)`` gives the output.
-        capability, needs: Of the check.
     """
-    drawn = {
-        name: values(*shape, seed=20 + seed) for seed, (name, shape) in enumerate(weights.items())
-    }
-    title = title or str(network)
+    for name, network, shapes, formula, *inputs in table:
+        named = (
+            shapes
+            if isinstance(shapes, dict)
+            else dict(zip(("weight", "bias"), shapes, strict=False))
+        )
+        seeded = enumerate(named.items(), start=20)
+        weights = {key: values(*shape, seed=seed) for seed, (key, shape) in seeded}
 
-    def build(backend: Backend) -> Any:
-        return made(backend, network, *settings, **options)
+        def answer(*arrays: Any, formula: Callable[..., Any] = formula) -> Any:
+            return each(formula(*arrays))[:1]
 
-    def first(*arrays: np.ndarray) -> Any:
-        return each(formula(*arrays))[0]
-
-    row = Row(title, build, call, first, inputs, drawn)
-    register(Check(capability, "L1", title, row, needs))
+        row = Row(name, call, answer, inputs, weights, True, network)
+        check(capability, "L1", *needs, name=name)(row)
 
 
-def slope_row(
-    capability: str, name: str, call: str | Callable[..., Any], x: list[float], slopes: list[float]
-) -> None:
-    """A check of what the derivatives are at places where conventions decide.
+def slopes(capability: str, *table: tuple) -> None:
+    """Checks of what the derivatives are at places where conventions decide.
 
     Args:
-        capability, name: Of the check.
-        call: A function of `nn` by name, or ``call(nn, x)``.
-        x: The places.
-        slopes: The derivatives of the sum of what is called.
+        capability: Of the checks.
+        table: ``(name, call, x, slopes)``: a function of `nn` by name, or ``call(nn, x)``; and the
+            derivatives of its sum at each place.
     """
+    for name, call, x, wanted in table:
 
-    def check(backend: Backend) -> None:
-        def scalar(network: Any, at: Any) -> Any:
-            nn = network.nn
-            return nn.sum(getattr(nn, call)(at) if isinstance(call, str) else call(nn, at))
+        @check(capability, "L7", name=name)
+        def derivatives(
+            backend: Backend, name: str = name, call: Any = call, x: Any = x, wanted: Any = wanted
+        ) -> None:
+            def scalar(network: Any, at: Any) -> Any:
+                nn = network.nn
+                return nn.sum(getattr(nn, call)(at) if isinstance(call, str) else call(nn, at))
 
-        found = backend.gradients(scalar, _anchor(backend), np.array(x)).inputs[0]
-        limit = BY_DIFFERENCES[dtype_of(backend)]
-        agree(f"{name}: derivatives at {x}", found, np.array(slopes), limit)
-
-    register(Check(capability, "L7", name, check))
-
-
-def _anchor(backend: Backend) -> Any:
-    return made(backend, Anchor)
+            found = backend.gradients(scalar, made(backend, Moved), np.array(x)).inputs[0]
+            limit = BY_DIFFERENCES[dtype_of(backend)]
+            agree(f"{name}: derivatives at {x}", found, np.array(wanted), limit)

@@ -12,7 +12,7 @@ import deliralike
 from deliralike import backends
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import CAPABILITIES, CHECKS, Check
-from deliralike.conformance.suite.comparing import LIMITS, dtype_of
+from deliralike.conformance.suite.comparing import LIMITS, Disagreement, dtype_of
 from deliralike.conformance.suite.report import EXPECTED, FAILED, PASSED, UNDECLARED, Report, Result
 from deliralike.errors import (
     BackendUnavailable,
@@ -121,13 +121,10 @@ def result_of(check: Check, backend: Backend, reason: str | None = None) -> Resu
     if reason is not None and outcome == FAILED:
         outcome, message = EXPECTED, f"{reason} ({message})"
     elif reason is not None and outcome == PASSED:
-        outcome, message = (
-            FAILED,
-            f"it passes, but is expected to fail ({reason}): take it off the list",
-        )
-    return Result(
-        str(check), check.capability, check.level, outcome, message, time.perf_counter() - begun
-    )
+        outcome = FAILED
+        message = f"it passes, but is expected to fail ({reason}): take it off the list"
+    seconds = time.perf_counter() - begun
+    return Result(str(check), check.capability, check.level, outcome, message, seconds)
 
 
 def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
@@ -135,15 +132,13 @@ def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
         return UNDECLARED, f"not declared: {', '.join(missing)}"
     try:
         check(backend)
-    except CapabilityError as error:
-        lacking = [name for name in sorted(backend.lacks) if repr(name) in str(error)]
-        return (
-            (UNDECLARED, f"declared to be lacking: {', '.join(lacking)}")
-            if lacking
-            else (FAILED, _text(error))
-        )
     except Exception as error:  # noqa: BLE001
-        return FAILED, _text(error)
+        text = " ".join(str(error).split())
+        lacking = [name for name in sorted(backend.lacks) if repr(name) in text]
+        if isinstance(error, CapabilityError) and lacking:
+            return UNDECLARED, f"declared to be lacking: {', '.join(lacking)}"
+        kind = "" if isinstance(error, Disagreement) else f"{type(error).__name__}: "
+        return FAILED, kind + text
     return PASSED, ""
 
 
@@ -185,8 +180,3 @@ def header(backend: Backend) -> dict[str, Any]:
 
 def _beside(backend: Backend) -> list[str]:
     return [need for need in (*_BY_METHOD, "registered") if declares(backend, need)]
-
-
-def _text(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if type(error).__name__ == "Disagreement" else f"{type(error).__name__}: {text}"

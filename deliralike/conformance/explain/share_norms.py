@@ -1,0 +1,372 @@
+"""Batch norms over shares as tables: what each share's sums count, and what is remembered of them.
+
+The reference runs on the whole batch, and each of its batch norms is written out in `nn` with the
+statistics of a convention. What a norm is (axis of channels, epsilon, learned tensors, rates of its
+running statistics) is read off its own call, so that norms of any class have their place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.shares import Shares, Variant, close, least_squares
+from deliralike.conformance.one_step import Step
+
+LOCAL = "each share's batch statistics taken by itself, not synchronised"
+_EXACT = 1e-9  # of what is read off
+_SLOWEST = 1e-8  # rate of a running statistic
+
+
+@dataclass(frozen=True)
+class _Convention:
+    """The statistics by which shares are normalised.
+
+    Attributes:
+        weights: What the sum of a share (column) counts in the mean that another (row) takes.
+        of_squares: The same for squares in the variance; `weights` where None.
+        about_own: Whether the variance is taken about each share's own mean.
+        forward_alone: Whether the sums of the other shares let no gradient pass.
+    """
+
+    weights: np.ndarray
+    about_own: bool = False
+    forward_alone: bool = False
+    of_squares: np.ndarray | None = None
+
+
+def _conventions(counts: np.ndarray) -> dict[str, _Convention]:
+    """Known conventions by the numbers of values in the shares; the right one first."""
+    shares, every, whole = len(counts), np.ones((len(counts), len(counts))), counts.sum()
+    right, of_means = every / whole, every / counts / shares
+    averaged = every / whole / shares
+    norm = "synchronised batch norm takes"
+    alone = "batch norm synchronised forward alone: no gradient through the others' statistics"
+    averages = "sums of statistics are averaged over the replicas, and then divided by all values"
+    found = {
+        "": _Convention(right),
+        LOCAL: _Convention(np.diag(1.0 / counts)),
+        f"{norm} the mean of the shares' statistics, however large they are": _Convention(of_means),
+        f"{norm} the mean of the shares' means, however large they are": _Convention(
+            of_means, of_squares=right
+        ),
+        f"{norm} the mean of the shares' variances": _Convention(right, about_own=True),
+        f"{norm} the mean of the shares' means and variances, however large they are": _Convention(
+            of_means, about_own=True
+        ),
+        averages: _Convention(averaged),
+        alone: _Convention(right, forward_alone=True),
+    }
+    for r, own in enumerate(np.eye(shares)):
+        words = f"batch statistics of the share of replica {r} taken for all"
+        found[words] = _Convention(every * own / counts[r])
+    return found
+
+
+# By which count of values a running variance is made unbiased: of those that it is made of, or of a
+# share's own.
+_CORRECTIONS: dict[str, Callable[[float, float], float]] = {
+    "": lambda used, own: used,
+    "running variance biased: divided by all values, not by one less": lambda used, own: 2.0**60,
+    "running variance made unbiased by each share's count of values": lambda used, own: own,
+}
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Counts of values, and their sums and sums of squares, of each share."""
+
+    counts: np.ndarray
+    sums: Sequence[Any]
+    squares: Sequence[Any]
+
+    def statistics(
+        self, convention: _Convention, share: int, constant: Callable[[Any], Any] = np.asarray
+    ) -> tuple[Any, Any]:
+        """The mean and the biased variance that a share takes.
+
+        Args:
+            convention: How.
+            share: Its number.
+            constant: Lets no gradient pass.
+        """
+
+        def kept(values: Sequence[Any]) -> list[Any]:
+            if not convention.forward_alone:
+                return list(values)
+            return [one if at == share else constant(one) for at, one in enumerate(values)]
+
+        weights, sums = convention.weights[share], kept(self.sums)
+        mean = _dot(weights, sums)
+        if convention.of_squares is not None:
+            weights = convention.of_squares[share]
+        centred = []
+        of_shares = zip(convention.weights, self.counts, self.sums, self.squares, strict=True)
+        for its_weights, count, total, square in of_shares:
+            about = _dot(its_weights, sums)
+            if convention.about_own:
+                about = total * (1.0 / float(count))
+            centred.append(square - (total * 2.0 - about * float(count)) * about)
+        return mean, _dot(weights, kept(centred))
+
+    def remembered(self, convention: _Convention, correction: str) -> list[tuple[Any, Any]]:
+        """The mean and the unbiased variance that each share would remember."""
+        found = []
+        for share, weights in enumerate(convention.weights):
+            mean, var = self.statistics(convention, share)
+            used = float(self.counts[weights > 0.0].sum())
+            total = _CORRECTIONS[correction](used, float(self.counts[share]))
+            found.append((mean, var * (total / (total - 1.0))))
+        return found
+
+
+def _dot(weights: np.ndarray, values: Sequence[Any]) -> Any:
+    total = values[0] * float(weights[0])
+    for weight, value in zip(weights[1:], values[1:], strict=True):
+        total = total + value * float(weight)
+    return total
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A batch norm.
+
+    Attributes:
+        axis: Of the channels.
+        values: Those of one sample and channel.
+        eps: What is added to the variance.
+        weight, bias: Names of what is learned; empty where nothing is.
+        rates: The rate of each running statistic by name, and whether it is a variance.
+    """
+
+    axis: int
+    values: int
+    eps: float
+    weight: str
+    bias: str
+    rates: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
+
+    def counts(self, sizes: Sequence[int]) -> np.ndarray:
+        """The values of each share and channel."""
+        return np.array(sizes) * float(self.values)
+
+    def output(
+        self, nn: Any, learned: Mapping[str, Any], x: Any, sizes: Sequence[int], words: str
+    ) -> tuple[Any, tuple[Any, Any]]:
+        """What it gives by a convention, and the sums of the shares."""
+        axes = tuple(axis for axis in range(x.ndim) if axis != self.axis)
+        ends = np.cumsum(sizes)
+        parts = [x[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        sums = [nn.sum(part, axes, keepdim=True) for part in parts]
+        squares = [nn.sum(part * part, axes, keepdim=True) for part in parts]
+        whole = _Sums(self.counts(sizes), sums, squares)
+        convention = _conventions(whole.counts)[words]
+        outputs = []
+        for share, part in enumerate(parts):
+            mean, var = whole.statistics(convention, share, nn.stop_gradient)
+            outputs.append((part - mean) / nn.sqrt(var + self.eps))
+        y = nn.concatenate(outputs, 0)
+        shape = _broadcast(self.axis, x.ndim)
+        y = y * learned[self.weight].reshape(shape) if self.weight else y
+        y = y + learned[self.bias].reshape(shape) if self.bias else y
+        return y, (sums, squares)
+
+
+class Norms:
+    """The batch norms of the reference by other conventions."""
+
+    def __init__(self, shares: Shares) -> None:
+        """Read off what they are; there may be none."""
+        self.shares = shares
+        self.before = shares.reference.network.neutral_state()
+        self.norms: dict[str, _Norm] = {}
+        for path, (x, y) in shares.followed(_listening)[1].items():
+            norm = _read(path, x, y, self.before, shares.wanted["buffer"])
+            if norm is not None:
+                self.norms[path] = norm
+
+    def of_statistics(self, came: Step) -> Iterator[Variant]:
+        """Other statistics of the batch, and other ones that are remembered."""
+        if not self.norms:
+            return
+        right, sums = self._run("")
+        if not close(self.shares.wanted["gradient"], right["gradient"]):
+            return
+        yield from self._remembered(sums, "", came)
+        for words in list(_conventions(np.ones(self.shares.count)))[1:]:
+            step, sums = self._run(words)
+            yield words, step
+            yield from self._remembered(sums, words, came)
+
+    def _run(self, words: str) -> tuple[Step, dict[str, _Sums]]:
+        """Return a step in which every norm takes the statistics of a convention, and the sums."""
+
+        def around(network: Any, kept: dict[str, Any]) -> Callable[..., Any]:
+            learned = {name: slot.native for name, slot in network.neutral_slots().items()}
+
+            def call(path: str, block: Any, own: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+                norm = self.norms.get(path)
+                if norm is None or path in kept:
+                    return own(*args, **kwargs)
+                given = network.backend.nn, learned, args[0], self.shares.sizes, words
+                output, kept[path] = norm.output(*given)
+                return output
+
+            return call
+
+        step, kept = self.shares.followed(around)
+        sums = {}
+        for path, both in kept.items():
+            rows = [[np.ravel(one) for one in each] for each in both]
+            sums[path] = _Sums(self.norms[path].counts(self.shares.sizes), *rows)
+        step["buffer"] = self._buffers(sums, words, np.eye(self.shares.count)[0])
+        return step, sums
+
+    # Running statistics
+    # -------------------------------------------------------------------------
+
+    def _remembered(self, sums: Mapping[str, _Sums], words: str, came: Step) -> Iterator[Variant]:
+        """Running statistics of other shares, with another correction, or times a number."""
+        begin = f"{words}; " if words else ""
+        sizes, each = np.array(self.shares.sizes), np.eye(self.shares.count)
+        whose = {
+            "": each[0],
+            "the running statistics are averaged by the sizes of the shares": sizes / sizes.sum(),
+            "the running statistics are averaged evenly": each.mean(0),
+        }
+        whose |= {
+            f"the running statistics are those of replica {r}": each[r] for r in range(len(each))
+        }
+        chosen = {"": words}
+        if not words:
+            others = list(_conventions(np.ones(len(each))))[1:]
+            chosen |= {f"running statistics alone: {other}": other for other in others}
+        for first, convention in chosen.items():
+            for second, part in whose.items():
+                for third in _CORRECTIONS:
+                    said = "; ".join(text for text in (first, second, third) if text)
+                    if said:
+                        buffers = self._buffers(sums, convention, part, third)
+                        yield begin + said, {"buffer": buffers}
+        after_another = self._buffers(sums, words, None)
+        said = "the running statistics are moved by one share after the other"
+        yield begin + said, {"buffer": after_another}
+        yield from self._factors(sums, words, came)
+
+    def _buffers(
+        self, sums: Mapping[str, _Sums], words: str, part: np.ndarray | None, correction: str = ""
+    ) -> dict[str, Any]:
+        """Running statistics after the step; each share moves them in turn where none has a part."""
+        found = dict(self.shares.wanted["buffer"])
+        for path, norm in self.norms.items():
+            convention = _conventions(sums[path].counts)[words]
+            moved = sums[path].remembered(convention, correction)
+            for name, (rate, is_variance) in norm.rates.items():
+                values = [pair[is_variance] for pair in moved]
+                found[name] = self.before[name]
+                for value in values if part is None else [_dot(part, values)]:
+                    found[name] = found[name] + rate * (value - found[name])
+        return found
+
+    def _factors(self, sums: Mapping[str, _Sums], words: str, came: Step) -> Iterator[Variant]:
+        """The batch's own means, variances, or the way of both times a number that is fitted."""
+        right, before = self._buffers(sums, words, np.eye(self.shares.count)[0]), self.before
+        rates = {name: rate for norm in self.norms.values() for name, rate in norm.rates.items()}
+        begin = f"{words}; " if words else ""
+        for kinds, said in (
+            ((False,), "the batch's mean counts {} times in the running mean"),
+            ((True,), "the batch's variance counts {} times in the running variance"),
+            ((False, True), "running statistics that moved {} times as far"),
+        ):
+            kept = {}
+            for name, (rate, is_variance) in rates.items():
+                if is_variance in kinds and name in came["buffer"]:
+                    kept[name] = before[name] * (1.0 - rate if len(kinds) == 1 else 1.0)
+            if kept:
+                own = {name: right[name] - value for name, value in kept.items()}
+                its = {name: came["buffer"][name] - value for name, value in kept.items()}
+                factor = float(least_squares([own], its)[0])
+                made = {name: value + factor * own[name] for name, value in kept.items()}
+                yield (
+                    begin + said.format(_named(factor, self.shares.count)),
+                    {"buffer": right | made},
+                )
+
+
+def _named(factor: float, count: int) -> str:
+    """A factor, and what it has to do with the number of replicas."""
+    words = {
+        1.0 / count: " (divided by the number of replicas)",
+        count: " (added over the replicas)",
+    }
+    near = (said for known, said in words.items() if abs(factor - known) < _EXACT)
+    return f"{factor:.6g}{next(near, '')}"
+
+
+# What a norm is
+# -----------------------------------------------------------------------------
+
+
+def _listening(network: Any, kept: dict[str, Any]) -> Callable[..., Any]:
+    """Keep what each block takes and gives, where these are two arrays of one shape."""
+
+    def call(path: str, block: Any, own: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        output = own(*args, **kwargs)
+        shapes = [getattr(value, "shape", ()) for value in (*args, output)]
+        if len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) > 1:
+            kept[path] = (args[0], output)
+        return output
+
+    return call
+
+
+def _read(
+    path: str, x: Any, y: Any, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> _Norm | None:
+    """A block as a batch norm; None where it is none."""
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    own = [name for name in before if name.rpartition(".")[0] == path]
+    for axis in dict.fromkeys((1, x.ndim - 1)):
+        channels, values = x.shape[axis], x[0].size // x.shape[axis]
+        rows, outputs = (np.moveaxis(each, axis, 0).reshape(channels, -1) for each in (x, y))
+        of_channels = [name for name in own if before[name].shape == (channels,)]
+        rates = _rates(rows, [name for name in of_channels if name in after], before, after)
+        learned = [name for name in of_channels if name not in after]
+        alone = [(name, "") for name in learned]
+        for weight, bias in [*permutations(learned, 2), *alone, ("", "")] if rates else ():
+            scale, shift = before.get(weight, np.ones(1)), before.get(bias, np.zeros(1))
+            scale = np.where(scale == 0.0, 1.0, scale)
+            normed = (outputs - shift[:, None]) / scale[:, None]
+            var, spread = rows.var(1), normed.var(1)
+            with np.errstate(all="ignore"):  # of what is no norm
+                eps = float(np.median(var / spread - var))
+                made = (rows - rows.mean(1)[:, None]) / np.sqrt(var + eps)[:, None]
+            if relative_difference(made, normed) < _EXACT:
+                return _Norm(axis, values, eps, weight, bias, rates)
+    return None
+
+
+def _rates(
+    rows: np.ndarray, names: Sequence[str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, tuple[float, bool]]:
+    """How fast each running statistic follows the batch's, where it follows one."""
+    statistics = {False: rows.mean(1), True: rows.var(1, ddof=1)}
+    found = {}
+    for name in names:
+        went = after[name] - before[name]
+        for is_variance, statistic in statistics.items():
+            way = statistic - before[name]
+            rate = float(way @ went / (way @ way or 1.0))
+            if rate > _SLOWEST and relative_difference(rate * way, went) < _EXACT:
+                found[name] = (rate, is_variance)
+    return found
+
+
+def _broadcast(axis: int, rank: int) -> tuple[int, ...]:
+    """The shape of one value a channel."""
+    return tuple(-1 if other == axis else 1 for other in range(rank))
