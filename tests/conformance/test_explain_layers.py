@@ -454,12 +454,6 @@ NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
         ("MaxPool2d", POOL | {"ceil_mode": True}, partial(pooled, pads=((1, 1), (1, 1))), ["ceil"]),
         ("MaxPool2d", POOL, partial(pooled, pads=((1, 2), (1, 2))), ["ceil"]),
         ("MaxPool2d", POOL, average_without_padding, ["average"]),
-        (
-            "MaxPool2d",
-            {"kernel_size": 2},
-            partial(pooled, pads=((0, 0), (0, 0)), reduce=np.min, kernel=2),
-            ["minimum"],
-        ),
         ("AvgPool2d", POOL, average_without_padding, ["average excluding padding"]),
         (
             "AvgPool2d",
@@ -471,7 +465,7 @@ NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
             "AvgPool2d",
             POOL,
             lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum),
-            ["sum instead of average"],
+            ["scale of input 9 instead of 1"],
         ),
         (
             "AdaptiveAvgPool2d",
@@ -966,6 +960,27 @@ def test_a_root_mean_square_norm_is_known_by_what_it_gives(how, words):
     right = rms(TOKENS, weight, 1e-6)
     found = of_own_class(right, rms(TOKENS, weight, **how), {"scale": weight})
     known(found, words)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"eps": 1e-3}, "eps=0.001 instead of 1e-06"),
+        ({"eps": 1e-6, "outside": True}, "eps outside of the root"),
+        ({"eps": 1e-6, "centred": False}, "not subtracted"),
+        ({"eps": 1e-6, "axes": (2, 3)}, "over axes (2, 3) instead of (1,)"),
+    ],
+)
+def test_a_norm_over_channels_is_known_by_what_it_gives(how, words):
+    learned = {"gamma": AFFINE["weight"], "beta": AFFINE["bias"]}
+    weights = {"weight": learned["gamma"], "bias": learned["beta"]}
+    sides = [
+        Observed(norm(weights, IMAGES, **{"axes": (1,), "shape": (4, 1, 1), **one}))
+        for one in ({"eps": 1e-6}, how)
+    ]
+    sides = [replace(side, parameters=dict.fromkeys(learned)) for side in sides]
+    block = Accused("norm", "own LayerNorm2d", {}, learned, (IMAGES,), {}, None, True, *sides)
+    known(explain(block, backends.get("torch")), words)
 
 
 def test_an_activation_is_known_by_what_it_gives():

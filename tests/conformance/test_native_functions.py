@@ -121,7 +121,7 @@ def mean_square(network, x, y):
 
 
 MISTAKES = [
-    ({"scale": 1.0}, "scaled by the factor 2"),
+    ({"scale": 1.0}, "no scale instead of 0.5"),
     ({"axis": -2}, "softmax over axis 2 instead of 3"),
     ({"approximate": True}, "gelu (tanh approximation) instead of gelu"),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations, permutations
 from typing import Any
@@ -77,8 +77,6 @@ def _outputs(accused: Accused) -> Iterator[Convention]:
         yield Convention("does nothing:", {"the input unchanged": False}, _straight)
         yield factor("the input added to the output, times", _residual, usual=None)
         yield Convention("gradient", {"of the identity (straight through)": True}, _straight)
-    softmax = {str(axis): partial(_softmax, axis) for axis in range(y.ndim)}
-    yield output("softmax of the output over axis", softmax)
     yield from _changes("output", output, y)
     if y.shape != c.shape:
         yield output("output", dict(_permuted(y.shape, c.shape)))
@@ -112,13 +110,7 @@ def _changes(words: str, apply: Apply, value: np.ndarray, later: int = 0) -> Ite
     yield apply(words, dict(_permuted(value.shape, value.shape)))
     axes = [axis for axis, size in enumerate(value.shape) if size > 1]
     yield apply(words, {f"reversed along axis {axis}": partial(_reversed, axis) for axis in axes})
-    if value.ndim > 1 and 2 < value.shape[1] <= 4:
-        orders = permutations(range(value.shape[1]))
-        known = {str(list(order)): partial(_taken, order, 1) for order in orders}
-        yield apply(f"channels of the {words} in the order", known)
     yield apply(f"{words} goes through", ACTIVATIONS)
-    if value.ndim > 1:
-        yield apply(words, dict(_norms(value.ndim)))
     for kind in TYPES:
         error = rounded(value, kind) - value
         yield apply(words, {f"rounded to {kind}": partial(_added, error)})
@@ -141,20 +133,6 @@ def _permuted(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[str
         if tuple(shape[d] for d in order) == to:
             words = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
             yield words, partial(_in_order, order)
-
-
-def _norms(rank: int) -> Iterator[tuple[str, Change]]:
-    """What is normalised in passing, or before a network."""
-    known = {"channel": (0, *range(2, rank)), "sample": range(1, rank)}
-    for (each, axes), eps in ((pair, eps) for pair in known.items() for eps in (1e-5, 0.0)):
-        words = f"for each {each} (eps {eps:g})"
-        yield f"standardised {words}", partial(_standardised, axes, eps, True)
-        yield f"divided by its deviation {words}", partial(_standardised, axes, eps, False)
-
-
-def _standardised(axes: Iterable[int], eps: float, centred: bool, nn: Any, x: Any) -> Any:
-    deviation = nn.sqrt(nn.var(x, tuple(axes), keepdim=True) + eps)
-    return (x - nn.mean(x, tuple(axes), keepdim=True) if centred else x) / deviation
 
 
 def _times(by: float) -> Change:
@@ -183,10 +161,6 @@ def _reversed(axis: int, nn: Any, x: Any) -> Any:
 
 def _taken(order: Sequence[int], axis: int, nn: Any, x: Any) -> Any:
     return nn.select(x, nn.constant(np.asarray(order), like=x), axis)
-
-
-def _softmax(axis: int, nn: Any, x: Any) -> Any:
-    return nn.softmax(x, axis)
 
 
 def _reshaped(shape: tuple[int, ...], nn: Any, x: Any) -> Any:

@@ -110,7 +110,7 @@ def layouts(x: Array) -> Iterator[Way]:
 
 def blocks(x: Array, name: str = "") -> Iterator[Way]:
     """Blocks of rows in another order: gates of an LSTM or GRU, or queries, keys and values."""
-    of_three = "qkv" if "proj" in name or "qkv" in name else "rzn"
+    of_three = "rzn" if "_ih" in name or "_hh" in name else "qkv"
     for letters in ("ifgo", of_three, "ab"):
         count = len(letters)
         if not x.ndim or len(x) % count or len(x) == count:

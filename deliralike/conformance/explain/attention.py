@@ -1,8 +1,12 @@
-"""Conventions of attention: scales, axes, masks, heads and projections."""
+"""Conventions of attention: scales, axes, masks, positions, heads and projections.
+
+It is a function, a layer with packed projections, or written out between layers (`by_hand`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import permutations, product
 from types import SimpleNamespace
 from typing import Any
@@ -18,58 +22,79 @@ from deliralike.conformance.explain.convention import (
     setting,
 )
 
+Band = tuple[int | None, int | None]  # how many steps away the first and the last seen token is
 _PARTS = ("query", "key", "value")
 _ROWS = ("part", "head", "width")  # of the packed projection
+_FORBIDDEN = -1e30  # a row of which all is forbidden has numbers then
 
 
-# The formula
+# What all kinds share
 # -----------------------------------------------------------------------------
 
 
 def _attend(nn: Any, q: Any, k: Any, v: Any, bias: Any, given: Arguments) -> tuple[Any, Any, Any]:
     """Outputs ``(..., tokens, width)``, and the weights before and after their dropout."""
-    scale = q.shape[-1] ** -0.5 if given.get("scale") is None else given["scale"]
-    scores = nn.matmul(q, nn.transpose(k, -1, -2))
-    scores = nn.stop_gradient(scores) if given.get("constant") else scores
-    bias, axis = _masked(nn, bias, scores, given), given.get("axis", -1)
-    when, dropped, drop = given.get("mask when", ""), given.get("dropped"), given.get("drop")
-    if when == "before scaling" and bias is not None:
-        scores, bias = scores + bias, None
-    scores = scores * scale
-    if drop == "scores" and dropped is not None:
-        scores, dropped = scores * dropped, None
-    if bias is not None and when != "after the softmax":
-        if axis != -1:  # no column may be forbidden altogether
-            bias = nn.clip(bias, -30.0, 0.0)
-        scores = scores + bias
+    bias, axis, after = _masked(nn, bias, q, k, given), given.get("axis", -1), given.get("after")
+    scores = _scores(nn, q, k, given)
+    if bias is not None and not after:
+        # no column may be forbidden altogether
+        scores = scores + (bias if axis == -1 else nn.clip(bias, -30.0, 0.0))
     weights = _weights(nn, scores, given.get("weigh", "softmax"), axis)
-    if bias is not None and when == "after the softmax":
+    if bias is not None and after:
         weights = weights * nn.exp(bias)
-    used = weights if dropped is None or drop == "nothing" else weights * dropped
-    if drop == "and rescaled":
-        used = used / (nn.sum(used, -1, keepdim=True) + 1e-9)
+    dropped = given.get("dropped")
+    used = weights if dropped is None or given.get("drop") == "nothing" else weights * dropped
     return nn.matmul(used, v), weights, used
 
 
+def _scores(nn: Any, q: Any, k: Any, given: Arguments) -> Any:
+    scale = q.shape[-1] ** -0.5 if given.get("scale") is None else given["scale"]
+    return nn.matmul(q, nn.transpose(k, -1, -2)) * scale
+
+
 def _weights(nn: Any, scores: Any, how: str, axis: int) -> Any:
-    if how == "one more":
-        e = nn.exp(scores)
-        return e / (1.0 + nn.sum(e, axis, keepdim=True))
     if how == "float32":
         return nn.cast(nn.softmax(nn.cast(scores, "float32"), axis), scores)
     return scores if how == "none" else nn.softmax(scores, axis)
 
 
-def _masked(nn: Any, bias: Any, scores: Any, given: Arguments) -> Any:
+def _masked(nn: Any, bias: Any, q: Any, k: Any, given: Arguments) -> Any:
     """What is added to the scores: the given term, or another one."""
-    if "seen" in given:
-        allowed = np.tri(*tuple(scores.shape[-2:]))
-        allowed = allowed if given["seen"] == "past" else allowed[::-1, ::-1]
-        causal = nn.constant(np.where(allowed > 0, 0.0, -np.inf), like=scores)
+    if "band" in given:
+        allowed = band(q.shape[-2], k.shape[-2], given["band"])
+        causal = nn.constant(np.where(allowed, 0.0, -np.inf), like=q)
         return causal if bias is None else bias + causal
     if bias is not None and given.get("least score") is not None:
         bias = nn.clip(bias, given["least score"], 0.0)
     return bias
+
+
+def band(queries: int, keys: int, steps: Band) -> np.ndarray:
+    """Which keys each query sees: those whose distance is between two numbers of steps."""
+    away = np.arange(keys)[None, :] - np.arange(queries)[:, None]
+    low, high = steps
+    return (away >= (-queries if low is None else low)) & (away <= (keys if high is None else high))
+
+
+def _split(nn: Any, x: Any, heads: int, how: str = "major") -> Any:
+    """``(batch, tokens, heads * width)`` as ``(batch, heads, tokens, width)``."""
+    batch, tokens = x.shape[:2]
+    if how == "none":
+        return nn.reshape(x, (batch, heads, tokens, -1))
+    if how == "minor":
+        return nn.permute(nn.reshape(x, (batch, tokens, -1, heads)), (0, 3, 1, 2))
+    return nn.permute(nn.reshape(x, (batch, tokens, heads, -1)), (0, 2, 1, 3))
+
+
+def _merged(nn: Any, y: Any, shape: tuple[int, ...], how: str = "major") -> Any:
+    """The heads side by side."""
+    if how != "none":
+        y = nn.permute(y, (0, 2, 3, 1) if how == "minor" else (0, 2, 1, 3))
+    return nn.reshape(y, shape)
+
+
+# The function and the layer
+# -----------------------------------------------------------------------------
 
 
 def _function(nn: Any, given: Arguments) -> Any:
@@ -81,17 +106,15 @@ def _function(nn: Any, given: Arguments) -> Any:
 
 def _multihead(nn: Any, given: Arguments) -> Any:
     """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own."""
-    heads = given["num_heads"]
-    tokens = [
-        given[name] if given["batch_first"] else nn.permute(given[name], (1, 0, 2))
-        for name in _PARTS
-    ]
+    tokens = [given[name] for name in _PARTS]
+    if not given["batch_first"]:
+        tokens = [nn.permute(one, (1, 0, 2)) for one in tokens]
     packed = _rows(given)
     made = [_projected(nn, given, x, rows) for x, rows in zip(tokens, packed, strict=True)]
     q, k, v = (made[i] for i in given.get("picked", (0, 1, 2)))
     rule = {"dropped": _dropped(nn, given, q, k), **given}
     y, _, weights = _attend(nn, q, k, v, _term(nn, given, q, k.shape[2]), rule)
-    y = _merged(nn, given, y, tuple(tokens[0].shape), heads)
+    y = _merged(nn, y, tuple(tokens[0].shape), given.get("merge", "major"))
     if given.get("projected", True):
         y = nn.linear(y, given["out_proj.weight"], given.get("out_proj.bias"))
     y = y if given["batch_first"] else nn.permute(y, (1, 0, 2))
@@ -115,21 +138,7 @@ def _projected(nn: Any, given: Arguments, x: Any, rows: np.ndarray) -> Any:
     index = nn.constant(rows, like=weight)
     bias = None if bias is None else nn.select(bias, index, 0)
     y = nn.linear(x, nn.select(weight, index, 0), bias)
-    batch, tokens = x.shape[:2]
-    heads, split = given["num_heads"], given.get("split", "major")
-    if split == "none":
-        return nn.reshape(y, (batch, heads, tokens, -1))
-    if split == "minor":
-        return nn.permute(nn.reshape(y, (batch, tokens, -1, heads)), (0, 3, 1, 2))
-    return nn.permute(nn.reshape(y, (batch, tokens, heads, -1)), (0, 2, 1, 3))
-
-
-def _merged(nn: Any, given: Arguments, y: Any, shape: tuple[int, ...], heads: int) -> Any:
-    """The heads side by side."""
-    merge = given.get("merge", "major")
-    if merge != "none":
-        y = nn.permute(y, (0, 2, 3, 1) if merge == "minor" else (0, 2, 1, 3))
-    return nn.reshape(y, shape)
+    return _split(nn, y, given["num_heads"], given.get("split", "major"))
 
 
 def _dropped(nn: Any, given: Arguments, q: Any, k: Any) -> Any:
@@ -145,17 +154,15 @@ def _dropped(nn: Any, given: Arguments, q: Any, k: Any) -> Any:
 def _term(nn: Any, given: Arguments, q: Any, keys: int) -> Any:
     """Both masks as one term of the scores; None without any."""
     batch, heads, queries, _ = q.shape
+    shapes = {"attn_mask": (-1, heads, queries, keys), "key_padding_mask": (batch, 1, 1, keys)}
+    low, zero = (nn.constant(np.array(value), like=q) for value in (-np.inf, 0.0))
     total = None
-    for name, shape in (
-        ("attn_mask", (-1, heads, queries, keys)),
-        ("key_padding_mask", (batch, 1, 1, keys)),
-    ):
+    for name, shape in shapes.items():
         mask = given.get(name)
         if mask is None:
             continue
         inverted = name in given.get("inverted", ())
         if "bool" in str(mask.dtype):
-            low, zero = (nn.constant(np.array(value), like=q) for value in (-np.inf, 0.0))
             mask = nn.where(mask, zero, low) if inverted else nn.where(mask, low, zero)
         elif inverted:
             mask = -mask
@@ -173,20 +180,15 @@ _SOFTMAX = {
     "over the heads (axis -3)": {"axis": -3},
     "missing": {"weigh": "none"},
     "in float32": {"weigh": "float32"},
-    "with one more in the denominator": {"weigh": "one more"},
 }
-_DROPOUT = {
-    "missing": {"drop": "nothing"},
-    "of the scores instead of the weights": {"drop": "scores"},
-    "after which weights are rescaled to a sum of one": {"drop": "and rescaled"},
-}
-_MASK = {
-    "applied after the softmax": {"mask when": "after the softmax"},
-    "added before scaling": {"mask when": "before scaling"},
+_MASK = {"applied after the softmax": {"after": True}}
+_FLOORS = {
+    f"forbidden scores of {least:g} instead of minus infinity": {"least score": least}
+    for least in (-1e4, -1e9, -100.0, -10.0)
 }
 _CAUSAL = {
-    "that the reference does not have": {"seen": "past"},
-    "of the future instead of the past": {"seen": "future"},
+    "that the reference does not have": {"band": (None, 0)},
+    "of the future instead of the past": {"band": (0, None)},
 }
 _HEADS = {
     "merged wrongly (heads and tokens not exchanged back)": {"merge": "none"},
@@ -200,36 +202,29 @@ _HEADS = {
 
 def attention(given: Arguments) -> tuple[Formula, list[Convention]]:
     """The function of `nn`."""
-    return _function, _of_scores(given, given["query"].shape[-1], 1, given.get("bias") is not None)
+    width = given["query"].shape[-1]
+    return _function, _of_scores(width, width, given.get("scale"), given.get("bias") is not None)
 
 
 def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
     """The layer, with its projections and heads."""
     heads, whole = given["num_heads"], given["embed_dim"]
     masks = [name for name in ("attn_mask", "key_padding_mask") if given.get(name) is not None]
-    ignored = {f"{name} ignored": {name: None} for name in masks}
-    inverted: dict[str, dict[str, Any]] = {
-        f"{name} inverted": {"inverted": (name,)} for name in masks
-    }
-    # A row that is forbidden altogether has no numbers with minus infinity.
-    floors = [(name, least) for name in masks for least in (-1e4, -1e9, -30.0)]
-    inverted |= {
-        f"{name} inverted, forbidden scores of {least:g}": {
-            "inverted": (name,),
-            "least score": least,
-        }
-        for name, least in floors
-    }
-    rows = [order for order in permutations(_ROWS) if order != _ROWS]
-    packed = {", ".join(order): {"packed": order} for order in rows}
-    orders = {
-        ", ".join("qkv"[order.index(i)] for i in range(3)): {"order": order}
-        for order in permutations(range(3))
-    }
+    treated: dict[str, dict[str, Any]] = {f"{name} ignored": {name: None} for name in masks}
+    for name in masks:
+        treated[f"{name} inverted"] = {"inverted": (name,)}
+        # A row that is forbidden altogether has no numbers with minus infinity.
+        finite = {"inverted": (name,), "least score": -1e9}
+        treated[f"{name} inverted, forbidden scores of -1e9"] = finite
+    packed = {", ".join(order): {"packed": order} for order in permutations(_ROWS)}
+    orders = {}
+    for order in permutations(range(3)):
+        words = ", ".join("qkv"[order.index(i)] for i in range(3))
+        orders[words] = {"order": order}
     counts = [count for count in range(1, whole + 1) if whole % count == 0]
     return _multihead, [
-        rules("", ignored | inverted),
-        *_of_scores(given, whole // heads, heads, bool(masks)),
+        rules("", treated),
+        *_of_scores(whole // heads, whole, None, bool(masks)),
         rules("heads", _HEADS),
         rules("rows of the packed projection in the order", packed, usual=", ".join(_ROWS)),
         rules("packed projection in the order", orders, usual="q, k, v"),
@@ -240,42 +235,220 @@ def multihead(given: Arguments) -> tuple[Formula, list[Convention]]:
     ]
 
 
-def _of_scores(given: Arguments, width: int, heads: int, masked: bool) -> list[Convention]:
+def _of_scores(width: int, whole: int, scale: float | None, masked: bool) -> list[Convention]:
     """What is known of scores and weights, with or without heads."""
-    usual = given.get("scale") or width**-0.5
-    scales = {
-        "no scale": 1.0,
-        f"scale 1/sqrt({width * heads}) (whole width) instead of 1/sqrt({width})": (
-            (width * heads) ** -0.5
-        ),
-        f"scale 1/{width} instead of 1/sqrt({width})": 1.0 / width,
-        f"scale sqrt({width}) instead of 1/sqrt({width})": width**0.5,
-    }
-    named = {words: {"scale": one} for words, one in scales.items() if abs(one - usual) > 1e-12}
-    picked = {_picked(some): {"picked": some} for some in product(range(3), repeat=3)}
+    picked = {_in_place(some): {"picked": some} for some in product(range(3), repeat=3)}
     del picked[""]
     found = [
-        rules("", named),
+        *_scales(width, whole, scale),
         rules("softmax", _SOFTMAX),
         rules("causal mask", _CAUSAL),
-        rules("dropout", _DROPOUT),
-        rules("no gradient", {"of queries and keys": {"constant": True}}),
-        number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual),
+        rules("dropout", {"missing": {"drop": "nothing"}}),
         rules("", picked),
     ]
-    if masked:
-        found += [rules("mask", _MASK), rules("mask:", _FLOORS)]
+    return [*found, rules("mask", _MASK), rules("mask:", _FLOORS)] if masked else found
+
+
+def _scales(width: int, whole: int, scale: float | None) -> list[Convention]:
+    """Other factors of the scores; `whole` is the width of all heads together."""
+    usual = width**-0.5 if scale is None else scale
+    known = {
+        f"no scale instead of {usual:.10g}": 1.0,
+        f"scale 1/sqrt({whole}) (whole width) instead of {usual:.10g}": whole**-0.5,
+        f"scale 1/{width} instead of {usual:.10g}": 1.0 / width,
+        f"scale sqrt({width}) instead of {usual:.10g}": width**0.5,
+        f"scale 1/sqrt({width}) instead of {usual:.10g}": width**-0.5,
+    }
+    others = {words: one for words, one in known.items() if abs(one - usual) > 1e-12}
+    named = rules("", {words: {"scale": one} for words, one in others.items()})
+    return [named, number_of("scale", "scale", alternatives=(usual, 0.5, 1.0), usual=usual)]
+
+
+def _in_place(some: Sequence[int]) -> str:
+    """Which of queries, keys and values take which places; no words for the usual ones."""
+    names = ("queries", "keys", "values")
+    moved = [place for place, i in enumerate(some) if i != place]
+    words = ", ".join(f"{names[some[place]]} in the place of {names[place]}" for place in moved)
+    if len(moved) != 2 or len(set(some)) < 3:
+        return words
+    return f"{' and '.join(names[place] for place in moved)} exchanged ({words})"
+
+
+# Written out between layers
+# -----------------------------------------------------------------------------
+
+# Of rotary positions: which elements of a head make a pair, and those of which a frequency is.
+_PAIRS: Mapping[str, Mapping[str, Any]] = {
+    "halves": {"pairs": "halves", "frequencies": "halves"},
+    "neighbours (interleaved pairs)": {"pairs": "neighbours", "frequencies": "neighbours"},
+    "halves with the frequencies of neighbours (interleaved)": {
+        "pairs": "halves",
+        "frequencies": "neighbours",
+    },
+    "neighbours with the frequencies of halves": {"pairs": "neighbours", "frequencies": "halves"},
+    "nothing (no positions)": {"pairs": "", "frequencies": ""},
+}
+TURNED = tuple(_PAIRS)[:2] + tuple(_PAIRS)[-1:]  # what right code does
+
+
+def turning(how: str) -> Mapping[str, Any]:
+    """What `by_hand` reads of one way to turn queries and keys by their positions."""
+    return _PAIRS[how]
+
+
+def by_hand(nn: Any, given: Arguments) -> Any:
+    """Scores and what is seen, or else what heads give, of projections ``(batch, tokens, width)``.
+
+    Fewer heads of keys and values serve several of the queries'. The mask of scores is an array of
+    what is seen, or a `Band`.
+    """
+    names = [("q", "k", "v")[i] for i in given.get("picked", (0, 1, 2))]
+    q, k, v = (_prepared(nn, given, name, place) for place, name in enumerate(names))
+    if given["scores"]:
+        scores = _scores(nn, q, k, given)
+        seen = _seen(given, q.shape[-2], k.shape[-2])
+        mask = nn.constant(np.broadcast_to(seen, scores.shape).astype(np.float64), like=scores)
+        forbidden = given.get("forbidden")
+        if forbidden is not None:  # then nothing is hidden for certain
+            scores, mask = scores * mask + forbidden * (1.0 - mask), mask * 0.0 + 1.0
+        return nn.reshape(scores * mask, given["shape"]), nn.reshape(mask, given["shape"])
+    if "weights" in given:
+        y = nn.matmul(given["weights"], v)
+    else:
+        seen = _seen(given, q.shape[-2], k.shape[-2])
+        bias = nn.constant(np.where(seen, 0.0, _FORBIDDEN), like=q)
+        y, _, _ = _attend(nn, q, k, v, bias, {**given, "band": (None, None)})
+    return _merged(nn, y, given["shape"], given.get("merge", "major"))
+
+
+def _seen(given: Arguments, queries: int, keys: int) -> np.ndarray:
+    mask = given["mask"]
+    return mask if isinstance(mask, np.ndarray) else band(queries, keys, mask)
+
+
+def _prepared(nn: Any, given: Arguments, name: str, place: int) -> Any:
+    """One projection in heads, turned by its positions and repeated; None where there is none."""
+    if given.get(name) is None:
+        return None
+    x, heads = given[name], given["heads"]
+    count = x.shape[-1] // given["width"]
+    y = _split(nn, x, count, given.get("split", "major"))
+    if given["pairs"] and place in given.get("turned", (0, 1)):
+        y = _turned(nn, y, given)
+    if count == heads:
+        return y
+    if given.get("tiled"):
+        return nn.concatenate([y] * (heads // count), 1)
+    copies = nn.stack([y] * (heads // count), 2)
+    return nn.reshape(copies, (y.shape[0], heads, *y.shape[2:]))
+
+
+def _turned(nn: Any, x: Any, given: Arguments) -> Any:
+    """Each pair of elements of a head turned by an angle that grows with the position."""
+    tokens, width = x.shape[-2:]
+    half = np.arange(width // 2)
+    frequency = given["base"] ** (-half / len(half))
+    angle = np.outer(np.arange(tokens), _arranged(frequency, frequency, given["frequencies"]))
+    other = _arranged(2 * half + 1, 2 * half, "neighbours")
+    if given["pairs"] == "halves":
+        other = _arranged(half + len(half), half, "halves")
+    sign = _arranged(-np.ones(len(half)), np.ones(len(half)), given["pairs"])
+    sine = nn.constant(np.sin(angle) * sign * given.get("direction", 1.0), like=x)
+    partner = nn.select(x, nn.constant(other, like=x), -1)
+    return x * nn.constant(np.cos(angle), like=x) + partner * sine
+
+
+def _arranged(first: np.ndarray, second: np.ndarray, how: str) -> np.ndarray:
+    """Two halves one after another, or in turns."""
+    if how == "halves":
+        return np.concatenate([first, second])
+    return np.stack([first, second], -1).ravel()
+
+
+_POSITIONS = {
+    "turn the other way (sign of the sine)": {"direction": -1.0},
+    "missing in the keys (not turned)": {"turned": (0,)},
+    "missing in the queries (not turned)": {"turned": (1,)},
+    "in the values too": {"turned": (0, 1, 2)},
+}
+_TILED = {"tiled instead of repeated (head i takes group i % groups)": {"tiled": True}}
+
+
+_FORBIDDEN_SCORES = {
+    f"{score:g} (the mask is {how})": {"forbidden": score}
+    for score, how in ((0.0, "multiplied"), (-1.0, "added"), (-1e4, "finite"), (-1e3, "finite"))
+}
+
+
+def written_out(given: Arguments) -> list[Convention]:
+    """What is known to go wrong in attention that is written out."""
+    found = [rules("heads of keys and values", _TILED), rules("heads", _HEADS), *_mistaken(given)]
+    if "weights" in given:
+        return found
+    whole = given["width"] * given["heads"]
+    turned = {words: {"base": 1e4, **how} for words, how in _PAIRS.items()}
+    found = [
+        *_scales(given["width"], whole, given["scale"]),
+        rules("mask", _bands(given["mask"])),
+        rules("forbidden scores of", _FORBIDDEN_SCORES, usual="minus infinity"),
+        rules("rotary positions turn", turned, usual=given["turning"]),
+        *found,
+    ]
+    if given["pairs"]:
+        usual = given["base"]
+        settings = {"alternatives": _BASES, "least": 1.0, "usual": usual}
+        base = number_of("base of the rotary positions", "base", **settings)
+        found += [base, rules("rotary positions", _POSITIONS)]
+    return found if given["scores"] else [*found, rules("softmax", _SOFTMAX)]
+
+
+def _mistaken(given: Arguments) -> list[Convention]:
+    """One projection in the place of another."""
+    named, found = given["named"], []
+    if "k" in named:
+        orders = [
+            some for some in permutations(range(3)) if max(some[len(named) :], default=2) == 2
+        ]
+        picked = {_in_place(some): {"picked": some} for some in orders[1:]}
+        found.append(rules("", picked))
+    for role, usual in named.items():
+        alike = [name for name, one in given["others"].items() if one.shape == given[role].shape]
+        said = {f"{name} instead of {usual}": name for name in alike if name != usual}
+        found.append(Convention(f"{_ROLES[role]} from", said, partial(_taken, role)))
     return found
 
 
-def _picked(some: Sequence[int]) -> str:
-    """Which of queries, keys and values take which places; no words for the usual ones."""
-    names = ("queries", "keys", "values")
-    pairs = zip(names, some, strict=True)
-    return ", ".join(f"{names[i]} in the place of {name}" for name, i in pairs if names[i] != name)
+_ROLES = {"q": "queries", "k": "keys", "v": "values"}
 
 
-_FLOORS = {
-    f"forbidden scores of {least:g} instead of minus infinity": {"least score": least}
-    for least in (-1e4, -1e9, -100.0, -10.0, -1.0)
-}
+def _taken(role: str, formula: Formula, nn: Any, given: Arguments, name: str) -> Any:
+    return formula(nn, {**given, role: given["others"][name]})
+
+
+_BASES = (1e3, 1e5, 1e6, 5e5, 1e2)
+
+
+def _bands(mask: Band | np.ndarray) -> dict[str, dict[str, Any]]:
+    """Other masks: shifted by a step, turned round, missing."""
+    found: dict[str, Band] = {"missing": (None, None)}
+    if isinstance(mask, tuple):
+        low, high = mask
+        found |= {
+            "hides one token more at its end (the token itself where it is causal)": (
+                low,
+                _by(high, -1),
+            ),
+            "shows one token more at its end (the next one where it is causal)": (
+                low,
+                _by(high, 1),
+            ),
+            "begins one step later (a narrower band)": (_by(low, 1), high),
+            "begins one step earlier (a wider band)": (_by(low, -1), high),
+            "of the future instead of the past": (_by(high, 0, -1), _by(low, 0, -1)),
+            "causal": (None, 0),
+        }
+    return {words: {"mask": one} for words, one in found.items() if one != mask}
+
+
+def _by(step: int | None, more: int, sign: int = 1) -> int | None:
+    return None if step is None else sign * step + more

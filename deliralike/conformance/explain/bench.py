@@ -59,7 +59,7 @@ class Bench:
         self.buffers = tuple(name for name in names if name not in beside)
         self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
         self._sizes = {
-            name: max(_norm(self.wanted.get(name)), _norm(self.reference.get(name)))
+            name: max(finite_norm(self.wanted.get(name)), finite_norm(self.reference.get(name)))
             for name in names
         }
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
@@ -163,9 +163,11 @@ class Bench:
             wanted = np.zeros_like(found) if wanted is None and found is not None else wanted
         if found is None or wanted is None or found.shape != wanted.shape:
             return 0.0 if found is wanted else np.inf
-        neither = np.isnan(found) & np.isnan(wanted)
-        difference = _norm(np.where(neither, 0.0, found - wanted))
-        size = max(_norm(np.where(neither, 0.0, found)), _norm(np.where(neither, 0.0, wanted)))
+        # infinite scores and undefined numbers that both have are no difference
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        with np.errstate(all="ignore"):
+            difference = _norm(np.where(same, 0.0, found - wanted))
+        size = max(finite_norm(found), finite_norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):
             return 0.0
         distance = difference / size if np.isfinite(difference) else np.inf
@@ -255,6 +257,11 @@ def _norm(array: Any) -> float:
         return 0.0
     with np.errstate(all="ignore"):
         return float(np.sqrt(np.square(np.asarray(array, np.float64)).sum()))
+
+
+def finite_norm(array: Any) -> float:
+    """The norm of the finite numbers."""
+    return 0.0 if array is None else _norm(np.where(np.isfinite(array), array, 0.0))
 
 
 @contextlib.contextmanager

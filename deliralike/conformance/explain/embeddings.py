@@ -12,7 +12,6 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
-    factor,
     output,
     rules,
     setting,
@@ -29,17 +28,6 @@ def _rows(nn: Any, given: Arguments) -> Any:
     return nn.where(here, found * 0.0 if given.get("zero") else nn.stop_gradient(found), found)
 
 
-def _shortened(formula: Formula, nn: Any, given: Arguments, most: float) -> Any:
-    """Rows longer than a number shortened to it."""
-    weight = given["weight"]
-    squares = nn.sum(weight * weight, 1, keepdim=True)
-    length = nn.sqrt(nn.where(squares > 0, squares, squares * 0.0 + 1.0))
-    factor = nn.where(length > most, most / length, length * 0.0 + 1.0)
-    if not given.get("through length"):
-        factor = nn.stop_gradient(factor)
-    return formula(nn, {**given, "weight": weight * factor})
-
-
 def embedding(given: Arguments) -> tuple[Formula, list[Convention]]:
     """Everything that is known to go wrong in an embedding."""
     index, (count, width) = np.asarray(given["index"]).astype(np.int64), given["weight"].shape
@@ -49,17 +37,10 @@ def embedding(given: Arguments) -> tuple[Formula, list[Convention]]:
     def formula(nn: Any, given: Arguments) -> Any:
         return _rows(nn, {"padding": padding, **given})
 
-    def through_length(formula: Formula, nn: Any, given: Arguments, most: float) -> Any:
-        return _shortened(formula, nn, {**given, "through length": True}, most)
-
     scales = {f"times sqrt({width})": math.sqrt(width), f"divided by sqrt({width})": width**-0.5}
     known = {words: lambda nn, y, by=by: y * by for words, by in scales.items()}
     shifts = {f"off by {by:+d}": lambda nn, index, by=by: index + by for by in (1, -1)}
-    clamped = {
-        f"clamped to {most} (out of range above it)": _clamped(most)
-        for most in range(int(index.max(initial=0)))
-    }
-    found = [output("rows scaled:", known), array("index", "index", {**shifts, **clamped})]
+    found = [output("rows scaled:", known), array("index", "index", shifts)]
     if padding is not None:
         counted = {"is not zero": {"padding": None}}
         zero = {"is zero instead of the stored row": {"zero": True}}
@@ -69,15 +50,8 @@ def embedding(given: Arguments) -> tuple[Formula, list[Convention]]:
         ]
     others = [int(row) for row in np.unique(index)]
     outputs = {f"{row}, output zero there": {"padding": row, "zero": True} for row in others}
-    lengths = {"alternatives": (1.0, 2.0), "usual": None, "least": 0.0}
     found += [
         setting("padding", others, words="padding_idx", usual=padding),
         rules("padding_idx", outputs),
-        factor("length of rows at most", _shortened, **lengths),
-        factor("length of rows (with its gradient) at most", through_length, **lengths),
     ]
     return formula, found
-
-
-def _clamped(most: int) -> Any:
-    return lambda nn, index: nn.where(index > most, index * 0 + most, index)

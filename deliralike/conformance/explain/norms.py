@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,10 @@ EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
 
 # How the deviation is made of the variance and epsilon; the usual way is ``sqrt(var + eps)``.
 _DEVIATIONS: Mapping[str, Any] = {
+    "": lambda nn, var, eps: nn.sqrt(var + eps),
     "outside": lambda nn, var, eps: nn.sqrt(var) + eps,
     "floor": lambda nn, var, eps: nn.sqrt(nn.where(var > eps, var, eps)),
     "variance": lambda nn, var, eps: var + eps,
-    "squared": lambda nn, var, eps: nn.sqrt(var * var + eps),
     "none": lambda nn, var, eps: 1.0,
 }
 _EPS = {
@@ -42,18 +43,10 @@ _VARIANCE = {
 _MEAN = {"not subtracted (RMS norm, not centred)": {"centred": False}}
 _DIVISOR = {
     "the variance instead of its root": {"deviation": "variance"},
-    "the variance instead of its root (eps added to its square)": {"deviation": "squared"},
     "one: not divided by the standard deviation": {"deviation": "none"},
 }
-_ROUNDING = {
-    "one-pass variance E[x²] - E[x]²": {"variance": "one pass"},
-    "mean and variance in float32": {"short": "float32"},
-}
-_GRADIENT = {
-    "through the batch statistics (mean and variance)": {"constant": ("mean", "var")},
-    "through the mean": {"constant": ("mean",)},
-    "through the variance": {"constant": ("var",)},
-}
+_ROUNDING = {"mean and variance in float32": {"short": "float32"}}
+_GRADIENT = {"through the batch statistics (mean and variance)": {"constant": True}}
 
 
 def _rules(given: Arguments) -> list[Convention]:
@@ -75,46 +68,35 @@ def statistics(nn: Any, x: Any, given: Arguments) -> tuple[Any, Any]:
     """Mean and variance over ``axes``, by the rules that are given."""
     axes = tuple(given["axes"])
     mean = nn.mean(x, axes, keepdim=True)
-    centred = x - mean
-    squares = nn.mean(x * x, axes, keepdim=True)
-    how = given.get("variance")
-    if how == "one pass":
-        var = squares - mean * mean
-    elif how == "uncentred" or not given.get("centred", True):
-        var = squares
+    if given.get("variance") == "uncentred" or not given.get("centred", True):
+        var = nn.mean(x * x, axes, keepdim=True)
     else:
-        count = math.prod(x.shape[axis] for axis in axes)
-        correction = given.get("correction", 0)
-        var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / max(count - correction, 1e-30))
+        count, centred = math.prod(x.shape[axis] for axis in axes), x - mean
+        divisor = max(count - given.get("correction", 0), 1e-30)
+        var = nn.sum(centred * centred, axes, keepdim=True) * (1.0 / divisor)
     if given.get("error") is not None:
         var = var + nn.constant(given["error"], like=x)
     if given.get("short"):
         mean, var = (nn.cast(nn.cast(value, given["short"]), x) for value in (mean, var))
-    constant = given.get("constant", ())
-    mean = nn.stop_gradient(mean) if "mean" in constant else mean
-    return mean, nn.stop_gradient(var) if "var" in constant else var
+    if given.get("constant"):
+        mean, var = nn.stop_gradient(mean), nn.stop_gradient(var)
+    return mean, var
 
 
 def divided(nn: Any, x: Any, mean: Any, var: Any, given: Arguments) -> Any:
     """What is normalised: centred and divided by the deviation."""
     difference = x - mean if given.get("centred", True) else x
-    deviation = _DEVIATIONS.get(given.get("deviation", ""))
-    if deviation is None:
-        return difference / nn.sqrt(var + given["eps"])
-    return difference / deviation(nn, var, given["eps"])
+    return difference / _DEVIATIONS[given.get("deviation", "")](nn, var, given["eps"])
 
 
 def _affine(nn: Any, y: Any, given: Arguments) -> Any:
     """Scaled and shifted by what is learned, which is of shape ``(width,)`` or ``learned``."""
-    weight, bias = given.get("weight"), given.get("bias")
-    if given.get("learned") is not None:
-        weight, bias = (
-            None if one is None else nn.reshape(one, given["learned"]) for one in (weight, bias)
-        )
-    if given.get("shifted first") and bias is not None:
-        return (y + bias) * weight
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    weight, bias, shape = given.get("weight"), given.get("bias"), given.get("learned")
+    if weight is not None:
+        y = y * (weight if shape is None else nn.reshape(weight, shape))
+    if bias is not None:
+        y = y + (bias if shape is None else nn.reshape(bias, shape))
+    return y
 
 
 def _own(nn: Any, given: Arguments) -> Any:
@@ -169,24 +151,13 @@ def group_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
 
     usual = {"learned": learned, **split(groups)}
     counts = [count for count in range(1, channels + 1) if channels % count == 0]
-    each = (samples, groups, channels // groups, -1)
-    other = {
-        "over each group of the whole batch (other axes)": {"axes": (0, 2)},
-        "over each group at each position by itself (other axes)": {"split": each},
-    }
-    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
+    in_turn = {str(count): dealt(count) for count in counts}
     own = [
         rules("groups", {count: split(count) for count in counts}, usual=groups),
-        rules(
-            "channels dealt to the groups in turn (interleaved), groups",
-            {str(count): dealt(count) for count in counts},
-        ),
+        rules("channels dealt to the groups in turn (interleaved), groups", in_turn),
     ]
-    return _with(_own, usual), [
-        *own,
-        *_rules({**given, **usual}),
-        rules("normalised", other | whole),
-    ]
+    whole = {f"over axes {axes}": {"split": x.shape, "axes": axes} for axes in _axes_of(x.ndim)}
+    return _with(_own, usual), [*own, *_rules({**given, **usual}), rules("normalised", whole)]
 
 
 def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
@@ -207,13 +178,11 @@ def instance_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
 
 def _batch_norm(nn: Any, given: Arguments) -> Any:
     """Batch norm by the rules that are given, which are the usual ones where nothing is."""
-    after, source = given["after"], given["source"]
     if given["moves"]:
         _move(nn, given)
-    if source == "batch":
+    if given["source"] == "batch":
         return _own(nn, given)
-    stored = after if source == "updated" else given
-    return _scaled(nn, given, stored["running_mean"], stored["running_var"])
+    return _scaled(nn, given, given["running_mean"], given["running_var"])
 
 
 def _scaled(nn: Any, given: Arguments, mean: Any, var: Any) -> Any:
@@ -224,18 +193,16 @@ def _scaled(nn: Any, given: Arguments, mean: Any, var: Any) -> Any:
 def _move(nn: Any, given: Arguments) -> None:
     """Write the running statistics after the call, which are those of the channels."""
     x, after, share = given["x"], given["after"], given["momentum"]
-    biased = {**given, "axes": given["channel"], "correction": 0, "constant": ("mean", "var")}
+    biased = {**given, "axes": given["channel"], "correction": 0, "constant": True}
     mean, var = (nn.reshape(one, (-1,)) for one in statistics(nn, x, biased))
     if share is None:  # a plain average
         share = 1.0 / (nn.cast(given["num_batches_tracked"], mean) + 1.0)
     count = math.prod(x.shape) // x.shape[1]
-    if given.get("stored") == "std":
-        var = nn.sqrt(var)
-    if given.get("stored") != "biased":
+    if not given.get("biased"):
         var = var * (count / max(count - 1, 1e-30))
     new = {"running_mean": mean, "running_var": var}
-    for name in given.get("moved", new):
-        for _ in range(given.get("times", 1)):
+    for _ in range(given.get("times", 1)):
+        for name in new:
             after[name] = after.get(name, given[name]) * (1.0 - share) + new[name] * share
 
 
@@ -263,9 +230,7 @@ def batch_norm(given: Arguments) -> tuple[Formula, list[Convention]]:
             *_source(training),
             *(_moving(given) if training else _stored("running_mean", "running_var")),
         ]
-    found += [*further, _over(axes, x.ndim, names)]
-    found.append(rules("shifted before scaled:", {"weight * (x + bias)": {"shifted first": True}}))
-    return _with(_batch_norm, usual), found
+    return _with(_batch_norm, usual), [*found, *further, _over(axes, x.ndim, names)]
 
 
 def _source(training: bool) -> list[Convention]:
@@ -283,10 +248,7 @@ def _source(training: bool) -> list[Convention]:
         "never updated (not moved, momentum=0)": resting,
         "frozen: used in training, none moved": {**running, **resting},
         "used in training, though moved": running,
-        "moved first, then used in training": {"source": "updated"},
         "updated twice": {"times": 2},
-        "updated, but not the running variance": {"moved": ("running_mean",)},
-        "updated, but not the running mean": {"moved": ("running_var",)},
     }
     return [rules("running statistics", known)]
 
@@ -294,24 +256,18 @@ def _source(training: bool) -> list[Convention]:
 def _moving(given: Arguments) -> list[Convention]:
     """How the running statistics move."""
     momentum = given["momentum"]
-    average = {"None (a plain average)": 1.0 / (float(given["num_batches_tracked"]) + 1.0)}
-    variance = {
-        "biased instead of unbiased": {"stored": "biased"},
-        "holds the standard deviation": {"stored": "std"},
-    }
-    stored = rules("running variance", variance, joins="moves")
+    biased = {"biased instead of unbiased": {"biased": True}}
+    stored = rules("running variance", biased, joins="moves")
+    how = {"free": True, "least": 0.0, "joins": "moves"}
     if momentum is None:
-        starts, usual = (0.01, 0.1, 0.9), "a plain average"
-        return [
-            setting("momentum", starts, free=True, least=0.0, usual=usual, joins="moves"),
-            stored,
-        ]
+        starts = (0.01, 0.1, 0.9)
+        return [setting("momentum", starts, usual="a plain average", **how), stored]
+    average = {"None (a plain average)": 1.0 / (float(given["num_batches_tracked"]) + 1.0)}
     swapped = f"{momentum:.10g} (swapped: the weight of the old value)"
-    starts = (0.01, 1.0 - momentum, 1.0)
     return [
         setting("momentum", (1.0 - momentum,), usual=swapped, joins="moves"),
         setting("momentum", average),
-        setting("momentum", starts, free=True, least=0.0, joins="moves"),
+        setting("momentum", (0.01, 1.0 - momentum, 1.0), **how),
         stored,
     ]
 
@@ -342,81 +298,105 @@ def batch_norm_function(given: Arguments) -> tuple[Formula, list[Convention]]:
 
 
 def written_by_hand(given: Arguments) -> tuple[Formula, list[Convention]] | None:
-    """RMS or layer norm in a class of its own, as its output shows; None where it is neither.
+    """A norm in a class of its own, as its output shows; None where it is none.
 
-    Weights are known by their number: a scale alone, or a scale and a shift.
+    Its axes, its epsilon and where that is added are read off the output; weights are known by
+    their sizes and their number: a scale alone, or a scale and a shift.
     """
     x, names = given["x"], sorted(given["parameters"], key=_is_shift)
     own = dict(zip(("weight", "bias"), names, strict=False))
-    if len(names) > 2 or any(given[name].shape != x.shape[-1:] for name in names):
+    learned = _learned(x, [given[name] for name in names])
+    if len(names) > 2 or learned is None:
         return None
-    for centred in (False, True):
-        eps = _eps_of(x, given["usual"], [given[name] for name in names], centred)
-        if eps is None:
-            continue
-        axes = (x.ndim - 1,)
-        usual: dict[str, Any] = {"axes": axes, "centred": centred, "eps": eps, "learned": None}
-
-        def formula(nn: Any, given: Arguments, usual: Arguments = usual) -> Any:
-            return _own(nn, {**usual, **given, **{name: given[own[name]] for name in own}})
-
-        other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
-        return formula, [
-            *_rules({**usual, "x": x}),
-            rules("mean", {other: {"centred": not centred}}),
-            _over(axes, x.ndim, {}),
-        ]
+    weights = {name: given[one].reshape(learned) for name, one in own.items()}
+    tried = product(_likely_axes(x.ndim), (True, False), ("", "outside"))
+    for axes, centred, deviation in tried:
+        usual: dict[str, Any] = {"axes": axes, "centred": centred, "deviation": deviation}
+        eps = _eps_of(x, given["usual"], weights, usual)
+        if eps is not None:
+            return _by_hand({**usual, "eps": eps, "learned": learned, "x": x}, own)
     return None
+
+
+def _by_hand(usual: dict[str, Any], own: Mapping[str, str]) -> tuple[Formula, list[Convention]]:
+    """The formula of a norm whose axes and epsilon are known, with what else it may be.
+
+    `own` gives its names of weight and bias.
+    """
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        return _own(nn, {**usual, **given, **{name: given[one] for name, one in own.items()}})
+
+    centred, axes = usual["centred"], usual["axes"]
+    other = "left in (RMS norm, not centred)" if centred else "subtracted (layer norm)"
+    found = [*_rules(usual), rules("mean", {other: {"centred": not centred}})]
+    if usual["deviation"]:
+        inside = {"under the root instead of outside of it": {"deviation": ""}}
+        found.append(rules("eps", inside, joins="variance"))
+    if "weight" in own:
+        plus = {"one plus what is learned": lambda nn, weight: weight + 1.0}
+        found.append(array("scale", own["weight"], plus))
+    return formula, [*found, _over(axes, usual["x"].ndim, {})]
 
 
 def _is_shift(name: str) -> bool:
     return any(word in name for word in ("bias", "beta", "shift"))
 
 
-def _eps_of(x: np.ndarray, y: np.ndarray, learned: Sequence[Any], centred: bool) -> float | None:
-    """The epsilon with which a norm over the last axis gives an output; None without one."""
-    weight, bias = [*learned, 1.0, 0.0][:2] if len(learned) != 1 else (learned[0], 0.0)
-    centre = x - x.mean(-1, keepdims=True) if centred else x
-    var = np.square(centre).mean(-1, keepdims=True)
+def _learned(x: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[int, ...] | None:
+    """The shape in which weights are along the last axis or along the channels, or None."""
+    last = (1,) * (x.ndim - 1) + (-1,)
+    for shape, width in ((last, x.shape[-1]), (_per_channel(x.ndim), x.shape[1])):
+        if all(one.shape in ((width,), (width, *(1,) * (x.ndim - 2))) for one in weights):
+            return shape
+    return None
+
+
+def _likely_axes(rank: int) -> list[tuple[int, ...]]:
+    """What norms are taken over: the features, or of pictures the channels, positions, samples."""
+    pictures = [(1,), tuple(range(1, rank)), tuple(range(2, rank)), (0, *range(2, rank))]
+    return [(rank - 1,), *(pictures if rank > 2 else [(0,)])]
+
+
+def _eps_of(
+    x: np.ndarray, y: np.ndarray, weights: Mapping[str, np.ndarray], how: Arguments
+) -> float | None:
+    """The epsilon with which a norm gives an output; None without one."""
+    axes, weight, bias = how["axes"], weights.get("weight", 1.0), weights.get("bias", 0.0)
+    centre = x - x.mean(axes, keepdims=True) if how["centred"] else x
+    var = np.square(centre).mean(axes, keepdims=True)
     with np.errstate(all="ignore"):
-        eps = float(np.median(np.square(centre * weight / (y - bias)) - var))
-    for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
-        with np.errstate(all="ignore"):
-            made = centre / np.sqrt(var + plain) * weight + bias
-        if np.allclose(made, y, rtol=1e-9, atol=1e-12):
-            return plain
+        deviation = centre * weight / (y - bias)
+        left = deviation - np.sqrt(var) if how["deviation"] else np.square(deviation) - var
+        eps = float(np.nanmedian(left))
+        for plain in (0.0, *(float(f"{eps:.{digits}e}") for digits in range(7))):
+            root = np.sqrt(var) + plain if how["deviation"] else np.sqrt(var + plain)
+            if np.allclose(centre / root * weight + bias, y, rtol=1e-9, atol=1e-12):
+                return plain
     return None
 
 
 def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:
     """Division by the L2 norm along an axis, which is `eps` at least."""
-    norms = {
-        "sum of magnitudes (L1)": lambda nn, x, dim: nn.sum(nn.abs(x), dim, keepdim=True),
-        "squared norm": lambda nn, x, dim: nn.sum(x * x, dim, keepdim=True),
-        "root mean square": lambda nn, x, dim: nn.sqrt(nn.mean(x * x, dim, keepdim=True)),
+    divisors: Mapping[str, Any] = {
+        "eps added to the norm": lambda nn, squares, eps: nn.sqrt(squares) + eps,
+        "eps under the root": lambda nn, squares, eps: nn.sqrt(squares + eps),
     }
-
-    def divided_by(norm: Any) -> Formula:
-        return lambda nn, given: given["x"] / norm(nn, given["x"], given["dim"])
-
-    def squares(nn: Any, given: Arguments) -> Any:
-        return nn.sum(given["x"] * given["x"], given["dim"], keepdim=True)
-
-    def added(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return given["x"] / (nn.sqrt(squares(nn, given)) + value)
-
-    def rooted(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        return given["x"] / nn.sqrt(squares(nn, given) + value)
-
-    how = {
-        "alternatives": (1e-5, 1e-3, 1e-8),
-        "least": 0.0,
-        "usual": f"max(norm, {given['eps']:g})",
-    }
-    found = [
-        factor("eps added to the norm", added, **how),
-        factor("eps under the root", rooted, **how),
+    starts = {"alternatives": (1e-5, 1e-3, 1e-8), "least": 0.0}
+    usual = f"max(norm, {given['eps']:g})"
+    known = {words: partial(_divided_by, divisor) for words, divisor in divisors.items()}
+    added = [factor(words, apply, **starts, usual=usual) for words, apply in known.items()]
+    return lambda nn, given: nn.normalize(given["x"], given["dim"], given["eps"]), [
+        *added,
         setting("dim", range(given["x"].ndim)),
-        instead("divisor", {words: divided_by(norm) for words, norm in norms.items()}),
+        instead("divisor", {"sum of magnitudes (L1)": _by_magnitudes}),
     ]
-    return lambda nn, given: nn.normalize(given["x"], given["dim"], given["eps"]), found
+
+
+def _divided_by(divisor: Any, formula: Formula, nn: Any, given: Arguments, eps: float) -> Any:
+    squares = nn.sum(given["x"] * given["x"], given["dim"], keepdim=True)
+    return given["x"] / divisor(nn, squares, eps)
+
+
+def _by_magnitudes(nn: Any, given: Arguments) -> Any:
+    return given["x"] / nn.sum(nn.abs(given["x"]), given["dim"], keepdim=True)

@@ -106,7 +106,8 @@ def _recurrent(nn: Any, given: Arguments) -> Any:
             last.append(state)
         x = _together(nn, given, outputs)
     y = nn.permute(x, (1, 0, 2)) if given["batch_first"] else x
-    found = tuple(nn.stack(parts, 0) for parts in zip(*last, strict=True))
+    parts = list(zip(*last, strict=True))
+    found = tuple(nn.stack(parts[i], 0) for i in given.get("handed on", range(len(parts))))
     return y, (found if given["kind"] == "LSTM" else found[0])
 
 
@@ -144,6 +145,13 @@ _DIRECTIONS = {
     "outputs of the directions added up": {"added up": True},
     "outputs of the first direction twice": {"joined": (0, 0)},
     "outputs of the second direction twice": {"joined": (1, 1)},
+}
+
+
+_STATES = {
+    "last cell state in the place of the last hidden state": {"handed on": (1, 1)},
+    "last hidden state in the place of the last cell state": {"handed on": (0, 0)},
+    "last hidden state and last cell state exchanged": {"handed on": (1, 0)},
 }
 
 
@@ -189,37 +197,21 @@ def _orders(kind: str) -> list[Convention]:
     def own(order: Sequence[int]) -> str:
         return ", ".join(gates[order.index(i)] for i in usual)
 
-    def apply(
-        interleaved: bool, formula: Formula, nn: Any, given: Arguments, order: Sequence[int]
-    ) -> Any:
-        changed = {
-            name: _reordered(nn, value, order, interleaved)
-            for name, value in given.items()
-            if name.startswith(NAMES) and value is not None
-        }
+    def apply(formula: Formula, nn: Any, given: Arguments, order: Sequence[int]) -> Any:
+        changed = {}
+        for name, value in given.items():
+            if name.startswith(NAMES) and value is not None:
+                changed[name] = _reordered(nn, value, order)
         return formula(nn, {**given, **changed})
 
     blocks = {own(order): order for order in every}
-    dealt = {f"{own(order)}, interleaved": order for order in (usual, *every)}
-    said = ", ".join(gates)
-    return [
-        Convention(
-            "gate order",
-            blocks,
-            partial(apply, False),
-            said,
-            joins="gates" if kind == "GRU" else "",
-        ),
-        Convention("gate order", dealt, partial(apply, True), f"{said} in blocks"),
-    ]
+    joins = "gates" if kind == "GRU" else ""
+    return [Convention("gate order", blocks, apply, ", ".join(gates), joins=joins)]
 
 
-def _reordered(nn: Any, weight: Any, order: Sequence[int], interleaved: bool) -> Any:
-    rows, shape = weight.shape[0] // len(order), tuple(weight.shape)
-    split = (rows, len(order), -1) if interleaved else (len(order), rows, -1)
-    parts = nn.reshape(weight, split)
-    picked = [parts[:, i] if interleaved else parts[i] for i in order]
-    return nn.reshape(nn.concatenate(picked, 0), shape)
+def _reordered(nn: Any, weight: Any, order: Sequence[int]) -> Any:
+    parts = nn.split(weight, weight.shape[0] // len(order), 0)
+    return nn.concatenate([parts[i] for i in order], 0)
 
 
 def _biases(given: Arguments) -> list[Convention]:
@@ -251,12 +243,14 @@ def _sequence(kind: str, given: Arguments) -> list[Convention]:
     }
     if given["bidirectional"]:
         ways |= _DIRECTIONS
+    if kind == "LSTM":
+        ways |= _STATES
     if given.get("state") is not None:
         ways["initial state ignored (zeros)"] = {"fill": 0.0}
     for words, states in _BETWEEN.items():
         if kind == "LSTM" or words == "states":
             ways[f"no gradient of the {words} between steps"] = {"cut": states}
-            ways[f"{words} forgotten between steps"] = {"forgotten": states}
+            ways[f"{words} not carried from step to step (forgotten)"] = {"forgotten": states}
     gates = {name: {"gates": name} for name in _GATES}
     return [
         rules("activation of the gates", gates, usual="sigmoid"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -13,6 +14,7 @@ from deliralike.conformance.explain.convention import (
     Convention,
     Formula,
     array,
+    factor,
     instead,
     rules,
     setting,
@@ -31,7 +33,7 @@ def concatenate(given: Arguments) -> list[Convention]:
         ways = {"interleaved instead of one after another": _interleaved}
         found.append(instead("parts", ways))
     for one in range(count):
-        found += _part(one)
+        found.append(factor(f"scale of part {one}", partial(_scaled, one)))
     return found
 
 
@@ -45,21 +47,11 @@ def _interleaved(nn: Any, given: Arguments) -> Any:
     return nn.select(joined, nn.constant(order, like=joined), dim % len(joined.shape))
 
 
-def _part(one: int) -> list[Convention]:
-    """One part changed."""
-
-    def scaled(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
-        parts = list(given["arrays"])
-        parts[one] = parts[one] * value
-        return formula(nn, {**given, "arrays": parts})
-
-    def cut(nn: Any, parts: Any) -> Any:
-        return [nn.stop_gradient(x) if i == one else x for i, x in enumerate(parts)]
-
-    return [
-        array(f"part {one}", "arrays", {"without a gradient": cut}),
-        Convention(f"scale of part {one}", (0.5, 2.0), scaled, 1.0, free=True),
-    ]
+def _scaled(one: int, formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
+    """One part times a number."""
+    parts = list(given["arrays"])
+    parts[one] = parts[one] * value
+    return formula(nn, {**given, "arrays": parts})
 
 
 def flatten(given: Arguments) -> list[Convention]:
@@ -98,14 +90,7 @@ def pixel_shuffle(given: Arguments) -> list[Convention]:
         "in DCR order (depth, column, row) instead of CRD": made(depth, (0, 3, 4, 1, 5, 2)),
         "with height and width exchanged": made(column, (0, 1, 4, 3, 5, 2)),
     }
-    repeated = {"repeated (nearest) instead of moved to space": _nearest}
-    return [instead("channels to space", ways), instead("channels", repeated)]
-
-
-def _nearest(nn: Any, given: Arguments) -> Any:
-    r = given["upscale_factor"]
-    kept = given["x"].shape[1] // (r * r)
-    return nn.interpolate(given["x"][:, :kept], scale_factor=r)
+    return [instead("channels to space", ways)]
 
 
 def permute(given: Arguments) -> list[Convention]:

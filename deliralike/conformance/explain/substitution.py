@@ -18,7 +18,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.explain.bench import Bench, Tensors
+from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
 from deliralike.conformance.explain.families import family_of
 from deliralike.conformance.explain.search import LOSSES, Search, Trial
 from deliralike.conformance.findings import LIMIT, Accused, Explanation
@@ -53,13 +53,8 @@ class _Downstream(Bench):
         self.wanted = {name: np.asarray(one.wanted[name]) for name in names}
         self.outputs, self.buffers, self.gradients = tuple(names), (), ()
         self.reshaped = False
-        self._sizes = {
-            name: max(
-                float(np.linalg.norm(self.wanted[name])),
-                float(np.linalg.norm(self.reference[name])),
-            )
-            for name in names
-        }
+        pairs = {name: (self.wanted[name], self.reference[name]) for name in names}
+        self._sizes = {name: max(map(finite_norm, pair)) for name, pair in pairs.items()}
 
     def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
         return self.follow(self.backend.to_numpy(outputs))

@@ -32,15 +32,19 @@ def explain_weights(
         >>> [(name, why.cause) for name, why in explain_weights({"fc.weight": weight}, {"fc.weight": -weight})]
         [('fc.weight', 'negated (the sign)')]
     """
-    all_of_it = {name: np.asarray(value) for name, value in reference.items()}
+    all_of_it = {name: _numbers(value) for name, value in reference.items()}
     wrong = [
         name
         for name, value in all_of_it.items()
         if name in candidate and relative_difference(value, candidate[name]) > LIMIT
     ]
-    return [
-        (name, _explained(name, all_of_it, np.asarray(candidate[name]), wrong)) for name in wrong
-    ]
+    return [(name, _explained(name, all_of_it, _numbers(candidate[name]), wrong)) for name in wrong]
+
+
+def _numbers(value: Array) -> Array:
+    """A mask's truth values as numbers."""
+    array = np.asarray(value)
+    return array.astype(np.float64) if array.dtype.kind == "b" else array
 
 
 def _explained(

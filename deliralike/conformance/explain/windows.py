@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -54,40 +53,20 @@ def _counted(formula: Formula, nn: Any, given: Arguments, pads: Pads) -> Any:
 _BARE = {"padding": 0, "ceil_mode": False}
 
 
-def _same(given: Arguments, window: Sequence[Sequence[int]]) -> Pads:
-    """TensorFlow's SAME padding: the least that gives ``ceil(size / stride)`` windows.
-
-    An odd element goes after.
-    """
-    pads = []
-    for n, k, s, d in zip(given["x"].shape[2:], *window, strict=True):
-        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        pads.append((total // 2, total - total // 2))
-    return tuple(pads)
-
-
 def _paddings(given: Arguments, pads: Pads, window: Sequence[Sequence[int]]) -> dict[str, Pads]:
-    """Other padding by its words."""
-    same = _same(given, window)
+    """Other padding by its words; SAME is TensorFlow's."""
+    same = tuple(map(_same, given["x"].shape[2:], *window))
+    later, earlier = (tuple((first + by, last - by) for first, last in pads) for by in (-1, 1))
     found = {f"asymmetric SAME {same}": same}
     found |= {str(other): ((other, other),) * len(pads) for other in range(4)}
-    found |= {f"{moved} (windows shifted)": moved for moved in _moved(pads)}
-    found |= {f"asymmetric SAME, odd element before {_swapped(same)}": _swapped(same)}
+    found |= {f"{moved} (windows shifted)": moved for moved in (later, earlier)}
     return {words: other for words, other in found.items() if other != pads}
 
 
-def _swapped(pads: Pads) -> Pads:
-    return tuple((after, before) for before, after in pads)
-
-
-def _moved(pads: Pads) -> Iterator[Pads]:
-    """Padding with an element moved from one side to the other, along all axes or along one."""
-    every = tuple(range(len(pads)))
-    for axes, by in product([every, *((axis,) for axis in every)], (1, -1)):
-        yield tuple(
-            (before - by * (i in axes), after + by * (i in axes))
-            for i, (before, after) in enumerate(pads)
-        )
+def _same(n: int, k: int, s: int, d: int) -> tuple[int, int]:
+    """The least padding that gives ``ceil(size / stride)`` windows; an odd element goes after."""
+    total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+    return total // 2, total - total // 2
 
 
 # Convolution
@@ -95,75 +74,49 @@ def _moved(pads: Pads) -> Iterator[Pads]:
 
 
 def convolution(given: Arguments) -> list[Convention]:
-    """Paddings, kernels, groups, dilations and strides of other frameworks or mistakes."""
-    weight = given["weight"]
+    """Paddings, kernels, dilations, strides and orders of channels."""
+    weight, groups, channels = given["weight"], given["groups"], given["x"].shape[1]
     n, kernel = weight.ndim - 2, weight.shape[2:]
     stride, dilation = (geometry.per_axis(given[name], n, name) for name in ("stride", "dilation"))
     pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
     others = _paddings(given, pads, (kernel, stride, dilation))
     wider = tuple(before + (k - 1) // 2 for (before, _), k in zip(pads, kernel, strict=True))
     modes = {f"{mode} padding": (pads, mode) for mode in _MODES if any(map(any, pads))}
-    values: dict[Any, Any] = {value: (pads, "constant", value) for value in (1.0, -1.0)}
-    found = [
+    order = np.arange(channels).reshape(-1, groups).T.ravel()
+    dealt = {"dealt to the groups in turn": partial(_picked, order)} if groups > 1 else {}
+    return [
         Convention("padding", {words: (other,) for words, other in others.items()}, _before, pads),
-        array("kernel", "weight", _kernels(weight.shape)),
+        array("kernel", "weight", _kernels(weight.shape, "flipped")),
         Convention("padding mode", modes, _before, "zeros"),
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
         rules("dilation", {2: {"dilation": 2, "padding": wider}}, usual=dilation[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
-        Convention("padding value", values, _before, 0.0),
+        array("input channels", "x", dealt),
     ]
-    return found + _groups(given)
 
 
-def _groups(given: Arguments) -> list[Convention]:
-    """Groups of channels."""
-    groups, channels, out = given["groups"], given["x"].shape[1], given["weight"].shape[0]
-
-    def regrouped(formula: Formula, nn: Any, given: Arguments, count: int) -> Any:
-        """Convolution in other groups, with the first input channels of each kernel."""
-        weight = given["weight"][:, : channels // count]
-        return formula(nn, {**given, "weight": weight, "groups": count})
-
-    counts = [count for count in range(1, channels + 1) if channels % count == out % count == 0]
-    able = [count for count in counts if channels // count <= given["weight"].shape[1]]
-    order = np.arange(channels).reshape(-1, groups).T.ravel()
-    dealt = {"dealt to the groups in turn": _picked(order)} if groups > 1 else {}
-    return [Convention("groups", able, regrouped, groups), array("input channels", "x", dealt)]
+def _picked(order: np.ndarray, nn: Any, x: Any) -> Any:
+    return nn.select(x, nn.constant(order, like=x), 1)
 
 
-def _picked(order: np.ndarray) -> Change:
-    return lambda nn, x: nn.select(x, nn.constant(order, like=x), 1)
-
-
-def _kernels(shape: tuple[int, ...]) -> dict[str, Change]:
-    """The kernels reversed or with their axes exchanged."""
+def _kernels(shape: tuple[int, ...], turned: str) -> dict[str, Change]:
+    """The kernels reversed or with their axes exchanged; `turned` says what reversing means."""
     spatial = tuple(range(2, len(shape)))
-    found: dict[str, Change] = {"flipped": partial(_flipped, axes=spatial)}
+    found: dict[str, Change] = {turned: partial(_changed, None, spatial)}
     if len(spatial) == 2 and shape[2] == shape[3]:
-        found["transposed (height and width exchanged)"] = partial(_exchanged, 2, 3)
-        words = "rotated by a quarter turn (transposed, then flipped along axis {})"
-        turned = {words.format(axis): partial(_exchanged, 2, 3, (axis,)) for axis in spatial}
-        found |= turned
-    if len(spatial) > 1:
-        found |= {f"flipped along axis {axis}": partial(_flipped, axes=(axis,)) for axis in spatial}
+        found["transposed (height and width exchanged)"] = partial(_changed, (2, 3), ())
     if shape[0] == shape[1]:
         words = "with input and output channels exchanged"
-        found[words] = partial(_exchanged, 0, 1)
-        found[f"flipped, {words}"] = partial(_exchanged, 0, 1, spatial)
+        found[words] = partial(_changed, (0, 1), ())
+        found[f"{turned}, {words}"] = partial(_changed, (0, 1), spatial)
     return found
 
 
-def _flipped(nn: Any, weight: Any, axes: Sequence[int]) -> Any:
-    for axis in axes:
+def _changed(pair: Any, reversed_axes: Sequence[int], nn: Any, weight: Any) -> Any:
+    weight = weight if pair is None else nn.transpose(weight, *pair)
+    for axis in reversed_axes:
         weight = nn.flip(weight, axis)
     return weight
-
-
-def _exchanged(first: int, second: int, axes: Any, *rest: Any) -> Any:
-    """Two axes exchanged, and the kernels then reversed along others, if any are given."""
-    nn, weight = (axes, *rest) if len(rest) == 1 else rest
-    return _flipped(nn, nn.transpose(weight, first, second), axes if len(rest) == 2 else ())
 
 
 def transposed_convolution(given: Arguments) -> list[Convention]:
@@ -172,23 +125,17 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
     names = ("padding", "output_padding", "stride")
     padding, extra, stride = (geometry.per_axis(given[name], n, name) for name in names)
 
-    def cut(formula: Formula, nn: Any, given: Arguments, shifts: Sequence[int]) -> Any:
+    def cut(formula: Formula, nn: Any, given: Arguments, shift: int) -> Any:
         whole = formula(nn, {**given, "padding": 0, "bias": None})
-        pairs = zip(padding, shifts, strict=True)
-        y = nn.pad(whole, [(-p + by, -p - by) for p, by in pairs])
+        y = nn.pad(whole, [(-p + shift, -p - shift) for p in padding])
         bias = given.get("bias")
         return y if bias is None else y + nn.reshape(bias, (1, -1) + (1,) * n)
 
-    kernels = _kernels(given["weight"].shape).items()
-    shifts = [some for some in product((0, 1, -1), repeat=n) if any(some)]
-    cropped = {f"{some} elements off (padding on the other side)": some for some in shifts}
+    shifts = {f"{(by,) * n} elements off (padding on the other side)": by for by in (1, -1)}
+    kernels = _kernels(given["weight"].shape, "not flipped")
     return [
-        array(
-            "transposed kernel",
-            "weight",
-            {words.replace("flipped", "not flipped", 1): change for words, change in kernels},
-        ),
-        Convention("output of the transposed convolution cropped", cropped, cut),
+        array("transposed kernel", "weight", kernels),
+        Convention("output of the transposed convolution cropped", shifts, cut),
         setting("output_padding", (0, 1, 2), usual=extra[0]),
         setting("padding", (0, 1, 2), usual=padding[0]),
         setting("stride", (1, 2, 3), usual=stride[0]),
@@ -201,23 +148,21 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
 
 def _pool_paddings(given: Arguments) -> tuple[Pads, dict[str, Pads]]:
     """The padding of a pooling with what the rule for its last window adds, and others."""
-    size = given["x"].shape[2:]
-    settings = geometry.pool_settings(
-        len(size), given["kernel_size"], given["stride"], given["padding"], given.get("dilation", 1)
-    )
+    size, ceil = given["x"].shape[2:], given["ceil_mode"]
+    sizes = (given[name] for name in ("kernel_size", "stride", "padding"))
+    settings = geometry.pool_settings(len(size), *sizes, given.get("dilation", 1))
     kernel, stride, padding, dilation = settings
-    rules_ = {
-        ceil: tuple(map(geometry.pool_pads, size, *settings, [ceil] * len(size)))
-        for ceil in (True, False)
+    usual, other = (
+        tuple(map(geometry.pool_pads, size, *settings, [rule] * len(size)))
+        for rule in (ceil, not ceil)
+    )
+    found = {
+        f"ceil_mode={not ceil} (the rule for the last window)": other,
+        "cover_all: the last window may start in the padding (ceil rule)": tuple(
+            map(_cover, size, kernel, stride, padding, dilation)
+        ),
     }
-    usual, other = given["ceil_mode"], not given["ceil_mode"]
-    window = (kernel, stride, dilation)
-    found = {f"ceil_mode={other} (the rule for the last window)": rules_[other]}
-    covered = tuple(map(_cover, size, kernel, stride, padding, dilation))
-    found["cover_all: the last window may start in the padding (ceil rule)"] = covered
-    found |= _paddings(given, rules_[usual], window)
-    bare = map(_cover, size, kernel, stride, (0,) * len(size), dilation)
-    return rules_[usual], {**found, "cover_all without padding (ceil rule)": tuple(bare)}
+    return usual, found | _paddings(given, usual, (kernel, stride, dilation))
 
 
 def _cover(n: int, k: int, s: int, p: int, d: int) -> tuple[int, int]:
@@ -233,55 +178,43 @@ def pooling(name: str, given: Arguments) -> list[Convention]:
     pads, others = _pool_paddings(given)
     empty = 0.0 if is_average else -np.inf
     wide = {words: (other, "constant", empty) for words, other in others.items()}
-    ceil = given["ceil_mode"]
-    of_average = {"average": (ceil, True), "average (padding excluded)": (ceil, False)}
-
-    def exchanged(formula: Formula, nn: Any, given: Arguments, rest: tuple[Any, ...]) -> Any:
-        function = nn.max_pool if is_average else nn.avg_pool
-        own = (given[one] for one in ("kernel_size", "stride", "padding"))
-        return function(given["x"], *own, *rest)
-
-    def least(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
-        return -formula(nn, {**given, "x": -given["x"]})
-
-    ways = {"maximum": (1, ceil)} if is_average else of_average
-    usual = "average" if is_average else "maximum"
-    found = [
+    own = [
         Convention("padding", wide, _before, pads),
-        Convention("pooling", ways, exchanged, usual),
         setting("kernel_size", range(1, 6)),
         setting("stride", range(1, 6)),
-        rules("pooling", {"of one element alone (strided)": {"kernel_size": 1, "padding": 0}}),
     ]
     if is_average:
-        return [*_averages(given, pads, others), *found]
-    zeros = {f"{words}, padded with zeros": (other,) for words, other in others.items()}
-    modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
+        largest = partial(_other_pool, "max_pool", ())
+        return [
+            *_averages(given, pads, others),
+            instead("pooling", {"maximum": largest}, usual="average"),
+            *own,
+        ]
+    ways = {
+        "average": partial(_other_pool, "avg_pool", (given["ceil_mode"], True)),
+        "average (padding excluded)": partial(_other_pool, "avg_pool", (given["ceil_mode"], False)),
+    }
     return [
         Convention("max-pool padded with", {"zeros": (pads,)}, _before, "minus infinity"),
-        *found,
-        Convention("pooling", {"minimum": None}, least, "maximum"),
-        Convention("padding", zeros, _before, pads),
-        Convention("padding mode", modes, _before),
+        instead("pooling", ways, usual="maximum"),
+        *own,
     ]
+
+
+def _other_pool(function: str, rest: Sequence[Any], nn: Any, given: Arguments) -> Any:
+    own = (given[one] for one in ("kernel_size", "stride", "padding"))
+    return getattr(nn, function)(given["x"], *own, *rest)
 
 
 def _averages(given: Arguments, pads: Pads, others: Mapping[str, Pads]) -> list[Convention]:
     """What a sum of windows is divided by."""
     flag, words = given["count_include_pad"], ("excluding padding", "including padding")
-    size = np.prod(geometry.per_axis(given["kernel_size"], len(pads), "kernel_size"))
-
-    def total(formula: Formula, nn: Any, given: Arguments, value: None) -> Any:
-        return _before(formula, nn, given, (pads,)) * float(size)
-
     usual = f"{words[flag]} (count_include_pad)"
+    excluded = {f"{words}, excluded": other for words, other in others.items()}
     return [
         rules("average", {words[not flag]: {"count_include_pad": not flag}}, usual=usual),
-        Convention("divisor", {"one (sum instead of average)": None}, total),
         Convention("divisor", {"the whole windows that hang over the end": (pads,)}, _before),
-        Convention(
-            "padding", {f"{words}, excluded": other for words, other in others.items()}, _counted
-        ),
+        Convention("padding", excluded, _counted),
     ]
 
 
@@ -291,9 +224,8 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
     out = geometry.per_axis(given["output_size"], len(size), "output_size")
     stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
     kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
-    is_average = name == "adaptive_avg_pool"
-    other, fixed = ("max", "avg") if is_average else ("avg", "max")
     words = {"max": "maximum", "avg": "average"}
+    own, other = ("avg", "max") if name == "adaptive_avg_pool" else ("max", "avg")
 
     def called(function: str, *settings: Any) -> Formula:
         return lambda nn, given: getattr(nn, function)(given["x"], *settings)
@@ -304,11 +236,9 @@ def adaptive(name: str, given: Arguments) -> list[Convention]:
     ways = {
         words[other]: called(f"adaptive_{other}_pool", out),
         "sum": total,
-        "windows of one size": called(f"{fixed}_pool", kernel, stride),
-        "linear interpolation": called("interpolate", out, None, "linear"),
-        "nearest neighbours": called("interpolate", out),
+        "windows of one size": called(f"{own}_pool", kernel, stride),
     }
-    return [instead("pooling", ways, usual=words[fixed])]
+    return [instead("pooling", ways, usual=words[own])]
 
 
 # Resizing: every convention is one matrix for each axis
@@ -323,10 +253,8 @@ def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray
     return (index + 0.5) * step - 0.5 if how == "half" else index * step
 
 
-def _nearest(
-    size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float
-) -> np.ndarray:
-    index = rounding(_positions(size, out, how, scale) + shift).astype(int)
+def _nearest(size: int, out: int, scale: float | None, how: str, shift: float) -> np.ndarray:
+    index = np.floor(_positions(size, out, how, scale) + shift).astype(int)
     return np.eye(size)[np.clip(index, 0, size - 1)]
 
 
@@ -353,34 +281,23 @@ def _cubic(size: int, out: int, scale: float | None, how: str, a: float) -> np.n
 
 
 def _area(size: int, out: int, scale: float | None) -> np.ndarray:
-    """Means over what an output element covers, parts of elements too."""
-    edges = np.arange(out + 1) * size / out
-    low, high = edges[:-1, None], edges[1:, None]
-    left = np.arange(size)[None, :]
-    shared = np.clip(np.minimum(high, left + 1) - np.maximum(low, left), 0.0, None)
-    return shared / shared.sum(axis=1, keepdims=True)
+    return geometry.adaptive_matrix(size, out)
 
 
 _FLOOR = "nearest neighbours (floor)"
 # Each a function of two sizes and the factor between them, if that was given.
 RESIZINGS: Mapping[str, Callable[[int, int, float | None], np.ndarray]] = {
-    _FLOOR: partial(_nearest, how="plain", rounding=np.floor, shift=1e-9),
+    _FLOOR: partial(_nearest, how="plain", shift=1e-9),
     "linear, align_corners=False": partial(_linear, how="half"),
     "linear, align_corners=True": partial(_linear, how="corners"),
-    "nearest-exact (half-pixel centres)": partial(
-        _nearest, how="half", rounding=np.floor, shift=0.5 + 1e-9
-    ),
+    "nearest-exact (half-pixel centres)": partial(_nearest, how="half", shift=0.5 + 1e-9),
+    "nearest neighbours, align_corners": partial(_nearest, how="corners", shift=0.5),
     "linear with antialiasing": partial(_linear, how="half", wide=True),
     "linear without half-pixel centres (asymmetric)": partial(_linear, how="plain"),
-    "nearest neighbours, align_corners": partial(
-        _nearest, how="corners", rounding=np.rint, shift=0.0
-    ),
-    "nearest neighbours, rounded": partial(_nearest, how="plain", rounding=np.floor, shift=0.5),
     "bicubic (a=-0.75)": partial(_cubic, how="half", a=-0.75),
     "bicubic (a=-0.5)": partial(_cubic, how="half", a=-0.5),
     "bicubic (a=-0.75), align_corners": partial(_cubic, how="corners", a=-0.75),
-    "area by whole steps": _area,
-    "area (adaptive averages)": lambda n, o, s: geometry.adaptive_matrix(n, o),
+    "area (adaptive averages)": _area,
 }
 
 
@@ -388,21 +305,19 @@ def interpolate(given: Arguments) -> list[Convention]:
     """Positions and kernels of resizing, those of a given size and those of a given factor."""
     size, factors = given["x"].shape[2:], given["scale_factor"]
     n = len(size)
-    scales: Iterable[float | None] = (None,) * n
+    scales: Sequence[float | None] = (None,) * n
     if factors is None:
         out = geometry.per_axis(given["size"], n, "size")
     else:
         scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
-        out = tuple(geometry.resized(*pair) for pair in zip(size, scales, strict=True))  # type: ignore[arg-type]
+        out = tuple(map(geometry.resized, size, scales))  # type: ignore[arg-type]
     corners = f"linear, align_corners={given['align_corners']}"
     usual = _FLOOR if given["mode"] == "nearest" else corners
 
-    def resized(formula: Formula, nn: Any, given: Arguments, value: Any) -> Any:
-        matrix, by = value
+    def resized(formula: Formula, nn: Any, given: Arguments, matrix: Any) -> Any:
         x = given["x"]
-        for axis, (old, new, scale) in enumerate(zip(size, out, by, strict=True), start=2):
+        for axis, (old, new, scale) in enumerate(zip(size, out, scales, strict=True), start=2):
             x = nn.resample(x, matrix(old, new, scale), axis)
         return x
 
-    ways = {words: (matrix, tuple(scales)) for words, matrix in RESIZINGS.items()}
-    return [Convention("resizing", ways, resized, usual)]
+    return [Convention("resizing", RESIZINGS, resized, usual)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import backends
 from deliralike.conformance import explain
-from deliralike.conformance.explain import losses, substitution, types, wiring
+from deliralike.conformance.explain import by_hand, losses, steps, substitution, types, wiring
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -32,7 +32,7 @@ TITLE = "place"
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 _NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
-Attempt = tuple[Accused | None, Callable[[], Explanation | None]]
+Attempt = Callable[[], Explanation | None]
 
 
 def level(running: Running) -> Level:
@@ -54,7 +54,7 @@ def level(running: Running) -> Level:
 
 
 def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
-    """The first places of one mode."""
+    """The first places of one mode; gradients follow what is computed forwards."""
     places = localise(
         running.reference,
         running.candidate,
@@ -63,20 +63,13 @@ def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
         running.correspondence,
         running.settings.seed,
     )
-    for place in places[:MOST_PLACES]:
+    forwards_first = sorted(places, key=lambda place: bool(place.what.gradient))
+    for place in forwards_first[:MOST_PLACES]:
         yield _finding(running, place, mode)
 
 
 def _finding(running: Running, place: Place, mode: str) -> Finding:
-    backend = backends.of(running.reference.network)
     explanation, accused = _explanation(running, place)
-    is_last = place.accused and len(place.substitutes) > 1  # of several that are not called
-    if place.substitutes and (is_last or explanation is None or not explanation.known):
-        found = substitution.explain(place.substitutes, backend)
-        if found is not None:
-            one, explanation = found
-            accused = one.accused
-            place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
     if accused is not None and accused.path != place.path:  # a layer that is not called
         place = replace(place, path=accused.path, kind=accused.kind, what=Quantity(OUTPUT))
     remarks = tuple(_exact_before(running.modes[mode], place))
@@ -96,14 +89,23 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
 
 
 def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Accused | None]:
-    """The first known explanation with whom it accuses, or else the nearest of all."""
+    """The first known explanation with whom it accuses, or else the nearest of all.
+
+    What a call does in another way comes before what is done between calls.
+    """
     found: list[Explanation] = []
-    for accused, attempt in _attempts(running, place):
-        explanation = attempt()
-        if explanation is not None and explanation.known:
+    # Of several calls that have no counterpart, the last one is accused by what it gives.
+    is_last = bool(place.accused) and len(place.substitutes) > 1
+    if is_last and (substitute := _substitute(running, place)) is not None:
+        return substitute
+    for accused, attempt in _of_calls(running, place):
+        if (explanation := _noted(attempt, found)) is not None:
             return explanation, accused
-        if explanation is not None:
-            found.append(explanation)
+    if not is_last and (substitute := _substitute(running, place)) is not None:
+        return substitute
+    for attempt in _between(place):
+        if (explanation := _noted(attempt, found)) is not None:
+            return explanation, None
     nearest = min(found, key=lambda one: one.match, default=None)
     if nearest is not None and np.isfinite(nearest.match):
         # What is hardly nearer than the reference itself is no hint.
@@ -111,8 +113,23 @@ def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Ac
     return nearest, None
 
 
-def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
-    """The ways to explain a place, the surest first."""
+def _substitute(running: Running, place: Place) -> tuple[Explanation, Accused] | None:
+    """The call without a counterpart that explains a place, if there is one."""
+    found = substitution.explain(place.substitutes, backends.of(running.reference.network))
+    return None if found is None else (found[1], found[0].accused)
+
+
+def _noted(attempt: Attempt, found: list[Explanation]) -> Explanation | None:
+    """A known explanation; one that is not known is noted."""
+    explanation = attempt()
+    if explanation is None or explanation.known:
+        return explanation
+    found.append(explanation)
+    return None
+
+
+def _of_calls(running: Running, place: Place) -> Iterator[tuple[Accused | None, Attempt]]:
+    """What may explain a place by a call, the surest first."""
     backend = backends.of(running.reference.network)
     if place.loss is not None:
         yield None, partial(losses.explain, place.loss)
@@ -120,11 +137,18 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
         sides = accused.reference.values(), accused.candidate.values()
         yield accused, partial(types.explain, *sides)
         yield accused, partial(explain.explain, accused, backend)
+    if place.wiring is not None:
+        yield None, partial(by_hand.explain, place.wiring, backend)
+        yield None, partial(steps.explain, place.wiring)
+
+
+def _between(place: Place) -> Iterator[Attempt]:
+    """What may explain it by what is done between calls."""
     # A single number tells nothing of the formula that it comes from.
     if place.wiring is not None and (place.loss is None or np.size(place.wiring.reference) > 1):
         values = {"": place.wiring.reference}, {"": place.wiring.candidate}
-        yield None, partial(wiring.explain, place.wiring)
-        yield None, partial(types.explain, *values)
+        yield partial(wiring.explain, place.wiring)
+        yield partial(types.explain, *values)
 
 
 def _exact_before(mode: semantics.Mode, place: Place) -> Iterator[str]:

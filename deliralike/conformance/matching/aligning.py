@@ -25,6 +25,7 @@ from deliralike.conformance.matching.layouts import (
 
 Axes = tuple[int, ...]
 
+_TRANSPOSED = (0, 1, 3, 2)
 _CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
 _LEAD = 3.0  # so much nearer than any other layout is the one that a close array has
 
@@ -56,7 +57,12 @@ class Orders:
     seen: list[Axes] = field(default_factory=list)
 
     def remember(self, axes: Axes) -> None:
-        """Prefer this order from now on."""
+        """Prefer this order from now on, if a layout has it.
+
+        Rows and columns alone change places in the factors of a matrix product.
+        """
+        if axes == _TRANSPOSED:
+            return
         self.seen = [axes, *(other for other in self.seen if other != axes)]
 
     def preferred(self, options: Sequence[Transform]) -> Transform:

@@ -1,0 +1,193 @@
+"""Attention written out between layers: its scores and outputs as formulas of projections.
+
+Which projections are queries, keys and values, whether positions turn them, the scale and the mask
+are read off what the reference computes. Conventions are then executed as for any other block.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.base import Backend
+from deliralike.conformance.explain import attention
+from deliralike.conformance.explain.activations import HOST
+from deliralike.conformance.explain.bench import Bench
+from deliralike.conformance.explain.families import Family
+from deliralike.conformance.explain.search import Search, Trial
+from deliralike.conformance.explain.wiring import Wiring
+from deliralike.conformance.findings import Accused, Explanation, Observed
+
+PATIENCE = 4.0  # seconds
+_CLOSE = 1e-9  # of what a formula gives, relative to the largest number
+_UNTURNED = attention.TURNED[-1]
+_MANY = 20  # arrays that may be projections
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
+    """The convention of attention with which the reference gives what the candidate computes.
+
+    Args:
+        wiring: Its array is scores ``(batch, heads, queries, keys)`` or ``(batch, queries, keys)``
+            before their softmax, or what heads give side by side, ``(batch, queries, width)``.
+        backend: What conventions are executed on.
+        patience: After so many seconds no more are tried.
+    """
+    end = time.monotonic() + patience
+    mine, theirs = wiring.reference, wiring.candidate
+    if not isinstance(mine, np.ndarray) or np.shape(mine) != np.shape(theirs):
+        return None
+    given = next(_readings(wiring.sources, mine, end), None)
+    if given is None:
+        return None
+    sides = [_observed(one, given["scores"]) for one in (mine, theirs)]
+    block = Accused("", "attention by hand", {}, {}, (), given, None, False, sides[0], sides[1])
+    bench = Bench(block, backend)
+    family = Family(attention.by_hand, attention.written_out(given))
+    itself = Trial((), family.formula, bench.reference, bench.distances(bench.reference))
+    return Search(bench, family, end).first(itself)
+
+
+def _observed(array: np.ndarray, are_scores: bool) -> Observed:
+    """Scores with zeros where nothing is seen, and what is seen; or outputs as they are."""
+    if not are_scores:
+        return Observed(array)
+    seen = np.isfinite(array)
+    return Observed((np.where(seen, array, 0.0), seen.astype(np.float64)))
+
+
+# What the reference computes
+# -----------------------------------------------------------------------------
+
+
+def _readings(sources: Arrays, array: np.ndarray, end: float) -> Iterator[dict[str, Any]]:
+    """What an array is made of by attention, by the names of `attention.by_hand`."""
+    for given in (*_as_scores(sources, array), *_as_outputs(sources, array)):
+        if time.monotonic() > end:
+            return
+        if given.get("scale", 1.0) is None:
+            given = _with_scale(given, array)
+        if given is not None and _gives(given, array):
+            yield given
+
+
+def _as_scores(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Queries and keys that scores may be of; the scale is still to be found."""
+    if array.ndim not in (3, 4):
+        return
+    samples, queries, keys = len(array), *array.shape[-2:]
+    heads = array.shape[1] if array.ndim == 4 else 1
+    parts = _parts(sources, samples, (queries, keys))
+    mask = _mask(np.isfinite(array).reshape(samples, heads, queries, keys))
+    for (q, k), turning in product(permutations(parts, 2), attention.TURNED):
+        width, odd = divmod(parts[q].shape[-1], heads)
+        fit = parts[q].shape[1] == queries and parts[k].shape[1] == keys
+        if odd or not fit or not _groups(parts[k], width, heads):
+            continue
+        given = _given(parts, {"q": q, "k": k}, heads, width, turning, array.shape)
+        yield {**given, "mask": mask, "scale": None, "scores": True}
+
+
+def _as_outputs(sources: Arrays, array: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Values and weights, or all three projections, that outputs may be of."""
+    if array.ndim != 3:
+        return
+    samples, queries, whole = array.shape
+    parts = _parts(sources, samples, (queries,))
+    shares = [one for one in sources.values() if one.ndim == 4 and len(one) == samples]
+    for weights, v in product(shares, parts):
+        heads, fits = weights.shape[1], weights.shape[2:] == (queries, parts[v].shape[1])
+        if fits and not whole % heads and _groups(parts[v], whole // heads, heads):
+            given = _given(parts, {"v": v}, heads, whole // heads, _UNTURNED, array.shape)
+            yield {**given, "weights": weights}
+    alike = [name for name, one in parts.items() if one.shape == array.shape]
+    for q, k, v in permutations(alike, 3):
+        named = {"q": q, "k": k, "v": v}
+        for heads, high in product(_divisors(whole), (None, 0)):
+            given = _given(parts, named, heads, whole // heads, _UNTURNED, array.shape)
+            yield {**given, "mask": (None, high), "scale": (whole // heads) ** -0.5}
+
+
+def _given(
+    parts: Arrays,
+    named: dict[str, str],
+    heads: int,
+    width: int,
+    turning: str,
+    shape: tuple[int, ...],
+) -> dict[str, Any]:
+    """What the formula reads: the parts by their roles, and those that might be in their places."""
+    how = {"turning": turning, "base": 1e4, **attention.turning(turning)}
+    sizes = {"heads": heads, "width": width, "shape": shape, "scores": False}
+    own = {role: parts[name] for role, name in named.items()}
+    like = {one.shape for one in own.values()}
+    others = {name: one for name, one in parts.items() if one.shape in like}
+    return {**own, **sizes, **how, "named": named, "others": others}
+
+
+def _parts(sources: Arrays, samples: int, tokens: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """What may be queries, keys or values: ``(batch, tokens, width)``, also thirds of an array."""
+    found: dict[str, np.ndarray] = {}
+    for name, array in sources.items():
+        if array.dtype.kind == "f" and array.ndim == 2 and len(array) == samples * tokens[-1]:
+            array = array.reshape(samples, tokens[-1], -1)
+        if array.dtype.kind != "f" or array.ndim != 3 or len(array) != samples:
+            continue
+        if array.shape[1] not in tokens:
+            continue
+        found[name] = array
+        if array.shape[-1] % 3 == 0:
+            thirds = np.split(array, 3, -1)
+            found |= {f"{name}, third {at} of 3": one for at, one in enumerate(thirds, 1)}
+    return dict(list(found.items())[:_MANY])
+
+
+def _groups(x: np.ndarray, width: int, heads: int) -> bool:
+    """Whether an array holds heads of a width, of which several of the queries' may share one."""
+    count, odd = divmod(x.shape[-1], max(width, 1))
+    return not odd and 0 < count <= heads and heads % count == 0
+
+
+def _divisors(size: int) -> list[int]:
+    return [count for count in range(1, size + 1) if size % count == 0]
+
+
+def _mask(seen: np.ndarray) -> Any:
+    """What is seen: two numbers of steps where it is a band, else an array."""
+    plane = seen[0, 0]
+    if not plane.any() or not (seen == plane).all():
+        return seen
+    away = np.subtract(*np.nonzero(plane)[::-1])
+    queries, keys = plane.shape
+    low = None if away.min() <= 1 - queries else int(away.min())
+    high = None if away.max() >= keys - 1 else int(away.max())
+    steps = (low, high)
+    return steps if (attention.band(queries, keys, steps) == plane).all() else plane
+
+
+def _with_scale(given: dict[str, Any], array: np.ndarray) -> dict[str, Any] | None:
+    """The one factor that makes scores of the products; None where there is none."""
+    some = {**given, "q": given["q"][:1], "k": given["k"][:1], "scale": 1.0}
+    mask = given["mask"]
+    some["mask"] = mask[:1] if isinstance(mask, np.ndarray) and mask.ndim == 4 else mask
+    some["shape"] = (1, *given["shape"][1:])
+    raw, _ = attention.by_hand(HOST, some)
+    wanted = np.where(np.isfinite(array[:1]), array[:1], 0.0)
+    scale = float((raw * wanted).sum() / ((raw * raw).sum() or 1.0))
+    if not scale or np.abs(raw * scale - wanted).max() > _CLOSE * np.abs(wanted).max():
+        return None
+    return {**given, "scale": float(f"{scale:.12g}")}
+
+
+def _gives(given: dict[str, Any], array: np.ndarray) -> bool:
+    """Whether a formula gives an array."""
+    made = attention.by_hand(HOST, given)
+    wanted = _observed(array, given["scores"]).outputs
+    made, wanted = (made[0], wanted[0]) if given["scores"] else (made, wanted)
+    return bool(np.abs(made - wanted).max() <= _CLOSE * np.abs(wanted).max())
