@@ -53,11 +53,11 @@ def attention(
     if not is_wide:
         how = {"scale": scale, "is_causal": is_causal, **others}
         return SINGLE(query, key, value, bias, mask, **how)
-    arrays = [jnp.asarray(one) for one in (query, key, value)]
-    if arrays[0].ndim == 3:
-        whole = [one[None] for one in arrays]
-        return _attention(*whole, bias, mask, scale, is_causal)[0]
-    return _attention(*arrays, bias, mask, scale, is_causal)
+    query, key, value = (jnp.asarray(one) for one in (query, key, value))
+    if query.ndim == 3:
+        query, key, value = query[None], key[None], value[None]
+        return _attention(query, key, value, bias, mask, scale, is_causal)[0]
+    return _attention(query, key, value, bias, mask, scale, is_causal)
 
 
 def _attention(
@@ -76,6 +76,7 @@ def _attention(
     if mask is not None:
         scores = jnp.where(mask, scores, _MASKED)
     if is_causal:
-        scores = jnp.where(jnp.tri(*scores.shape[2:], dtype=bool), scores, _MASKED)
+        seen = jnp.tri(scores.shape[2], scores.shape[3], dtype=bool)
+        scores = jnp.where(seen, scores, _MASKED)
     weights = jax.nn.softmax(scores, axis=-1)
     return jnp.einsum("bhqk,bkhd->bqhd", weights, value)

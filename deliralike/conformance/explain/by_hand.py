@@ -27,7 +27,7 @@ _CLOSE = 1e-9  # of what a formula gives, relative to the largest number
 _UNTURNED = attention.TURNED[-1]
 _MANY = 20  # arrays that may be projections
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = Mapping[Any, np.ndarray]  # by what they are
 
 
 def explain(wiring: Wiring, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
@@ -68,11 +68,12 @@ def _observed(array: np.ndarray, are_scores: bool) -> Observed:
 
 def _readings(sources: Arrays, array: np.ndarray, end: float) -> Iterator[dict[str, Any]]:
     """What an array is made of by attention, by the names of `attention.by_hand`."""
-    for given in (*_as_scores(sources, array), *_as_outputs(sources, array)):
+    for read in (*_as_scores(sources, array), *_as_outputs(sources, array)):
         if time.monotonic() > end:
             return
-        if given.get("scale", 1.0) is None:
-            given = _with_scale(given, array)
+        given: dict[str, Any] | None = read
+        if read.get("scale", 1.0) is None:
+            given = _with_scale(read, array)
         if given is not None and _gives(given, array):
             yield given
 

@@ -218,7 +218,7 @@ def _through(known: Family, view: Path, activation: str, nn: Any, given: Argumen
 def _table(known: Family, activation: str, given: Arguments) -> Iterator[Convention]:
     """Conventions of a family, and other functions before it."""
     yield from known.table(given)
-    if np.ndim(given.get("target")) != 1:  # they go along the second axis
+    if np.ndim(given.get("target", 0)) != 1:  # they go along the second axis
         yield of_setting("activation", dict(_activations(activation)))
     yield number("temperature", "temperature", (2.0, 0.5, 4.0), LOG, usual=1.0)
 
@@ -549,23 +549,43 @@ def _parts(loss: Composition, point: Point, usual: Array) -> Iterator[Part]:
         yield next(iter(native), part)
 
 
+def _first_shape(term: Term) -> tuple[int, ...]:
+    return next((np.shape(value) for value in term.settings.values()), ())
+
+
 def _part(loss: Composition, point: Point, term: Term) -> Part | None:
     """A term with the formula that gives what it gave; None where nothing is known of it."""
     values = [np.asarray(value) for value in list(term.settings.values())[:2]]
-    shape = values[0].shape if values else ()
+    shape = _first_shape(term)
     own = None
     if term.outputs is not None:
         own = point.seen(term.factor * term.output, _joined(loss, term.outputs))
-    known = None if len(values) < 2 else family(*values, term.settings, term.name)
-    for activation, view in _ways(loss, values[0]) if known else ():
+    known = None
+    if len(values) > 1:
+        known = family(values[0], values[1], term.settings, term.name)
+    found = None if known is None else _of_family(known, point, term, _ways(loss, values[0]), own)
+    if found is not None or own is None:
+        return found
+    return Part(f"{term.name}() of {shape}", own, shape)
+
+
+def _of_family(
+    known: Family,
+    point: Point,
+    term: Term,
+    ways: Iterable[tuple[str, Path]],
+    own: Array | None,
+) -> Part | None:
+    """A term with the formula of its family, of the view and function that give what it gave."""
+    given = {**known.given, "factor": term.factor}
+    for activation, view in ways:
         formula = partial(_through, known, view, activation)
-        given = {**known.given, "factor": term.factor}
         made = _Bench(point, given, point.prediction).vector(formula)
         wanted = np.append(term.factor * term.output, made[1:]) if own is None else own
         if point.apart(made, wanted) <= MATCH:
             table = partial(_table, known, activation)
-            return Part(term.name, made, shape, formula, given, table)
-    return None if own is None else Part(f"{term.name}() of {shape}", own, shape)
+            return Part(term.name, made, _first_shape(term), formula, given, table)
+    return None
 
 
 def _native(loss: Composition, point: Point, part: Part) -> Iterator[Part]:

@@ -258,7 +258,7 @@ def _moving(given: Arguments) -> list[Convention]:
     momentum = given["momentum"]
     biased = {"biased instead of unbiased": {"biased": True}}
     stored = rules("running variance", biased, joins="moves")
-    how = {"free": True, "least": 0.0, "joins": "moves"}
+    how: dict[str, Any] = {"free": True, "least": 0.0, "joins": "moves"}
     if momentum is None:
         starts = (0.01, 0.1, 0.9)
         return [setting("momentum", starts, usual="a plain average", **how), stored]

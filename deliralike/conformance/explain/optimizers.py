@@ -58,7 +58,9 @@ def explain(trace: Trace) -> Explanation | None:
     table = list(conventions(base, trace))
     free = [one for one in table if one.free]
     fixed = list(run((one for one in table if not one.free), bench, formula))
-    scaled = [one for one in free if one.name in ("rate", "factor")]  # of what fits, the plainest
+    scaled = [
+        one for one in free if isinstance(one, Number) and one.name in ("rate", "factor")
+    ]  # of what fits, the plainest
     trials = [*run(scaled[:1], bench, formula), *fixed]
     if any(trial.is_met for trial in trials):
         trials += run(scaled[1:], bench, formula)

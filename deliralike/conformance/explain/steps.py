@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +42,8 @@ def explain(wiring: Wiring) -> Explanation | None:
 
 
 def _states(
-    sources: Mapping[str, np.ndarray], array: np.ndarray
-) -> Iterator[tuple[str, np.ndarray, slice]]:
+    sources: Mapping[Any, np.ndarray], array: np.ndarray
+) -> Iterator[tuple[Any, np.ndarray, slice]]:
     """Sequences ``(batch, steps, width)`` with the columns that one step of each may fill."""
     for name, states in sources.items():
         if states.ndim != 3 or len(states) != len(array) or min(states.shape[:2]) < _FEW:

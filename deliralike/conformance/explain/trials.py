@@ -69,8 +69,13 @@ class Number(Convention):
 class Bench(Protocol):
     """What executes formulas and compares the result with the candidate's."""
 
-    given: Arguments
-    data: int  # how many independent numbers are compared
+    @property
+    def given(self) -> Arguments:
+        """What a formula is given."""
+
+    @property
+    def data(self) -> int:
+        """How many independent numbers are compared."""
 
     def residual(self, formula: Formula) -> np.ndarray:
         """The differences from the candidate, each relative."""

@@ -149,8 +149,9 @@ def transposed_convolution(given: Arguments) -> list[Convention]:
 def _pool_paddings(given: Arguments) -> tuple[Pads, dict[str, Pads]]:
     """The padding of a pooling with what the rule for its last window adds, and others."""
     size, ceil = given["x"].shape[2:], given["ceil_mode"]
-    sizes = (given[name] for name in ("kernel_size", "stride", "padding"))
-    settings = geometry.pool_settings(len(size), *sizes, given.get("dilation", 1))
+    kernel, stride, padding = (given[name] for name in ("kernel_size", "stride", "padding"))
+    dilation = given.get("dilation", 1)
+    settings = geometry.pool_settings(len(size), kernel, stride, padding, dilation)
     kernel, stride, padding, dilation = settings
     usual, other = (
         tuple(map(geometry.pool_pads, size, *settings, [rule] * len(size)))

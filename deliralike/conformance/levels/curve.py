@@ -21,6 +21,7 @@ from deliralike.conformance.agreement import differences as each_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import allowed, parameter_slots, shake_parameters
 from deliralike.conformance.levels.rounding import with_noise
+from deliralike.conformance.levels.stepping import rate_of
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
@@ -308,8 +309,8 @@ def _parting(pair: _Pair, steps: int) -> Iterator[Finding]:
         remarks = [f"It concerns {len(apart)} of {len(found)} parameters and buffers."]
         if step > 1:
             remarks.append("Up to the step before, all of them are the same.")
-        mine, its = (side.optimizer.lr for side in sides)
-        if relative_difference(mine, its) > LIMIT:
+        mine, its = (rate_of(side.optimizer) for side in sides)
+        if mine is not None and its is not None and relative_difference(mine, its) > LIMIT:
             remarks.append(f"The learning rate of this step is {its:.6g} instead of {mine:.6g}.")
         block = dict(pair.mine.network.named_blocks()).get(worst.rpartition(".")[0])
         kind = "" if block is None else type(block).__name__

@@ -226,6 +226,14 @@ def linear(network: AbstractNetwork, gradients: Mapping[str, Any]) -> Any:
     )
 
 
+def rate_of(optimizer: AbstractOptimizer) -> float | None:
+    """The learning rate; None where the optimizer hides it."""
+    try:
+        return optimizer.lr
+    except DeliralikeError:
+        return None
+
+
 class _Side:
     """A copy of one side's network with its optimizer."""
 
@@ -242,10 +250,7 @@ class _Side:
     @property
     def lr(self) -> float | None:
         """The learning rate; None where the optimizer hides it."""
-        try:
-            return self.optimizer.lr
-        except DeliralikeError:
-            return None
+        return rate_of(self.optimizer)
 
     def step(self, parameters: Arrays, gradients: Arrays, lr: float | None) -> Arrays:
         """What one update adds to each parameter."""

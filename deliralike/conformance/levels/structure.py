@@ -211,6 +211,8 @@ def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
 def _names(sides: _Sides) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
     match = sides.match
+    missing: Mapping[str, tuple[str, ...]]
+    extra: Mapping[str, tuple[str, ...]]
     if match is None:
         missing = {name: () for name in sides.ours if name not in sides.theirs}
         extra = {name: () for name in sides.own if name not in sides.ours}
