@@ -30,7 +30,7 @@ from deliralike.conformance.explain.formulas import (
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
-from deliralike.conformance.findings import LIMIT, MATCH, Explanation
+from deliralike.conformance.findings import MATCH, Explanation
 from deliralike.conformance.places import ARGUMENT, INPUT, OUTPUT, UNIT, Quantity, Tap, inputs
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
@@ -70,6 +70,19 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """A side without whose `stop_gradient` nothing would differ.
+
+    Attributes:
+        side: ``"reference"`` or ``"candidate"``.
+        apart: How far the sides are from each other without it.
+    """
+
+    side: str
+    apart: float
+
+
+@dataclass(frozen=True)
 class Wiring:
     """An array that both sides compute from the same arrays, and differently.
 
@@ -84,8 +97,7 @@ class Wiring:
         beyond: Calls that only the candidate makes, in their order.
         order: The candidate's taps in the order of its calls, without those.
         uses: What goes into each tap of the reference, with the gradient from there.
-        stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing
-            would differ.
+        stopped: The side whose `stop_gradient` makes the difference, if one does.
         given: As `calls`, with those that no call of the candidate's corresponds to.
         kinds: The class of each block that is called, by tap.
     """
@@ -99,7 +111,7 @@ class Wiring:
     beyond: Mapping[Tap, Made] = field(default_factory=dict)
     order: tuple[Tap, ...] = ()
     uses: tuple[Use, ...] = ()
-    stopped: str = ""
+    stopped: Stopped | None = None
     given: Mapping[Tap, Any] = field(default_factory=dict)
     kinds: Mapping[Tap, str] = field(default_factory=dict)
 
@@ -107,8 +119,8 @@ class Wiring:
 def explain(wiring: Wiring) -> Explanation | None:
     """Return the nearest formula of the available arrays; None where there is no explanation."""
     sources = _sources(wiring)
-    if wiring.stopped:
-        return _stopped(wiring, sources)
+    if wiring.stopped is not None:
+        return _stopped(wiring, wiring.stopped, sources)
     named = {_called(name): pair for name, pair in wiring.gradients.items()}
     if not wiring.differing:
         return gradients(named, sources, wiring.uses)
@@ -149,7 +161,7 @@ def _is_known(sources: Sources, array: np.ndarray) -> bool:
     return is_sum or bool(_name(sources, array))
 
 
-def _stopped(wiring: Wiring, sources: Sources) -> Explanation:
+def _stopped(wiring: Wiring, stopped: Stopped, sources: Sources) -> Explanation:
     """What the gradient does not go through on one side, which was tried without that."""
     known = {**sources, **_beyond(wiring, sources)}
     given: list[Any] = []
@@ -162,12 +174,12 @@ def _stopped(wiring: Wiring, sources: Sources) -> Explanation:
     names = [one.formula.words for one in found if one.formula is not None and one.known]
     what = " and ".join(dict.fromkeys(names)) or "what is given to stop_gradient()"
     words = f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
-    if wiring.stopped == "reference":
+    if stopped.side == "reference":
         words = (
             "a gradient through what the reference stops (stop_gradient() is missing; without it "
             "the gradients are equal)"
         )
-    return Explanation(words, LIMIT)  # up to there they were compared
+    return Explanation(words, stopped.apart)
 
 
 def _where(what: Quantity) -> str:

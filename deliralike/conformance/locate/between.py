@@ -13,10 +13,14 @@ from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.substitution import Substitute
-from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
+from deliralike.conformance.explain.wiring import Differing, Made, Stopped, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Observed, is_number
 from deliralike.conformance.locate.accusing import Suspect, accused, filled, layer_of
-from deliralike.conformance.locate.differing import first_difference, forward_differences
+from deliralike.conformance.locate.differing import (
+    all_differences,
+    first_difference,
+    forward_differences,
+)
 from deliralike.conformance.locate.place import LOSS, Allowed, Place, joined, listed
 from deliralike.conformance.locate.units import (
     Forcing,
@@ -206,23 +210,25 @@ def _made(unit: Unit, call: Call, name: Tap, first: SharedCall | None) -> Made:
     return Made(args, kwargs, result, max(far, default=0.0))
 
 
-def _stopped(units: Units, forcing: Forcing) -> str:
-    """Return the side whose own `stop_gradient` makes the difference.
-
-    Without it both have the same gradients.
-    """
+def _stopped(units: Units, forcing: Forcing) -> Stopped | None:
+    """The side whose own `stop_gradient` makes the difference: without it nothing differs."""
     mine, theirs = forcing.expected.observed[UNIT], forcing.found.observed[UNIT]
     if any(name.stops for name in forcing.found.others):
         without = replace(units, theirs=replace(units.theirs, opened=True))
         theirs = force_candidate(without, forcing.taps, forcing.weights).observed[UNIT]
-        return "candidate" if first_difference(mine, theirs)[0] is None else ""
+        return _without("candidate", mine, theirs)
     own = [name for name in forcing.taps if name.stops and name not in forcing.found.observed]
     if own or any(name.stops for name in forcing.expected.others):
         without = replace(units, mine=replace(units.mine, opened=True))
         left = {name: tap for name, tap in forcing.taps.items() if name not in own}
         mine = force_reference(without, left, forcing.weights).observed[UNIT]
-        return "reference" if first_difference(mine, theirs)[0] is None else ""
-    return ""
+        return _without("reference", mine, theirs)
+    return None
+
+
+def _without(side: str, mine: Observed, theirs: Observed) -> Stopped | None:
+    apart = max(all_differences(mine, theirs).values(), default=0.0)
+    return Stopped(side, apart) if apart <= LIMIT else None
 
 
 # Functions that the candidate does otherwise
