@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import Observed
+from deliralike.conformance.findings import Observed, is_number
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
+from deliralike.conformance.matching.layouts import Transform
 from deliralike.conformance.observe import (
     Around,
     Call,
     Forced,
     Recording,
     Unit,
+    each_alone,
     force,
     listen,
     record,
@@ -189,11 +192,63 @@ class Matched(Correspondence):
         """
         if theirs is None:
             return None
+        path = _join(self._inside[0], call.path or "")
         inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
-        output = align(call.output, theirs.output, self.orders)
+        inputs = self._as_weight(inputs, path, 1)
+        output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return SharedCall(name, call, theirs, inputs, output)
+
+    def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
+        """The alignment with arrays in the order that the block's weight has along an axis.
+
+        A map may be flattened in another order; only what values have not decided is changed.
+        """
+        order = self._flattenings.get((path, axis))
+        if order is None:
+            return alignment
+        leaves = (
+            replace(leaf, transform=_flattened(leaf.transform, order))
+            if not leaf.by_value and leaf.transform.end[-1:] == (order[0] * order[1],)
+            else leaf
+            for leaf in alignment.leaves
+        )
+        return replace(alignment, leaves=tuple(leaves))
+
+    @cached_property
+    def _flattenings(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """How the reference's axis is split that a weight has in another order, by block and axis."""
+        found = {}
+        for pair in self.match.names:
+            how, unit = pair.transform, pair.reference[0]
+            path, _, leaf = unit.source.rpartition(".")
+            for axis in (0, 1):
+                exchanged = (*range(axis), axis + 1, axis, *range(axis + 2, 3))
+                if leaf == "weight" and how.start == how.end and how.axes == exchanged:
+                    found[path, axis] = how.split[axis : axis + 2]
+        return found
+
+    def by_layer(self, calls: Mapping[Tap, Call], other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
+        """Yield what each call is given and what it gives, of both sides, with others put right.
+
+        Every call gets the reference's arrays, and what follows it gets the reference's result.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        taps = dict(self._shared(calls, listen(other)))
+        found = each_alone(other, {tap.name: tap.given for tap in taps.values()})
+        for tap in taps.values():
+            if tap.name in found:
+                handed, output = found[tap.name]
+                given = (tap.mine.args, tap.mine.kwargs)
+                own = _shaped(handed, (tap.theirs.args, tap.theirs.kwargs))
+                result = tap.output.back(output, tap.mine.output)
+                yield (
+                    _numbers(given, tap.inputs.back(own, given)),
+                    _numbers(tap.mine.output, result),
+                )
 
     def _function(
         self, name: Tap, call: Call, own: Mapping[Tap, Call], free: list[Tap]
@@ -368,6 +423,7 @@ class Matched(Correspondence):
         return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
 
 
+_Arrays = list[tuple[Any, Any]]  # of the reference, and of the candidate
 _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 
@@ -379,6 +435,20 @@ def _given(tap: SharedCall) -> _Source:
     """The arguments of a call, on both sides."""
     mine, theirs = (arguments(call.args, call.kwargs) for call in (tap.mine, tap.theirs))
     return tap.inputs, mine, theirs
+
+
+def _flattened(transform: Transform, order: tuple[int, int]) -> Transform:
+    """The transform of an array whose last axis lies in another order."""
+    shape = transform.start
+    last = len(shape) - 1
+    axes = (*range(last), last + 1, last)
+    return Transform(shape, (*shape[:-1], *order), axes, shape)
+
+
+def _numbers(mine: Any, theirs: Any) -> _Arrays:
+    """The arrays of numbers of two nests of one structure."""
+    pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=True)
+    return [(a, b) for a, b in pairs if is_number(a) and is_number(b)]
 
 
 def _named_as(
