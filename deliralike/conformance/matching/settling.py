@@ -43,7 +43,7 @@ class Settled:
 def settle(
     match: Match,
     merit: Callable[[Match], tuple[bool, Merit]],
-    alone: Callable[[Match], Alone],
+    alone: Callable[[Match], Alone] | None = None,
 ) -> Settled:
     """Choose, in the order of calls, what gives the most of the reference's activations.
 
@@ -54,7 +54,7 @@ def settle(
     Args:
         match: With pairs that are not certain, in the order of calls.
         merit: Whether outputs agree, and what is larger for a better match.
-        alone: The same of layers that each get the reference's inputs.
+        alone: What is larger where more layers do what they should at the reference's inputs.
     """
     search = _Settling(match, merit)
     groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
@@ -70,7 +70,8 @@ def settle(
         return Settled(_but_open(search.match, ()), True, True)
     exhausted = is_small and search.tries < MOST_TRIES
     search.tries = 0
-    tied = [group for group in tied if not search.chosen_alone(group, alone)]
+    if alone is not None:
+        tied = [group for group in tied if not search.chosen_alone(group, alone)]
     if search.agrees:
         return Settled(_but_open(search.match, ()), True, True)
     open_pairs = {index for group in tied for change in group for index in change}
