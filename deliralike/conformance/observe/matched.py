@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from deliralike import nest
 from deliralike.conformance.findings import Observed, is_number
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
-from deliralike.conformance.matching.layouts import Transform
+from deliralike.conformance.matching.layouts import Transform, plain
 from deliralike.conformance.observe import (
     Around,
     Call,
@@ -203,30 +204,37 @@ class Matched(Correspondence):
     def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
         """The alignment with arrays in the order that the block's weight has along an axis.
 
-        A map may be flattened in another order; only what values have not decided is changed.
+        A map may be flattened in another order. What arrays say goes before a weight that is open,
+        not before the values of a weight.
         """
-        order = self._flattenings.get((path, axis))
-        if order is None:
+        how = self._flattenings.get((path, axis))
+        if how is None:
             return alignment
+        split, is_certain = how
         leaves = (
-            replace(leaf, transform=_flattened(leaf.transform, order))
-            if not leaf.by_value and leaf.transform.end[-1:] == (order[0] * order[1],)
+            replace(leaf, transform=_flattened(leaf.transform, split))
+            if (is_certain or not leaf.by_value) and leaf.transform.end[-1:] == (math.prod(split),)
             else leaf
             for leaf in alignment.leaves
         )
         return replace(alignment, leaves=tuple(leaves))
 
     @cached_property
-    def _flattenings(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """How the reference's axis is split that a weight has in another order, by block and axis."""
+    def _flattenings(self) -> dict[tuple[str, int], tuple[tuple[int, ...], bool]]:
+        """How a weight's axis is split that is in another order, and whether by its own values."""
         found = {}
         for pair in self.match.names:
             how, unit = pair.transform, pair.reference[0]
             path, _, leaf = unit.source.rpartition(".")
+            if leaf != "weight" or len(how.start) != 2 or how.start != how.end:
+                continue
+            by_value = pair.decided == "value"
             for axis in (0, 1):
                 exchanged = (*range(axis), axis + 1, axis, *range(axis + 2, 3))
-                if leaf == "weight" and how.start == how.end and how.axes == exchanged:
-                    found[path, axis] = how.split[axis : axis + 2]
+                if how.axes == exchanged:
+                    found[path, axis] = how.split[axis : axis + 2], by_value
+                elif how.plain and by_value:
+                    found[path, axis] = how.start[axis : axis + 1], True
         return found
 
     def by_layer(self, calls: Mapping[Tap, Call], other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
@@ -437,12 +445,15 @@ def _given(tap: SharedCall) -> _Source:
     return tap.inputs, mine, theirs
 
 
-def _flattened(transform: Transform, order: tuple[int, int]) -> Transform:
-    """The transform of an array whose last axis lies in another order."""
+def _flattened(transform: Transform, split: tuple[int, ...]) -> Transform:
+    """The transform with the last axis split, and its parts exchanged if there are two."""
     shape = transform.start
     last = len(shape) - 1
-    axes = (*range(last), last + 1, last)
-    return Transform(shape, (*shape[:-1], *order), axes, shape)
+    if transform.end != shape or transform.axes[:last] != tuple(range(last)):
+        return transform
+    if len(split) == 1:
+        return plain(shape)
+    return Transform(shape, (*shape[:-1], *split), (*range(last), last + 1, last), shape)
 
 
 def _numbers(mine: Any, theirs: Any) -> _Arrays:
