@@ -18,10 +18,11 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
 from deliralike.conformance.explain.families import family_of
 from deliralike.conformance.explain.search import LOSSES, Search, Trial
-from deliralike.conformance.findings import LIMIT, Accused, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
 PATIENCE = 8.0  # seconds for all calls of one place
 
@@ -78,6 +79,27 @@ def _halved(leaf: Any) -> Any:
     return 0.5 * leaf if floating else leaf
 
 
+def _nothing(leaf: Any) -> Any:
+    return np.zeros_like(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _left_out(
+    one: Substitute, bench: _Downstream, apart: Mapping[str, float]
+) -> Explanation | None:
+    """That a call is not made: a sum goes on without what it gives, or its input goes on."""
+    usual = one.accused.reference.outputs
+    given = nest.leaves(one.accused.args)[:1]
+    instead: dict[str, Any] = {"leaving it out": nest.map(_nothing, usual)}
+    if given and np.shape(given[0]) == np.shape(usual):
+        instead["leaving it out, so that its input goes on"] = given[0]
+    for words, output in instead.items():
+        distances = bench.distances(one.follow(output))
+        match = max(distances.values())
+        if match <= min(MATCH, 1e-3 * max(apart.values())):
+            return Explanation.of([Cause(words)], match, max(apart.values()))
+    return None
+
+
 def explain(
     substitutes: Sequence[Substitute], backend: Backend, patience: float = PATIENCE
 ) -> tuple[Substitute, Explanation] | None:
@@ -97,7 +119,9 @@ def explain(
         if family is None or not _matters(one, wrong):
             continue
         search = Search(bench, family, end)
-        explanation = search.first(Trial((), family.formula, bench.reference, distances))
+        explanation = _left_out(one, bench, distances) or search.first(
+            Trial((), family.formula, bench.reference, distances)
+        )
         if explanation is not None:
             return one, explanation
         if time.monotonic() > end:

@@ -7,7 +7,7 @@ it elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ Axes = tuple[int, ...]
 
 _TRANSPOSED = (0, 1, 3, 2)
 _CLOSE = 0.1  # relative: arrays that differ by a small mistake; others are about 1 apart
+_HIDING = -1e3  # what is added to a score that does not count
 _LEAD = 3.0  # so much nearer than any other layout is the one that a close array has
 
 
@@ -87,7 +88,8 @@ class Alignment:
 
     Attributes:
         leaves: Of the arrays that both have.
-        complete: Whether every array of the reference has its place.
+        complete: Whether every array of the reference has its place, or is a mask that the
+            candidate has in another form.
     """
 
     leaves: tuple[Leaf, ...] = ()
@@ -178,7 +180,38 @@ def align(
             if leaf is not None:
                 found[at] = leaf
                 taken[leaf.theirs] = at
-    return Alignment(tuple(found[at] for at in sorted(found)), len(found) == len(mine))
+    left = [array for at, array in mine.items() if at not in found]
+    complete = all(_hides_as(array, theirs.values()) for array in left)
+    return Alignment(tuple(found[at] for at in sorted(found)), complete)
+
+
+def _hides_as(mask: np.ndarray, others: Iterable[np.ndarray]) -> bool:
+    """Whether a mask hides nothing, or what another one hides: numbers to add, or truth values."""
+    hidden = _hidden(mask)
+    if hidden is None:
+        return False
+    return not hidden.any() or any(_is_hidden(hidden, other) for other in others)
+
+
+def _is_hidden(hidden: np.ndarray, mask: np.ndarray) -> bool:
+    """Whether a mask hides the same; truth values may say what is hidden, or what is seen."""
+    own = _hidden(mask)
+    if own is None:
+        return False
+    try:
+        mine, its = np.broadcast_arrays(np.squeeze(hidden), np.squeeze(own))
+    except ValueError:
+        return False
+    return np.array_equal(mine, its) or (mask.dtype.kind == "b" and np.array_equal(mine, ~its))
+
+
+def _hidden(mask: np.ndarray) -> np.ndarray | None:
+    """Where a mask hides; None for an array that is no mask."""
+    if mask.dtype.kind == "b":
+        return ~mask
+    added = mask != 0
+    is_mask = mask.dtype.kind == "f" and bool((mask[added] <= _HIDING).all())
+    return added if is_mask else None
 
 
 def _arrays(values: Any) -> dict[int, np.ndarray]:

@@ -202,8 +202,8 @@ UNFOLDED = (
     net.conv1.bias[...] = w["bn.bias"] - w["bn.running_mean"] * scale
 """,
         """    net.conv1.kernel[...] = w["conv.weight"].transpose(2, 3, 1, 0)
-    net.norm1.scale[...] = w["bn.weight"]
-    net.norm1.bias[...] = w["bn.bias"]
+    net.norm1.scale = nnx.BatchStat(jnp.asarray(w["bn.weight"]))  # constants, as in the original
+    net.norm1.bias = nnx.BatchStat(jnp.asarray(w["bn.bias"]))
     net.norm1.mean[...] = w["bn.running_mean"]
     net.norm1.var[...] = w["bn.running_var"]
 """,
