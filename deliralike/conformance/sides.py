@@ -10,10 +10,12 @@ import numpy as np
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.findings import LIMIT
 from deliralike.conformance.matching import Match, block_paths, folding
 from deliralike.conformance.matching.aligning import Orders
 from deliralike.conformance.matching.layouts import NEAR
-from deliralike.conformance.matching.settling import Settled, settle
+from deliralike.conformance.matching.settling import Alone, Settled, settle
+from deliralike.conformance.observe import Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.seen import Evaluation, Fit, Layout, called, evaluate, fit
@@ -119,10 +121,67 @@ def _settled(
         fits[id(tried)] = (tried, found)
         return found.agrees, found.merit
 
-    found = settle(match, merit)
+    def layout(chosen: Match) -> Layout:
+        return next(one.layout for tried, one in fits.values() if _is_same(tried, chosen))
+
+    def alone(tried: Match) -> Alone:
+        _load(candidate, tried.to_candidate(state))
+        near = [one.layout for other, one in fits.values() if _is_same(other, tried)]
+        return _alone(reference, candidate, batch, tried, (near or [layout(match)])[0])
+
+    found = settle(match, merit, alone)
     _load(candidate, found.match.to_candidate(state))
-    layout = next(one.layout for tried, one in fits.values() if _is_same(tried, found.match))
-    return found, layout
+    return found, layout(found.match)
+
+
+def _alone(
+    reference: Subject, candidate: Subject, batch: tuple[Any, ...], match: Match, layout: Layout
+) -> Alone:
+    """How many arrays agree where each layer gets the reference's inputs, and how near others are."""
+    correspondence = Matched(match, layout, orders=Orders(list(layout.inputs.values())))
+    mine = Unit(
+        reference.network, reference.loss, batch, False, _innermost(match).get, functions=False
+    )
+    inverse = {match.blocks[path]: path for path in _innermost(match)}
+    theirs = replace(
+        mine,
+        network=candidate.network,
+        call=correspondence.loss(candidate.loss),
+        tapped=inverse.get,
+    )
+    try:
+        found = list(correspondence.by_layer(listen(mine), theirs))
+    except Exception:  # noqa: BLE001  # what a stranger's network raises is for level L1 to say
+        return 0, 0.0
+    pairs = [pair for both in found for arrays in both for pair in arrays]
+    count = sum(relative_difference(*pair) <= LIMIT for pair in pairs)
+    like = sum(_likeness(*pair) for given, _ in found for pair in given)
+    return count, round(like, _DIGITS)
+
+
+_DIGITS = 6  # what is nearer than that is as near
+
+
+def _likeness(mine: Any, theirs: Any) -> float:
+    """The cosine of the angle between two arrays; 0.0 where they are not alike at all.
+
+    Other than a distance it tells arrays apart that a missing activation makes larger.
+    """
+    if np.shape(mine) != np.shape(theirs):
+        return 0.0
+    one, two = (
+        np.nan_to_num(np.asarray(x, np.float64), posinf=0.0, neginf=0.0).ravel()
+        for x in (mine, theirs)
+    )
+    size = np.linalg.norm(one) * np.linalg.norm(two)
+    return max(0.0, float(one @ two / size)) if size else 0.0
+
+
+def _innermost(match: Match) -> dict[str, str]:
+    """The paths of the reference's blocks that hold no other block that both sides have."""
+    paths = [path for path in match.blocks if path]
+    outer = {path for path in paths if any(one.startswith(f"{path}.") for one in paths)}
+    return {path: path for path in paths if path not in outer}
 
 
 def _is_same(one: Match, two: Match) -> bool:

@@ -76,6 +76,44 @@ def test_axes_of_one_size_between_layouts(shape):
     assert "tanh" in gelu.explanation.cause
 
 
+class Flattened(nn.Module):
+    """Maps of a convolution are flattened with the channels first, and mapped twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.act = nn.Conv2d(1, 4, 3, padding=1), nn.LeakyReLU(0.2)
+        self.mu, self.head = nn.Linear(24, 5), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.mu(self.act(self.conv(x)).flatten(1))))
+
+
+class FlaxFlattened(nnx.Module):
+    """They are flattened with the channels last, and the layers have other names."""
+
+    def __init__(self, change=lambda x: nnx.leaky_relu(x, 0.2)):
+        rngs = nnx.Rngs(0)
+        self.conv, self.hidden = nnx.Conv(1, 4, (3, 3), rngs=rngs), nnx.Linear(24, 5, rngs=rngs)
+        self.out, self.change = nnx.Linear(5, 4, rngs=rngs), change
+
+    def __call__(self, x):
+        x = self.change(self.conv(x))
+        return self.out(jnp.tanh(self.hidden(x.reshape(len(x), -1))))
+
+
+def test_an_order_of_columns_behind_a_mistake():
+    pictures = normal(5, 1, 2, 3)
+    assert proof(Flattened, FlaxFlattened(), pictures).proved
+    found = proof(Flattened, FlaxFlattened(nnx.leaky_relu), pictures)
+    assert found.findings[0].place == "act"
+    assert "negative_slope=0.01 instead of 0.2" in found.findings[0].explanation.cause
+    assert all(one.place != "mu" for one in found.findings)
+    without = proof(Flattened, FlaxFlattened(lambda x: x), pictures)
+    assert all(one.place != "mu" for one in without.findings)
+    assert without.findings[0].place == "act"
+    assert without.findings[0].explanation.known
+
+
 # Signatures
 # -----------------------------------------------------------------------------
 

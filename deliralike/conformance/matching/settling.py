@@ -20,6 +20,7 @@ _LEAD = 0.1  # of the distance before: with a mistake, no other choice is so muc
 
 _Groups = Sequence[Sequence[Change]]
 Merit = tuple[bool, int, float]  # it runs; how many activations are the same; minus the distance
+Alone = tuple[int, float]  # how many arrays agree; how near are what layers are given
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,21 @@ class Settled:
     exhausted: bool
 
 
-def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settled:
+def settle(
+    match: Match,
+    merit: Callable[[Match], tuple[bool, Merit]],
+    alone: Callable[[Match], Alone] | None = None,
+) -> Settled:
     """Choose, in the order of calls, what gives the most of the reference's activations.
 
     In a right port the layer that is called first shows which choice is right for it, whatever is
-    chosen for later ones. What shows nothing by itself is tried together.
+    chosen for later ones. What shows nothing by itself is tried together. Behind a mistake nothing
+    is the reference's: what is open there is chosen by what each layer does alone.
 
     Args:
         match: With pairs that are not certain, in the order of calls.
         merit: Whether outputs agree, and what is larger for a better match.
+        alone: What is larger where more layers do what they should at the reference's inputs.
     """
     search = _Settling(match, merit)
     groups = [list(itertools.islice(group, _MOST_OPTIONS + 1)) for group in _groups(match.names)]
@@ -61,8 +68,13 @@ def settle(match: Match, merit: Callable[[Match], tuple[bool, Merit]]) -> Settle
             break
     if search.agrees:
         return Settled(_but_open(search.match, ()), True, True)
-    open_pairs = {index for group in tied for change in group for index in change}
     exhausted = is_small and search.tries < MOST_TRIES
+    search.tries = 0
+    if alone is not None:
+        tied = [group for group in tied if not search.chosen_alone(group, alone)]
+    if search.agrees:
+        return Settled(_but_open(search.match, ()), True, True)
+    open_pairs = {index for group in tied for change in group for index in change}
     return Settled(_but_open(search.match, open_pairs), False, exhausted)
 
 
@@ -101,6 +113,19 @@ class _Settling:
             if self.best != before or self.agrees:
                 return True
         return False
+
+    def chosen_alone(self, group: Sequence[Change], alone: Callable[[Match], Alone]) -> bool:
+        """Take the change with which most layers do alone what they should; whether it is one."""
+        if self.agrees or self.tries + len(group) > MOST_TRIES:
+            return False
+        self.tries += len(group)
+        matches = [_changed(self.match, change) for change in group]
+        found = [alone(changed) for changed in matches]
+        best = max(found)
+        if best > alone(self.match):
+            self.match = matches[found.index(best)]
+            self.agrees, self.best = self.merit(self.match)
+        return [count for count, _ in found].count(best[0]) == 1
 
     def by_value(self, group: Sequence[Change]) -> bool:
         """Whether values say what names deny."""

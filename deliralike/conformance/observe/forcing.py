@@ -107,6 +107,31 @@ def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any])
     return Observed(output, handed=handed)
 
 
+def each_alone(unit: Unit, calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Any, Any]]:
+    """Return what a unit hands to each tap, and what the tap makes of given inputs; forwards.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output, as in `force`.
+    """
+    network, backend = unit.network, unit.backend
+    found: dict[Tap, tuple[Any, Any]] = {}
+    given = backend.prepare(_given(calls), network)
+
+    def tap(met: Met) -> Any:
+        if met.name not in given:
+            return met.result()
+        into, output = given[met.name]
+        before = copied(network, met.given)
+        forced = changed(network, met.given, into, instead)
+        result = met.result(tied(forced, calls[met.name].same))
+        found[met.name] = before, copied(network, result)
+        return changed(network, result, output, instead)
+
+    forwards(unit, tap)
+    return backend.to_numpy(found)
+
+
 def _given(calls: Mapping[Tap, Call]) -> dict[Tap, tuple[Arrays, Arrays]]:
     """The arrays that go into each call, and come out of it."""
     return {

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.findings import Observed
+from deliralike.conformance.findings import Observed, is_number
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
+from deliralike.conformance.matching.layouts import Transform, plain
 from deliralike.conformance.observe import (
     Around,
     Call,
     Forced,
     Recording,
     Unit,
+    each_alone,
     force,
     listen,
     record,
@@ -189,11 +193,70 @@ class Matched(Correspondence):
         """
         if theirs is None:
             return None
+        path = _join(self._inside[0], call.path or "")
         inputs = align((call.args, call.kwargs), (theirs.args, theirs.kwargs), self.orders)
-        output = align(call.output, theirs.output, self.orders)
+        inputs = self._as_weight(inputs, path, 1)
+        output = self._as_weight(align(call.output, theirs.output, self.orders), path, 0)
         if not inputs.complete or not (output.leaves or of_any_size):
             return None
         return SharedCall(name, call, theirs, inputs, output)
+
+    def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
+        """The alignment with arrays in the order that the block's weight has along an axis.
+
+        A map may be flattened in another order. What arrays say goes before a weight that is open,
+        not before the values of a weight.
+        """
+        how = self._flattenings.get((path, axis))
+        if how is None:
+            return alignment
+        split, is_certain = how
+        leaves = (
+            replace(leaf, transform=_flattened(leaf.transform, split))
+            if (is_certain or not leaf.by_value) and leaf.transform.end[-1:] == (math.prod(split),)
+            else leaf
+            for leaf in alignment.leaves
+        )
+        return replace(alignment, leaves=tuple(leaves))
+
+    @cached_property
+    def _flattenings(self) -> dict[tuple[str, int], tuple[tuple[int, ...], bool]]:
+        """How a weight's axis is split that is in another order, and whether by its own values."""
+        found = {}
+        for pair in self.match.names:
+            how, unit = pair.transform, pair.reference[0]
+            path, _, leaf = unit.source.rpartition(".")
+            if leaf != "weight" or len(how.start) != 2 or how.start != how.end:
+                continue
+            by_value = pair.decided == "value"
+            for axis in (0, 1):
+                exchanged = (*range(axis), axis + 1, axis, *range(axis + 2, 3))
+                if how.axes == exchanged:
+                    found[path, axis] = how.split[axis : axis + 2], by_value
+                elif how.plain and by_value:
+                    found[path, axis] = how.start[axis : axis + 1], True
+        return found
+
+    def by_layer(self, calls: Mapping[Tap, Call], other: Unit) -> Iterator[tuple[_Arrays, _Arrays]]:
+        """Yield what each call is given and what it gives, of both sides, with others put right.
+
+        Every call gets the reference's arrays, and what follows it gets the reference's result.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        taps = dict(self._shared(calls, listen(other)))
+        found = each_alone(other, {tap.name: tap.given for tap in taps.values()})
+        for tap in taps.values():
+            if tap.name in found:
+                handed, output = found[tap.name]
+                given = (tap.mine.args, tap.mine.kwargs)
+                own = _shaped(handed, (tap.theirs.args, tap.theirs.kwargs))
+                result = tap.output.back(output, tap.mine.output)
+                yield (
+                    _numbers(given, tap.inputs.back(own, given)),
+                    _numbers(tap.mine.output, result),
+                )
 
     def _function(
         self, name: Tap, call: Call, own: Mapping[Tap, Call], free: list[Tap]
@@ -368,6 +431,7 @@ class Matched(Correspondence):
         return {n.removeprefix(start): value for n, value in found.items() if n.startswith(start)}
 
 
+_Arrays = list[tuple[Any, Any]]  # of the reference, and of the candidate
 _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 
@@ -379,6 +443,23 @@ def _given(tap: SharedCall) -> _Source:
     """The arguments of a call, on both sides."""
     mine, theirs = (arguments(call.args, call.kwargs) for call in (tap.mine, tap.theirs))
     return tap.inputs, mine, theirs
+
+
+def _flattened(transform: Transform, split: tuple[int, ...]) -> Transform:
+    """The transform with the last axis split, and its parts exchanged if there are two."""
+    shape = transform.start
+    last = len(shape) - 1
+    if transform.end != shape or transform.axes[:last] != tuple(range(last)):
+        return transform
+    if len(split) == 1:
+        return plain(shape)
+    return Transform(shape, (*shape[:-1], *split), (*range(last), last + 1, last), shape)
+
+
+def _numbers(mine: Any, theirs: Any) -> _Arrays:
+    """The arrays of numbers of two nests of one structure."""
+    pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=True)
+    return [(a, b) for a, b in pairs if is_number(a) and is_number(b)]
 
 
 def _named_as(
