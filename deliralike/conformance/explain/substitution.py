@@ -89,9 +89,10 @@ def _left_out(
     """That a call is not made: a sum goes on without what it gives, or its input goes on."""
     usual = one.accused.reference.outputs
     given = nest.leaves(one.accused.args)[:1]
-    instead: dict[str, Any] = {"leaving it out": nest.map(_nothing, usual)}
+    kind = one.accused.kind
+    instead: dict[str, Any] = {f"{kind} is left out": nest.map(_nothing, usual)}
     if given and np.shape(given[0]) == np.shape(usual):
-        instead["leaving it out, so that its input goes on"] = given[0]
+        instead[f"{kind} is left out, and its input goes on"] = given[0]
     for words, output in instead.items():
         distances = bench.distances(one.follow(output))
         match = max(distances.values())

@@ -211,12 +211,12 @@ class Side:
 
 def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     """The parameters that a probe has at zero, or beside it."""
-    biases = [name for name in probe.zeroed if "bias" in name.rpartition(".")[2]]
+    zeroed = [name for name in probe.zeroed if name in state]  # others are held in another form
+    biases = [name for name in zeroed if "bias" in name.rpartition(".")[2]]
     # Each layer's own outweighs what comes from the layers before.
     powers = {name: 1.0 - 0.9 * number / len(biases) for number, name in enumerate(biases)}
     sizes = {
-        name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0)
-        for name in probe.zeroed
+        name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0) for name in zeroed
     }
     return {
         name: np.full_like(state[name], size if name in powers else 0.0)
