@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain import arguments, norms, shapes
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
-from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.convention import Arguments, Convention, instead
+from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search, Trial
 from deliralike.conformance.findings import LIMIT, Accused, Explanation
 
@@ -40,6 +42,11 @@ class Substitute:
     follow: Callable[[Any], Tensors]
     reference: Mapping[str, np.ndarray]
     wanted: Mapping[str, np.ndarray]
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call that the candidate lacks, and no part or pair of calls."""
+        return self.accused.kind not in (norms.ROOT, shapes.PIECES)
 
 
 class _Downstream(Bench):
@@ -89,17 +96,68 @@ def explain(
         patience: After so many seconds no more are tried.
     """
     end = time.monotonic() + patience
-    for one in substitutes:
-        bench = _Downstream(one, backend)
-        family = family_of(one.accused.kind, bench.given)
-        distances = bench.distances(bench.reference)
-        wrong = [name for name, distance in distances.items() if distance > LIMIT]
-        if family is None or not _matters(one, wrong):
-            continue
-        search = Search(bench, family, end)
-        explanation = search.first(Trial((), family.formula, bench.reference, distances))
-        if explanation is not None:
-            return one, explanation
-        if time.monotonic() > end:
-            break
+    known = [found for one in substitutes if (found := _known(one, substitutes, backend, end))]
+    # What is known of some call comes before what any call may do otherwise.
+    for attempt in (Search.own, Search.any):
+        for one, search, itself in known:
+            if time.monotonic() > end:
+                return None
+            if (explanation := attempt(search, itself)) is not None:
+                return one, _with_name(explanation, one)
     return None
+
+
+def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
+    """An explanation that says which function it is of; a layer has its place."""
+    kind = one.accused.kind
+    if kind == norms.ROOT:
+        return replace(explanation, cause=f"{explanation.cause}, in the {kind}")
+    if not arguments.is_known(kind):
+        return explanation
+    return replace(explanation, cause=f"{explanation.cause}, in {kind}()")
+
+
+def _known(
+    one: Substitute, others: Sequence[Substitute], backend: Backend, end: float
+) -> tuple[Substitute, Search, Trial] | None:
+    """The search for one call; None where its formula is not known, or nothing depends on it."""
+    if time.monotonic() > end:
+        return None
+    bench = _Downstream(one, backend)
+    family = family_of(one.accused.kind, bench.given)
+    distances = bench.distances(bench.reference)
+    wrong = [name for name, distance in distances.items() if distance > LIMIT]
+    if family is None or not _matters(one, wrong):
+        return None
+    orders = [_order(family, other) for other in others if _precedes(other, one)]
+    search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
+    if not search.reproduces(family.formula):
+        return None
+    return one, search, Trial((), family.formula, bench.reference, distances)
+
+
+# Two calls in the other order
+# -----------------------------------------------------------------------------
+
+
+def _precedes(one: Substitute, other: Substitute) -> bool:
+    """Whether a call of one array gives what another one is given."""
+    given, output = [*other.accused.args][:1], one.accused.reference.outputs
+    own = [leaf for leaf in nest.leaves(one.accused.args) if isinstance(leaf, np.ndarray)]
+    if one is other or len(own) != 1 or one.accused.state or not isinstance(output, np.ndarray):
+        return False
+    return bool(given) and isinstance(given[0], np.ndarray) and np.array_equal(given[0], output)
+
+
+def _order(family: Family, before: Substitute) -> Convention:
+    """The convention that a call comes before the one whose output it is given."""
+    one = before.accused
+    first = arguments.bound(one.kind, one.settings, one.state, one.args, one.kwargs)
+    other = family_of(one.kind, {**first, "usual": one.reference.outputs, "parameters": ()})
+
+    def exchanged(nn: Any, given: Arguments) -> Any:
+        x = nn.constant(first["x"], like=given["x"])
+        return other.formula(nn, {**first, "x": family.formula(nn, {**given, "x": x})})
+
+    ways = {} if other is None or "x" not in first else {f"before {one.kind}": exchanged}
+    return instead("called", ways, usual=f"after {one.kind}")
