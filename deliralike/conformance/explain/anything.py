@@ -69,15 +69,19 @@ def _at(name: str, words: str, alternatives: Any) -> Convention:
 def _outputs(accused: Accused) -> Iterator[Convention]:
     """Changes of the first output."""
     sides = [nest.leaves(side.outputs) for side in (accused.reference, accused.candidate)]
-    if not all(side and side[0] is not None for side in sides):
+    own, other = (side[0] if side else None for side in sides)
+    if own is None:
         return
-    y, c = (np.asarray(side[0]) for side in sides)
+    y = np.asarray(own)
+    c = y if other is None else np.asarray(other)  # what follows from an output may be known alone
     first = accused.args[0] if accused.args else None
     if isinstance(first, np.ndarray) and _is_floating(first) and first.shape == c.shape:
         yield Convention("does nothing:", {"the input unchanged": False}, _straight)
         yield factor("the input added to the output, times", _residual, usual=None)
         yield Convention("gradient", {"of the identity (straight through)": True}, _straight)
     yield from _changes("output", output, y)
+    if other is None:
+        return
     if y.shape != c.shape:
         yield output("output", dict(_permuted(y.shape, c.shape)))
         yield output("output", {f"reshaped to {c.shape}": partial(_reshaped, c.shape)})

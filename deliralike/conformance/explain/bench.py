@@ -151,10 +151,19 @@ class Bench:
         return sum(np.size(self.wanted[name]) for name in names if name in self.wanted)
 
     def _vector(self, tensors: Mapping[str, Any]) -> np.ndarray:
-        """Outputs and buffers, each in units of its own size, as one vector."""
+        """Outputs and buffers, each in units of its own size, as one vector.
+
+        What the candidate masks by an infinity is left out: no distance is measured from that.
+        """
         names = [name for name in self.outputs + self.buffers if name in tensors]
-        parts = [np.ravel(tensors[name]) / (self._sizes[name] or 1.0) for name in names]
+        parts = [self._seen(name, tensors[name]) / (self._sizes[name] or 1.0) for name in names]
         return np.concatenate([np.zeros(0), *parts])
+
+    def _seen(self, name: str, array: np.ndarray) -> np.ndarray:
+        wanted = self.wanted.get(name)
+        if wanted is None or wanted.shape != array.shape:
+            return np.ravel(array)
+        return array[np.isfinite(wanted)]
 
     def _distance(self, name: str, tensors: Mapping[str, Any]) -> float:
         found, wanted = tensors.get(name), self.wanted.get(name)

@@ -88,6 +88,8 @@ _LAYERS: Mapping[str, Callable[[Arguments], Made]] = {
     "group_norm": norms.group_norm,
     "batch_norm": norms.batch_norm_function,
     "normalize": norms.normalize,
+    norms.ROOT: norms.root,
+    shapes.PIECES: shapes.pieces,
     "LSTM": partial(recurrence.recurrent, "LSTM"),
     "GRU": partial(recurrence.recurrent, "GRU"),
     "MultiheadAttention": attention.multihead,

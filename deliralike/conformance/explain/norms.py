@@ -22,6 +22,7 @@ from deliralike.conformance.explain.convention import (
     setting,
 )
 
+ROOT = "root of a variance"
 EPSILONS = (1e-3, 1e-6, 1e-5, 2e-5, 1e-4, 1e-8, 1e-2, 0.0)
 
 # How the deviation is made of the variance and epsilon; the usual way is ``sqrt(var + eps)``.
@@ -374,6 +375,18 @@ def _eps_of(
             if np.allclose(centre / root * weight + bias, y, rtol=1e-9, atol=1e-12):
                 return plain
     return None
+
+
+def root(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """The root of a variance and an epsilon, or one over it, of a norm that is written out."""
+
+    def formula(nn: Any, given: Arguments) -> Any:
+        deviation = _DEVIATIONS[given.get("deviation", "")](nn, given["x"], given["eps"])
+        return 1.0 / deviation if given["inverse"] else deviation
+
+    divisor = {words: rule for words, rule in _DIVISOR.items() if rule["deviation"] != "none"}
+    eps = setting("eps", EPSILONS, free=True, least=0.0, usual=given["eps"])
+    return formula, [eps, rules("eps", _EPS), rules("divisor", divisor)]
 
 
 def normalize(given: Arguments) -> tuple[Formula, list[Convention]]:

@@ -109,7 +109,7 @@ class Search:
         """What is known; None where nothing can be said."""
         itself = Trial((), _nothing, self.bench.reference, distances)
         family = self.family
-        if family is None or not self._reproduces(family.formula):
+        if family is None or not self.reproduces(family.formula):
             return self._by_arrays(itself)
         itself = Trial((), family.formula, self.bench.reference, distances)
         trials: list[Trial] = []
@@ -127,10 +127,31 @@ class Search:
             itself: What the reference gave.
             trials: Where those go that were executed.
         """
-        trials = [] if trials is None else trials
-        if self.family is None or not self._reproduces(self.family.formula):
+        if self.family is None or not self.reproduces(self.family.formula):
             return None
-        for trial in self._trials(self.family):
+        found = self.own(itself, trials)
+        return self.any(itself, trials) if found is None else found
+
+    def own(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+        """The same, of the conventions that its family has; its formula must be the reference's."""
+        if self.family is None:
+            return None
+        return self._first(self._owned(self.family), itself, trials)
+
+    def any(self, itself: Trial, trials: list[Trial] | None = None) -> Explanation | None:
+        """The same, of those that any block may have."""
+        if self.family is None:
+            return None
+        further = around(self.bench.accused, self.bench.given)
+        return self._first(self._each(further, self.family.formula), itself, trials)
+
+    def _first(
+        self, made: Iterable[Trial], itself: Trial, trials: list[Trial] | None
+    ) -> Explanation | None:
+        trials = [] if trials is None else trials
+        if time.monotonic() > self.end:
+            return None
+        for trial in made:
             trials.append(trial)
             if self._explains(trial, itself, self.everything):
                 return self._found(trial, trials)
@@ -141,12 +162,11 @@ class Search:
     # What is executed
     # -------------------------------------------------------------------------
 
-    def _trials(self, family: Family) -> Iterator[Trial]:
-        """Every known choice by itself, those that join in pairs, then what any block may have."""
+    def _owned(self, family: Family) -> Iterator[Trial]:
+        """Every known choice by itself, then those that join in pairs."""
         own = family.conventions
         yield from self._each(own, family.formula)
         yield from self._pairs([one for one in own if one.joins], family.formula)
-        yield from self._each(around(self.bench.accused, self.bench.given), family.formula)
 
     def _each(self, conventions: Iterable[Convention], formula: Formula) -> Iterator[Trial]:
         for convention in conventions:
@@ -205,7 +225,7 @@ class Search:
             if (trial := self._run(first.choices + second.choices, formula)) is not None:
                 yield trial
 
-    def _reproduces(self, formula: Formula) -> bool:
+    def reproduces(self, formula: Formula) -> bool:
         """Whether a formula gives what the reference gave, so that it may stand for it."""
         found = self.bench.forward(formula)
         names = self.bench.outputs + self.bench.buffers

@@ -20,6 +20,29 @@ from deliralike.conformance.explain.convention import (
     setting,
 )
 
+PIECES = "pieces"
+
+
+def pieces(given: Arguments) -> tuple[Formula, list[Convention]]:
+    """Two arrays in each other's place; or the halves of one, along its features or channels."""
+    arrays, words = given["x"], given["words"]
+    if len(arrays) == 2:
+        ways: dict[str, Formula] = {words: lambda nn, given: given["x"][::-1]}
+    else:
+        rank, sizes = arrays[0].ndim, arrays[0].shape
+        axes = {rank - 1, 1} if rank > 2 else {rank - 1}
+        even = sorted(axis for axis in axes if sizes[axis] % 2 == 0)
+        ways = {f"the halves of {words} along axis {axis}": _halves(axis) for axis in even}
+    return lambda nn, given: given["x"], [instead("exchanged:", ways)]
+
+
+def _halves(axis: int) -> Formula:
+    def exchanged(nn: Any, given: Arguments) -> Any:
+        (x,) = given["x"]
+        return (nn.roll(x, x.shape[axis] // 2, axis),)
+
+    return exchanged
+
 
 def concatenate(given: Arguments) -> list[Convention]:
     """The parts in another order, along another axis, interleaved."""

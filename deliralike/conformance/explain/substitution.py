@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.causes import Cause
+from deliralike.conformance.explain import arguments, norms, shapes
 from deliralike.conformance.explain.bench import Bench, Tensors, finite_norm
-from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.convention import Arguments, Convention, instead
+from deliralike.conformance.explain.families import Family, family_of
 from deliralike.conformance.explain.search import LOSSES, Search, Trial
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
@@ -41,6 +43,11 @@ class Substitute:
     follow: Callable[[Any], Tensors]
     reference: Mapping[str, np.ndarray]
     wanted: Mapping[str, np.ndarray]
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call that the candidate lacks, and no part or pair of calls."""
+        return self.accused.kind not in (norms.ROOT, shapes.PIECES)
 
 
 class _Downstream(Bench):
@@ -83,17 +90,16 @@ def _nothing(leaf: Any) -> Any:
     return np.zeros_like(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
-def _left_out(
-    one: Substitute, bench: _Downstream, apart: Mapping[str, float]
-) -> Explanation | None:
+def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Explanation | None:
     """That a call is not made: a sum goes on without what it gives, or its input goes on."""
     usual = one.accused.reference.outputs
-    given = nest.leaves(one.accused.args)[:1]
+    given: Any = next(iter(nest.leaves(one.accused.args)), None)
     kind = one.accused.kind
-    instead: dict[str, Any] = {f"{kind} is left out": nest.map(_nothing, usual)}
-    if given and np.shape(given[0]) == np.shape(usual):
-        instead[f"{kind} is left out, and its input goes on"] = given[0]
-    for words, output in instead.items():
+    ways = {f"{kind} is left out": nest.map(_nothing, usual)}
+    is_one = isinstance(usual, np.ndarray) and isinstance(given, np.ndarray)
+    if is_one and given.shape == usual.shape:
+        ways[f"{kind} is left out, and its input goes on"] = given
+    for words, output in ways.items():
         distances = bench.distances(one.follow(output))
         match = max(distances.values())
         if match <= min(MATCH, 1e-3 * max(apart.values())):
@@ -112,19 +118,74 @@ def explain(
         patience: After so many seconds no more are tried.
     """
     end = time.monotonic() + patience
-    for one in substitutes:
-        bench = _Downstream(one, backend)
-        family = family_of(one.accused.kind, bench.given)
-        distances = bench.distances(bench.reference)
-        wrong = [name for name, distance in distances.items() if distance > LIMIT]
-        if family is None or not _matters(one, wrong):
-            continue
-        search = Search(bench, family, end)
-        explanation = _left_out(one, bench, distances) or search.first(
-            Trial((), family.formula, bench.reference, distances)
-        )
-        if explanation is not None:
+    known = [found for one in substitutes if (found := _known(one, substitutes, backend, end))]
+    for one, search, itself in known:
+        if (explanation := _left_out(one, search.bench, itself.distances)) is not None:
             return one, explanation
-        if time.monotonic() > end:
-            break
+    # What is known of some call comes before what any call may do otherwise.
+    for attempt in (Search.own, Search.any):
+        for one, search, itself in known:
+            if time.monotonic() > end:
+                return None
+            if (explanation := attempt(search, itself)) is not None:
+                return one, _with_name(explanation, one)
     return None
+
+
+def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
+    """An explanation that says which function it is of; a layer has its place."""
+    kind = one.accused.kind
+    if kind == norms.ROOT:
+        return replace(explanation, cause=f"{explanation.cause}, in the {kind}")
+    if not arguments.is_known(kind):
+        return explanation
+    return replace(explanation, cause=f"{explanation.cause}, in {kind}()")
+
+
+def _known(
+    one: Substitute, others: Sequence[Substitute], backend: Backend, end: float
+) -> tuple[Substitute, Search, Trial] | None:
+    """The search for one call; None where its formula is not known, or nothing depends on it."""
+    if time.monotonic() > end:
+        return None
+    bench = _Downstream(one, backend)
+    family = family_of(one.accused.kind, bench.given)
+    distances = bench.distances(bench.reference)
+    wrong = [name for name, distance in distances.items() if distance > LIMIT]
+    if family is None or not _matters(one, wrong):
+        return None
+    orders = [_order(family, other) for other in others if _precedes(other, one)]
+    search = Search(bench, Family(family.formula, [*family.conventions, *orders]), end)
+    if not search.reproduces(family.formula):
+        return None
+    return one, search, Trial((), family.formula, bench.reference, distances)
+
+
+# Two calls in the other order
+# -----------------------------------------------------------------------------
+
+
+def _precedes(one: Substitute, other: Substitute) -> bool:
+    """Whether a call of one array gives what another one is given."""
+    given, output = [*other.accused.args][:1], one.accused.reference.outputs
+    own = [leaf for leaf in nest.leaves(one.accused.args) if isinstance(leaf, np.ndarray)]
+    if one is other or len(own) != 1 or one.accused.state or not isinstance(output, np.ndarray):
+        return False
+    return bool(given) and isinstance(given[0], np.ndarray) and np.array_equal(given[0], output)
+
+
+def _order(family: Family, before: Substitute) -> Convention:
+    """The convention that a call comes before the one whose output it is given."""
+    one = before.accused
+    first = arguments.bound(one.kind, one.settings, one.state, one.args, one.kwargs)
+    other = family_of(one.kind, {**first, "usual": one.reference.outputs, "parameters": ()})
+
+    if other is None or "x" not in first:
+        return instead("called", {})
+    formula = other.formula
+
+    def exchanged(nn: Any, given: Arguments) -> Any:
+        x = nn.constant(first["x"], like=given["x"])
+        return formula(nn, {**first, "x": family.formula(nn, {**given, "x": x})})
+
+    return instead("called", {f"before {one.kind}": exchanged}, usual=f"after {one.kind}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.explain import arguments
+from deliralike.conformance.explain import arguments, norms, shapes
 from deliralike.conformance.explain.search import LOSSES
 from deliralike.conformance.explain.substitution import Substitute
 from deliralike.conformance.explain.wiring import Differing, Made, Stopped, Use, Wiring
@@ -44,7 +45,11 @@ from deliralike.conformance.places import (
 from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
+Layer = tuple[str, Mapping[str, Any]]  # its class or function, and its settings
+
 _AS_INFINITE = 1e9  # scores of this size mask
+_ROOTS = {"sqrt": False, "rsqrt": True}  # and whether one is divided by the root
+_MOMENTS = ("mean", "var")
 
 
 def between(units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]) -> Iterator[Place]:
@@ -238,25 +243,88 @@ def _without(side: str, mine: Observed, theirs: Observed) -> Stopped | None:
 def _substitutes(
     units: Units, forcing: Forcing, mine: Observed, theirs: Observed
 ) -> Iterator[Substitute]:
-    """The reference's calls that the candidate has no call for."""
+    """The reference's calls that the candidate has no call for, and pieces that it may exchange."""
     given = {name: tap.mine for name, tap in forcing.taps.items()}
+    sides = _forward(mine), _forward(theirs)
+
+    def made(path: str, layer: Layer, call: Call, names: Sequence[Tap]) -> Substitute:
+        """What is to stand for a call; what it gives is that of all names, or of the one name."""
+
+        def follow(output: Any) -> dict[str, Any]:
+            several = output if layer[0] == shapes.PIECES else (output,)
+            results = dict(zip(names, several, strict=True))
+            return _forward(handed_on(units.mine, given, results))
+
+        tap = units.correspondence.alone(names[0], call)
+        pair = Observed(call.output), Observed()
+        suspect = Suspect(names[0], tap, Around([], []), Quantity(OUTPUT), 0.0, pair)
+        return Substitute(accused(units.mine, path, layer, suspect, weighted=False), follow, *sides)
+
     for name, call in forcing.calls.items():
-        if name in given or (name.function and not arguments.is_known(name.function)):
+        if name in given:
+            continue
+        if name.function in _ROOTS and (variance := _variance(name, call, forcing)) is not None:
+            eps, of = variance
+            settings = {"eps": eps, "inverse": _ROOTS[name.function]}
+            written = replace(call, args=(of,), kwargs={})
+            yield made(joined(units.path, call.within), (norms.ROOT, settings), written, [name])
+        if name.function and not arguments.is_known(name.function):
             continue
         where = joined(units.path, call.within)
-        layer: tuple[str, Mapping[str, Any]] = (name.function, {})
+        layer: Layer = (name.function, {})
         if call.path is not None:
             where = joined(units.path, call.path)
             layer = layer_of(units.mine, units.blocks[call.path])
-        tap = units.correspondence.alone(name, call)
-        pair = Observed(call.output), Observed()
-        suspect = Suspect(name, tap, Around([], []), Quantity(OUTPUT), 0.0, pair)
+        yield made(where, layer, call, [name])
+    for names in _exchangeable(forcing.calls):
+        arrays = tuple(forcing.calls[name].output for name in names)
+        words = " and ".join(f"the output of {name}" for name in names)
+        pieces = Call(None, (arrays,), {}, arrays)
+        yield made(units.path, (shapes.PIECES, {"words": words}), pieces, names)
 
-        def follow(output: Any, name: Tap = name) -> dict[str, Any]:
-            return _forward(handed_on(units.mine, given, {name: output}))
 
-        one = accused(units.mine, where, layer, suspect, weighted=False)
-        yield Substitute(one, follow, _forward(mine), _forward(theirs))
+def _variance(name: Tap, call: Call, forcing: Forcing) -> tuple[float, np.ndarray] | None:
+    """The epsilon under a root, and the mean or variance that it is added to.
+
+    The latter is what the last call before it gave of that shape; None where there is none.
+    """
+    under: Any = call.args[0] if call.args else None
+    if not is_number(under) or np.size(under) < 2:
+        return None
+    before = list(itertools.takewhile(lambda one: one != name, forcing.calls))
+    for one in reversed(before):
+        output: Any = forcing.calls[one].output
+        if one.function not in _MOMENTS or np.shape(output) != np.shape(under):
+            continue
+        eps = float(f"{np.median(under - output):.6g}")
+        if eps > 0.0 and np.allclose(output + eps, under, rtol=1e-12, atol=0.0):
+            return eps, output
+    return None
+
+
+def _exchangeable(calls: Mapping[Tap, Call]) -> Iterator[list[Tap]]:
+    """Calls of a kind that are given the same array and give the same shape, and each by itself.
+
+    A gate and a value are two such projections, or the halves of one.
+    """
+    products = [name for name, call in calls.items() if _is_product(name, call)]
+    for one, other in itertools.combinations(products, 2):
+        first, second = calls[one], calls[other]
+        alike = np.shape(first.output) == np.shape(second.output)
+        if alike and one.function == other.function and _same(first.args[0], second.args[0]):
+            yield [one, other]
+    yield from ([name] for name in reversed(products))  # halves are taken of what came last
+
+
+def _is_product(name: Tap, call: Call) -> bool:
+    """Whether a call gives features that it makes of others."""
+    is_followed = bool(call.path) or name.function in ("linear", "matmul", "conv")
+    plain = is_number(call.output) and np.ndim(call.output) > 1
+    return is_followed and plain and bool(call.args) and is_number(call.args[0])
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or np.array_equal(one, other)
 
 
 def _forward(one: Observed) -> dict[str, np.ndarray]:

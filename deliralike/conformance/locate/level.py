@@ -95,7 +95,8 @@ def _explanation(running: Running, place: Place) -> tuple[Explanation | None, Ac
     """
     found: list[Explanation] = []
     # Of several calls that have no counterpart, the last one is accused by what it gives.
-    is_last = bool(place.accused) and len(place.substitutes) > 1
+    lacking = [one for one in place.substitutes if one.is_call]
+    is_last = bool(place.accused) and len(lacking) > 1
     if is_last and (substitute := _substitute(running, place)) is not None:
         return substitute
     for accused, attempt in _of_calls(running, place):

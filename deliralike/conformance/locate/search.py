@@ -168,8 +168,11 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     kind = type(block).__name__
     deeper = [one for place in inner for one in place.accused if place.kind != kind]
     known = accused(mine, where, layer, found), *deeper
-    details, wiring = (inner[0].details, inner[0].wiring) if inner else ((), None)
-    yield Place(where, kind, found.what, found.difference, known, details, wiring)
+    place = Place(where, kind, found.what, found.difference, known)
+    if inner:
+        own = inner[0]
+        place = replace(place, details=own.details, wiring=own.wiring, substitutes=own.substitutes)
+    yield place
 
 
 def _alone(units: Units, suspect: Suspect) -> Suspect | None:

@@ -92,6 +92,8 @@ def handed_on(unit: Unit, calls: Mapping[Tap, Call], results: Mapping[Tap, Any])
 
     def tap(met: Met) -> Any:
         if met.name in native:
+            if met.name in given:
+                own[met.name] = copied(network, met.given)
             if met.path is None:
                 met.result()  # a native function's result is given in the form of its own
             return native[met.name]
