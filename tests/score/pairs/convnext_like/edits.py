@@ -48,7 +48,7 @@ MISTAKES = (
         "jax",
         (("return self.head(self.head_ln(x))", "return self.head(x)"),),
         ("", "norm", "head"),
-        (r"norm",),
+        (r"norm|left out|does nothing|unchanged",),
         True,
     ),
     Mistake(

@@ -166,7 +166,7 @@ MISTAKES = (
             ),
         ),
         ATTENTION,
-        (r"value|key|\bv\b|\bk\b", r"order|swap|exchang|instead"),
+        (r"value|key|\bv\b|\bk\b", r"order|swap|exchang|instead|in the place of"),
         True,
     ),
     Mistake(

@@ -133,7 +133,9 @@ MISTAKES = (
         "jax",
         (("self.proj_norm(self.proj(x))", "self.proj(x)"),),
         ("layer2.0", "layer2.0.downsample", "layer2.0.downsample.1"),
-        (r"norm|downsample\.1|not called|left out|without|missing|skipped",),
+        (
+            r"norm|downsample\.1|not called|left out|without|missing|skipped|bn2 \+ the output of downsample\.0",
+        ),
         True,
     ),
     Mistake(

@@ -136,7 +136,7 @@ MISTAKES = (
             ("F.resize_images(d1,", "F.resize_images(F.relu(d1),"),
             ("self.classify(d0)", "self.classify(F.relu(d0))"),
         ),
-        ("", "conv1", "conv2", "inc", "down1", "inc.double_conv", "down1.double_conv"),
+        ("", "conv1", "conv2", "inc", "down1", *INNER[:2], *(f"{one}.5" for one in INNER[:2])),
         (r"relu|activation",),
         True,
     ),
