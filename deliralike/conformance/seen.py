@@ -236,7 +236,7 @@ def _run(subject: Subject, batch: tuple[Any, ...], layout: Layout) -> Evaluation
             network.training_mode(False),
             backend.evaluating(),
             random.portable(),
-            backend.called_through(network, around),
+            backend.called_through(network, backend.here(around)),
         ):
             loss = seen(network, *backend.prepare(batch, network))
         loss = loss[0] if isinstance(loss, tuple) else loss

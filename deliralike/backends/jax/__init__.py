@@ -146,6 +146,9 @@ class JaxBackend(Backend):
                 return summed_gradients(loss_function, network, batch)
             return network_gradients(loss_function, network, batch)
 
+    def here(self, around: Callable[..., Any]) -> Callable[..., Any]:
+        return native_functions.here(around)
+
     def native_functions_called_through(
         self, network: Any, around: Callable[..., Any]
     ) -> AbstractContextManager[None]:

@@ -49,6 +49,18 @@ def called_through(blocks: Iterable[Any], around: Around) -> Iterator[None]:
         yield
 
 
+def here(around: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `around` make calls of blocks, but none within what JAX traces apart from here."""
+    outside = _traced_by()
+
+    def untraced(path: str, block: Any, call: Any, args: Any, kwargs: Any) -> Any:
+        if _traced_by() != outside:
+            return call(*args, **kwargs)
+        return around(path, block, call, args, kwargs)
+
+    return untraced
+
+
 def _traced_by() -> Any:
     return jax.extend.core.get_opaque_trace_state(convention="nnx")
 

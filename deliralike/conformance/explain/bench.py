@@ -172,6 +172,8 @@ class Bench:
             wanted = np.zeros_like(found) if wanted is None and found is not None else wanted
         if found is None or wanted is None or found.shape != wanted.shape:
             return 0.0 if found is wanted else np.inf
+        if found.dtype.kind == "b":  # masks
+            found, wanted = found.astype(np.float64), wanted.astype(np.float64)
         # infinite scores and undefined numbers that both have are no difference
         same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
         with np.errstate(all="ignore"):

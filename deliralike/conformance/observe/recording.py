@@ -130,7 +130,7 @@ def watch(unit: Unit, elements: int | None = None) -> Recording:
             calls[name] = (path, (), {}, _thinned(network, output, elements if path else None))
             return output
 
-        with network.backend.called_through(network, around):
+        with network.backend.called_through(network, network.backend.here(around)):
             loss = unit.output(network, inputs)
         return loss, copied(network, loss), calls
 

@@ -99,7 +99,7 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     """Route each call that is a tap through a function, but no call inside of such a call."""
     routing, backend = _Routing(unit, network, tap), network.backend
     with ExitStack() as stack:
-        stack.enter_context(backend.called_through(network, routing.block))
+        stack.enter_context(backend.called_through(network, backend.here(routing.block)))
         stack.enter_context(functions_called_through(backend.nn, routing.function))
         if unit.functions and _is_native(network):
             stack.enter_context(backend.native_functions_called_through(network, routing.native))
