@@ -112,6 +112,7 @@ def handed_on(last, words=WORDS):
     ("candidate", "words"),
     [
         (handed_on([6] * 4), "after the padding, [6, 6, 6, 6] instead of [6, 3, 1, 4]"),
+        (handed_on(LENGTHS * 0), "the first of each, [0, 0, 0, 0]"),
         (handed_on(LENGTHS - 2), "1 before the last one of each length, [5, 2, 0, 3]"),
         (
             handed_on(LENGTHS - 2, WORDS * (LENGTHS / (LENGTHS - 1))[:, None]),

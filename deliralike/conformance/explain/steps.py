@@ -62,6 +62,8 @@ def _steps(states: np.ndarray, rows: np.ndarray) -> np.ndarray | None:
 
 def _words(came: np.ndarray, usual: np.ndarray, count: int) -> str:
     shift = came - usual
+    if not came.any():
+        return f"the first of each, {came.tolist()}"
     if (came == count - 1).all():
         return f"the last one of all, after the padding, {came.tolist()}"
     if (shift == shift[0]).all():

@@ -182,7 +182,7 @@ MISTAKES = (
             "output of backbone",
             "the output of backbone",
         ),
-        (r"relu", r"no |not |without|missing|identity|instead"),
+        (r"relu", r"no |not |without|missing|identity|instead|left out"),
         True,
     ),
     Mistake(
