@@ -65,7 +65,12 @@ class _Downstream(Bench):
         self._sizes = {name: max(map(finite_norm, pair)) for name, pair in pairs.items()}
 
     def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
-        return self.follow(self.backend.to_numpy(outputs))
+        return _arrays(self.follow(self.backend.to_numpy(outputs)))
+
+
+def _arrays(handed: Mapping[str, Any]) -> Tensors:
+    """What a unit hands on; a plain number among it is an array, too."""
+    return {name: np.asarray(value) for name, value in handed.items()}
 
 
 def _matters(one: Substitute, names: Sequence[str]) -> bool:
@@ -100,7 +105,7 @@ def _left_out(one: Substitute, bench: Bench, apart: Mapping[str, float]) -> Expl
     if is_one and given.shape == usual.shape:
         ways[f"{kind} is left out, and its input goes on"] = given
     for words, output in ways.items():
-        distances = bench.distances(one.follow(output))
+        distances = bench.distances(_arrays(one.follow(output)))
         match = max(distances.values())
         if match <= min(MATCH, 1e-3 * max(apart.values())):
             return Explanation.of([Cause(words)], match, max(apart.values()))
